@@ -1,4 +1,4 @@
-"""The HTTP edge: decode, one call of the service, render. No business rules."""
+"""The HTTP API: each route decodes a request, makes one call of the service, and encodes the answer."""
 
 from jqd.api.app import Api
 from jqd.api.auth import Authenticator

@@ -1,4 +1,4 @@
-"""The API: guard, body, route, one handler; errors become responses here alone."""
+"""The API: checks the head, reads the body, and calls the handler of the route. All errors become responses here."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -41,20 +41,21 @@ from jqd.service import find, job_events
 
 ELSEWHERE = "jobs are pushed with POST /v1/jobs, and docs/use/HTTP.md has all"
 NATIVE = "/v1/"
-PATH_CHARS_MAX = 100  # characters of a path that is told: enough to know it by
-TOKEN_S = 1.0  # between looks whether the token of who waits still holds: revoked, it ends within 5 s
+PATH_CHARS_MAX = 100  # characters of a path shown in an error
+TOKEN_S = 1.0  # between checks whether a waiting caller's token was revoked: it must end within 5 s
 
 
 class Admission(Struct, gc=False):
-    """What the head of a request decides: its route, and whether it is refused unread."""
+    """What follows from a request's head: its route, and how large its body may be."""
 
     found: Found
+    """All routes of the path, by method."""
     route: Route | None
-    """The call, of those at its path."""
+    """The route of path and method; None: there is none."""
     names: dict[str, str]
-    """What stands at the names in its path."""
+    """Parameters of the path, by name."""
     bytes_max: int = -1
-    """The most bytes that its body may have. Below 0: the head is not checked yet."""
+    """The most bytes that the body may have. Below 0: the head is not checked yet."""
 
 
 class Call(NamedTuple):
@@ -63,7 +64,7 @@ class Call(NamedTuple):
     route: Route
     names: dict[str, str]
     parts: ApiContext
-    """Acting for who makes it."""
+    """Acting for the caller."""
     request: Request
 
 
@@ -83,7 +84,7 @@ class Api:
         self._take_keys(parts.config)
 
     async def __call__(self, request: Request) -> Response | None:
-        """Answer one request; return None when its client left before it was whole."""
+        """Answer one request; return None if its client left before the end."""
         admission: Admission = request.heading.admission or self._admit(request.heading)
         try:
             try:
@@ -97,13 +98,13 @@ class Api:
                     parts.guard.check_type(request.headers, has_body=True, plain=request.plain)
             except (Problem, Refused) as error:
                 response = self._render(request, admission, error)
-                response.headers["connection"] = "close"  # what is left of the body is not read
+                response.headers["connection"] = "close"  # as the rest of the body is not read
                 return response
             route = admission.route
             if route is None:
                 return self._unrouted(request, admission)
             call = Call(route, admission.names, parts, request)
-            if route.method == "GET":  # nothing of it is to be kept
+            if route.method == "GET":  # it changes nothing, so it may be cancelled if its client leaves
                 with request.while_there() as work:
                     response = await self._serve(call)
                 if not work.cancelled_caught:
@@ -117,7 +118,7 @@ class Api:
             self._bodies.release(request)
 
     def _let_in(self, request: Request, admission: Admission) -> ApiContext:
-        """Return the API acting for the request's principal, before its body is read.
+        """Check a request before its body is read, and return the context that acts for its principal.
 
         Raises Problem, Refused.
         """
@@ -127,12 +128,12 @@ class Api:
         if route is None:
             return parts
         request.plain = route.plain
-        who = parts.auth.principal(request.headers, route)  # each time, for tokens are revoked
+        who = parts.auth.principal(request.headers, route)  # for each request, as tokens may be revoked
         return parts if who is parts.services.principal else parts.as_principal(who)
 
     def whose(self, asked: Request) -> str:
-        """Return the owner whose turn a request takes: the tenant of its token, else its address. The owner is noted,
-        for the turns of large bodies; a probe each second does not count."""
+        """Return the owner of a request, for fairness: the tenant of its token, else its address. Owners are noted, as
+        large bodies go slower while there are others; health checks do not count."""
         header = asked.heading.headers.get(AUTHORIZATION)
         tenant = self._parts.auth.tenant(header) if header else ""
         owner = f"tenant {tenant}" if tenant else by_address(asked)
@@ -142,7 +143,7 @@ class Api:
         return owner
 
     def _whose_body(self, request: Request) -> Owner:
-        """Reports count as another owner's than the pushes beside them."""
+        """Return the owner of a request's body: workers' reports have a share beside the pushes of the same owner."""
         route = self._admit(request.heading).route
         return self.whose(request), route is not None and route.method != "GET" and bool(route.urgency)
 
@@ -162,14 +163,14 @@ class Api:
         self._parts.auth = self._parts.auth._replace(keys=ApiKeys(config.master_key, config.client_key))
 
     async def watch(self, partition: int, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Wake long polls and streams whose jobs have ended in one partition; runs as long as the daemon."""
+        """Wake the long polls and streams of one partition's jobs when these have ended; as long as the daemon runs."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(find.watch, self._parts.services, partition)
             nursery.start_soon(job_events.watch, self._parts.services, partition)
             task_status.started()
 
     def _admit(self, heading: RequestHead) -> Admission:
-        """Return the route of a head; found once for all requests with this head."""
+        """Return what follows from a head; it is kept there for later requests with the same head."""
         admission: Admission | None = heading.admission
         if admission is None:
             found = self.table.match(heading.raw_path)
@@ -178,7 +179,7 @@ class Api:
         return admission
 
     def _check(self, heading: RequestHead, admission: Admission) -> None:
-        """Refuse by the head a request whose body need not be read; once for all requests with this head.
+        """Check a head, once for all requests with the same head, so that bad requests are refused unread.
 
         Raises Problem, Refused.
         """
@@ -186,14 +187,14 @@ class Api:
         bytes_max = config.array_bytes_max if route is not None and route.any_size else config.job_bytes_max
         if route is not None and route.urgency is Urgency.ANY_SIZE:
             bytes_max = max(bytes_max, REPORT_BYTES_MAX)
-        if heading.method in ("GET", "HEAD"):  # nobody looks at it, and probes are open to all
+        if heading.method in ("GET", "HEAD"):  # their bodies are ignored, and health checks need no token
             bytes_max = SOME_BYTES
         self._parts.guard.check(heading.path, heading.headers, plain=() if route is None else route.plain)
         check_head(heading, bytes_max, is_native=heading.path.startswith(NATIVE))
         admission.bytes_max = bytes_max
 
     def _unrouted(self, request: Request, admission: Admission) -> Response:
-        """Return the error for a path that does not exist, or a method that it does not take."""
+        """Return the response to an unknown path, to a method that the path does not take, or to OPTIONS."""
         found = admission.found
         if not found:
             path = _short(request.path)
@@ -204,14 +205,14 @@ class Api:
             return Response(200, headers=allowed)
         taken = ", ".join(sorted(found))
         detail = f"{request.method} is nothing that '{_short(request.path)}' takes; it takes {taken}"
-        if request.path == "/":  # a person looks what is here
+        if request.path == "/":  # most likely a person in a browser
             detail += f"; {ELSEWHERE}"
         response = self._render(request, admission, Problem(405, detail))
         response.headers.update(allowed)
         return response
 
     def _render(self, request: Request, admission: Admission, error: JqdError) -> Response:
-        """Return an error as the surface of the request words it; what the guard says is the same on all."""
+        """Return an error in the form of the API that the path belongs to. The guard's errors are the same in all."""
         if isinstance(error, Foreign):
             return refuse(request, error)
         if admission.route is not None:
@@ -219,7 +220,7 @@ class Api:
         return self._surfaces.get(_root(request.path), refuse)(request, error)
 
     async def _serve(self, call: Call) -> Response:
-        """Answer a call as its route says; in a turn of its own where its body is much work."""
+        """Answer a long poll, a list, or a call with a large body."""
         route, request = call.route, call.request
         if route.polls:
             return await self._poll(call)
@@ -233,6 +234,7 @@ class Api:
         return await self._sized(call)
 
     async def _sized(self, call: Call) -> Response:
+        """Answer a call; if its body is much work, when its owner's turn comes."""
         request = call.request
         size = len(request.body)
         if size <= SOME_BYTES or call.route.urgency is Urgency.ANY_SIZE:
@@ -247,8 +249,8 @@ class Api:
         return response
 
     async def _poll(self, call: Call) -> Response:
-        """Answer a long poll. When its client sends no more it has left, or only listens: the poll ends, and is
-        answered."""
+        """Answer a long poll. If its client closes its side, the poll ends early and is answered, as the client may
+        still listen; if its token is revoked, it gets 401."""
         answered: list[Response] = []
         request, services = call.request, call.parts.services
         tokens, token = services.tokens, services.principal.token
@@ -277,13 +279,13 @@ class Api:
         return await self._answer(call)
 
     async def _answer(self, call: Call) -> Response:
-        """Call the handler; every error becomes its response here and nowhere else."""
+        """Call the handler; all of its errors become responses here."""
         route, names, parts, request = call
         try:
             if route.query is NoQuery and request.heading.query:
-                read_query(request, NoQuery)  # the others read their own
+                read_query(request, NoQuery)  # refuses any parameter; other routes read their own query
             is_value = len(request.body) > AT_ONCE_BYTES and media.language_of(request.media_type()) is not None
-            if is_value and not route.any_size:  # these read theirs piece by piece
+            if is_value and not route.any_size:  # routes of any size read their body in pieces
                 request.packed = await packed_body(parts, request)
             answer = await route.handler(parts, request, **names)
             if isinstance(answer, Response):
@@ -292,17 +294,17 @@ class Api:
             return await answer_any(parts, value, request.answer_language(), status)
         except JqdError as error:
             return route.refuse(request, self._internal_error(error) if as_problem(error).status == 500 else error)
-        except Exception as error:  # noqa: BLE001 - an internal error is told and logged; it ends one answer only
+        except Exception as error:  # noqa: BLE001 - an internal error is logged and answered; other requests go on
             return route.refuse(request, self._internal_error(error))
 
     def _internal_error(self, error: BaseException) -> Problem:
-        """Return what a client sees of an internal error: the id under which the log has it."""
+        """Log an internal error, and return the problem for the client, with the id of the log's entry."""
         fault = log_internal_error(self._log, "api.failed", error)
         return Problem(500, f"an internal error; the daemon's log tells more under the id {fault}", fault=fault)
 
 
 def _root(path: str) -> str:
-    """Return the beginning of a path that decides its surface: `/worker` alone, but `/job/` with all that follows."""
+    """Return the part of a path that decides which API it is of: `/worker` → itself, `/job/7/polling` → `/job/`."""
     pieces = path.split("/", 2)
     return f"/{pieces[1]}/" if len(pieces) > 2 else path
 

@@ -1,5 +1,5 @@
-"""Authentication: finds the principal of a request, and whether its role may make the call. Where tokens are needed
-each route names its roles, except open ones."""
+"""Authentication: finds the principal of a request, and checks that its role may make the call. Each route names the
+roles that may; health checks name none."""
 
 import re
 from collections.abc import Mapping
@@ -12,39 +12,38 @@ from jqd.domain.tenant import IN_WORDS, is_tenant
 from jqd.domain.tokens import Role, Tokens, same_secret
 from jqd.service.principal import EVERYBODY, Principal
 
-TENANT = "jqd-tenant"  # a header, by which one who sees all speaks for one tenant
-ALL = "*"  # and for no single one
+TENANT = "jqd-tenant"  # header: a principal that sees all tenants speaks for this one
+ALL = "*"  # its value for all tenants
 AUTHORIZATION = "authorization"
-ROOT = "root"  # what stands for the id of a token, of who came with the daemon's own
+ROOT = "root"  # the token id of a caller with the daemon's root token
 
 OWN_LOOKS = "a tenant finds its own in GET /v1/types, /v1/workers, /v1/jobs and /v1/errors"
 LEAVE_OUT = "leave the header out (at the command line --tenant and JQD_TENANT)"
 
 
-MASTER = Principal(sees_all=True, token="master_key")  # noqa: S106 - what stands for the id of one
+MASTER = Principal(sees_all=True, token="master_key")  # noqa: S106 - a token's id, no secret
 CLIENT = Principal(role=Role.PUSH, token="client_key")  # noqa: S106
-NOBODY = Principal("?", Role.VIEWER)  # no tenant is called so
+NOBODY = Principal("?", Role.VIEWER)  # "?" cannot be a tenant's name
 _BEARER = re.compile(r"bearer +(\S.*)", re.IGNORECASE)
 
 
 class ApiKeys:
-    """The master key and the client key, where they are set. Without a master key only the Skygear surface still needs
-    one.
-    """
+    """The master key and the client key of the configuration; an empty key is not set."""
 
     def __init__(self, master: str = "", client: str = "") -> None:
         self._master, self._client = master.encode(), client.encode()
         self.everybody = EVERYBODY._replace(is_server=False) if master else EVERYBODY
-        """The principal of requests without a token, where none is needed."""
+        """The principal of requests without a token, if none is needed."""
 
     def principal(self, given: str) -> Principal | None:
-        """Return whose key was given, compared in constant time, also where none is set; None: it is no key."""
+        """Return the principal of a key, or None. Takes the same time for any text, also if no key is set."""
         key = given.encode("utf-8", "surrogatepass")
         is_master, is_client = compare_digest(key, self._master), compare_digest(key, self._client)
         return (MASTER if is_master else CLIENT if is_client else None) if key else None
 
     def is_server(self, who: Principal, authorization: str) -> bool:
-        """Return whether the caller may do what only the server may: by the master key as bearer, where one is set."""
+        """Return whether the caller may push and change `server_only` jobs: with the master key as bearer if one is
+        set, or a token of the role master; without a master key, any operator may."""
         if not self._master:
             return who.may(Role.OPERATOR)
         if who.token and who.may(Role.MASTER):
@@ -58,14 +57,14 @@ class Authenticator(NamedTuple):
 
     tokens: Tokens
     required: bool = False
-    """Whether who comes without a token is nobody. Else he is everybody, for only this machine can come."""
+    """Whether calls need a token. If not, anybody may do everything, as only this machine can connect."""
     root: str = ""
-    """The secret of this daemon, which lies in its data directory: whoever may read that is its master."""
+    """The daemon's root token, which is in its data directory: whoever may read that is a master."""
     keys: ApiKeys = ApiKeys()
-    """The keys of the configuration, which count as tokens, too."""
+    """The keys of the configuration, which count as tokens."""
 
     def principal(self, headers: Mapping[str, str], route: Route) -> Principal:
-        """Return the principal of a request. Raises Problem 401, 403, 422."""
+        """Return the principal of a request, if it may call the route. Raises Problem 401, 403, 422."""
         header = headers.get(AUTHORIZATION)
         named = headers.get(TENANT)
         if header is None and named is None and not self.required:
@@ -73,7 +72,7 @@ class Authenticator(NamedTuple):
         needs = route.needs
         if not needs:
             return self._looking(header)
-        # Where none is needed, what is no token of ours is passed over: it may be a key, or meant for a proxy.
+        # If no token is needed, one that is not jqd's is ignored: it may be a key, or for a proxy.
         for_us = header is not None and " jqd_" in header
         who = self.by_token(_bearer(header)) if self.required or for_us else EVERYBODY
         if named is not None:
@@ -87,14 +86,15 @@ class Authenticator(NamedTuple):
         return who if self.keys.is_server(who, header or "") else who._replace(is_server=False)
 
     def tenant(self, header: str) -> str:
-        """Return the tenant of a token; empty: of none, or unknown."""
+        """Return the tenant of an Authorization header's token; empty if it has none, or is unknown."""
         try:
             return self.by_token(_bearer(header)).tenant
         except Problem:
             return ""
 
     def _looking(self, header: str | None) -> Principal:
-        """Return the principal of a health check, which needs no token."""
+        """Return the principal of a health check: without a valid token, one that may see nothing if tokens are
+        needed."""
         if not self.required:
             return EVERYBODY
         try:
@@ -103,7 +103,7 @@ class Authenticator(NamedTuple):
             return NOBODY
 
     def by_token(self, text: str) -> Principal:
-        """Return the principal of a token. Raises Problem 401: all unknown ones are answered alike."""
+        """Return the principal of a token or key. Raises Problem 401, which says nothing about why it is unknown."""
         if same_secret(text, self.root):
             return Principal(sees_all=True, token=ROOT)
         if (who := self.keys.principal(text)) is not None:
@@ -117,7 +117,7 @@ class Authenticator(NamedTuple):
 
 
 def speaking_for(who: Principal, tenant: str) -> Principal:
-    """Return the principal acting for one tenant. Raises Problem 403, 422."""
+    """Return the principal acting for another tenant, if it may; `tenant` may be ALL. Raises Problem 403, 422."""
     if tenant == (ALL if who.sees_all else who.tenant):
         return who
     if tenant not in ("", ALL) and not is_tenant(tenant):

@@ -1,4 +1,4 @@
-"""Settings of the HTTP edge, each with its unit and reason."""
+"""Settings of the HTTP API."""
 
 from dataclasses import dataclass, field
 from math import ceil
@@ -19,25 +19,25 @@ NamedUrls = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class ApiConfig(ServiceConfig):
-    """Limits of requests and waits; the service's limits among them."""
+    """Limits of requests and waits; those of the service are part of them."""
 
     bodies_bytes_max: Bytes = 256 << 20
-    """Bodies of all requests at once, three quarters of it for pushes; lower it on a small machine.
+    """Memory for the bodies of all requests together, three quarters of it for pushes; lower it on a small machine.
     Allowed: above 0, four thirds of `api.array_bytes_max` or more"""
     request_s: Seconds = 30.0
-    """From the first byte of a request to its last."""
+    """The longest time from the first byte of a request to its last."""
     master_key: str = field(default="", repr=False, metadata={SECRET: WHOLE})
-    """A request with it may push what is `server_only`, and everything through the Skygear surface
-    (DIALECTS.md#skygear). Where tokens are needed it is one of a master of *all* tenants (SECURITY.md#roles).
+    """Requests with this key may push `server_only` jobs, and use the Skygear API (DIALECTS.md#skygear). If tokens are
+    needed, it counts as a token of a master of *all* tenants (SECURITY.md#roles).
     Allowed: a text; where tokens are needed 16 characters or more"""
     client_key: str = field(default="", repr=False, metadata={SECRET: WHOLE})
-    """Of Skygear's clients: that surface refuses them by name. Where tokens are needed it is one of the role `push`, of
-    the tenant `""`.
+    """The key of Skygear's clients, which the Skygear API answers with 403, not 401. If tokens are needed, it counts as
+    a token of the role `push` of the tenant `""`.
     Allowed: a text, another one than the master key; as long"""
     lightjq_wait_s_max: Seconds = 86_400.0
-    """The longest `timeout` of a poll of LightJQ, whose interface has no limit; as `api.wait_s_max`."""
+    """The longest `timeout` of a LightJQ poll, for which LightJQ itself has no limit; see `api.wait_s_max`."""
     lightjq_workers: NamedUrls = field(default=(), metadata={SECRET: True})
-    """Where workers of LightJQ are reached that register without a `url` (DIALECTS.md#lightjq).
+    """The URLs of LightJQ workers that register without a `url` (DIALECTS.md#lightjq).
     Allowed: `name=URL`, several with blanks between"""
 
     def __post_init__(self) -> None:

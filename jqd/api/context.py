@@ -1,4 +1,4 @@
-"""What route handlers work with."""
+"""The context of route handlers: the service, and the parts that only HTTP has."""
 
 from dataclasses import dataclass, field, replace
 
@@ -14,7 +14,7 @@ from jqd.service.principal import Principal
 
 @dataclass(slots=True, eq=False)
 class ApiContext:
-    """The service, and what only HTTP has: limits and guard, which may change."""
+    """The service, authentication, and the limits of HTTP. `config` and `guard` change at a reload."""
 
     config: ApiConfig
     services: Services
@@ -24,16 +24,14 @@ class ApiContext:
     siblings: Siblings = field(default_factory=Siblings)
     """The other processes that share the port."""
     read: trio.CapacityLimiter = field(default_factory=lambda: trio.CapacityLimiter(1))
-    """Large bodies that are being read, one at a time, as below (v1/push.py)."""
+    """For threads that decode large bodies, one at a time: each may take 300 MB as objects (v1/push.py)."""
     shown: trio.CapacityLimiter = field(default_factory=lambda: trio.CapacityLimiter(1))
-    """Large answers that are being made, one at a time: each may take 300 MB as objects (large_bodies.py)."""
+    """For threads that encode large answers, one at a time, as above (large_bodies.py)."""
     bodies: BodyBudget = field(default_factory=lambda: BodyBudget(0, lambda _: ("", False), lambda: False))
-    """The budget of the API, which sets it: answers count in it that are made whole and are large."""
+    """Memory for bodies, set by `Api`; large answers that are made as a whole count in it, too."""
 
     def as_principal(self, principal: Principal) -> "ApiContext":
-        """Return the same context, with the service acting for a principal."""
-        return (
-            self
-            if principal is self.services.principal
-            else replace(self, services=self.services.as_principal(principal))
-        )
+        """Return this context with its service acting for a principal."""
+        if principal is self.services.principal:
+            return self
+        return replace(self, services=self.services.as_principal(principal))

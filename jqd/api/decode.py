@@ -1,4 +1,4 @@
-"""Reads the body and the query of a request as the types of the call."""
+"""Decodes the body and the query of a request as the types of its route."""
 
 from functools import cache
 from typing import Annotated, Literal, TypeVar
@@ -23,15 +23,15 @@ T = TypeVar("T", bound=msgspec.Struct)
 Flag = Literal["true", "false", "1", "0"]
 YES: tuple[Flag, ...] = ("true", "1")
 Seconds = Annotated[float, Meta(ge=-1e99, le=1e99, description="a number of seconds")]
-"""To wait: none below 0, and at most as many as the daemon allows."""
+"""A wait, for `Request.wait_s`: below 0 it counts as 0, above the limit as the limit."""
 
 
 Revision = Annotated[int, Meta(ge=0)] | None
-"""Of a setting, as an answer told it."""
+"""The revision of a setting, as an answer gave it."""
 
 
 def instant_in(value: Raw) -> int | None:
-    """Return a date that a client only reports, in ms since 1970; 0 for what is no date."""
+    """Decode a date that a client only reports, as Unix ms; None if it is no date."""
     if bytes(value) == NIL:
         return None
     try:
@@ -41,15 +41,15 @@ def instant_in(value: Raw) -> int | None:
 
 
 def read_body(request: Request, kind: type[T]) -> T:
-    """Read a body as `kind`. A `msgspec.Raw` field stays as it came.
+    """Decode a body as `kind`; a `msgspec.Raw` field gets MessagePack.
 
-    Raises Invalid, naming the fields; Unreadable; Problem 400, 413, 415.
+    Raises Invalid, which names the wrong fields, Unreadable, Problem 400, 413, 415.
     """
     return unpack(pack(request), kind)
 
 
 def pack(request: Request) -> bytes:
-    """Return the body as MessagePack."""
+    """Return the body as MessagePack; JSON is converted. Raises Invalid, Unreadable, Problem 413, 415."""
     if request.packed is not None:
         return request.packed
     try:
@@ -59,7 +59,7 @@ def pack(request: Request) -> bytes:
 
 
 def unpack(packed: bytes, kind: type[T]) -> T:
-    """Read a packed body as `kind`."""
+    """Decode a body in MessagePack as `kind`. Raises Invalid, Unreadable."""
     try:
         return fields.read(packed, kind)
     except DECODE_ERRORS as error:
@@ -76,8 +76,9 @@ def query_of(request: Request) -> list[tuple[str, str]]:
 
 
 def read_query(request: Request, kind: type[T]) -> T:
-    """Read the query. Raises Invalid, naming the parameter; Problem 400 for an unreadable query. Surfaces that ignore
-    unknown names take the last of a name given twice."""
+    """Decode the query as `kind`. Raises Invalid, which names the parameter, and Problem 400 for an unreadable query.
+
+    Of a parameter given twice, a `kind` that ignores unknown names takes the last; others refuse it."""
     if not request.heading.query:
         empty: T = _empty(kind)
         return empty
@@ -89,9 +90,9 @@ def read_query(request: Request, kind: type[T]) -> T:
     try:
         value = fields.read(msgspec.msgpack.encode(values), kind, texts=True)
     except Invalid as error:
-        raise Invalid(str(error)) from error  # a pointer leads into a body
+        raise Invalid(str(error)) from error  # without the pointers, which would point into a body
     for field in msgspec.structs.fields(kind):
-        if field.encode_name in values and getattr(value, field.name) is None:  # a text of "null" is no nil here
+        if field.encode_name in values and getattr(value, field.name) is None:  # in a query "null" is a text, not nil
             raise Invalid(
                 f"{field.encode_name} must be {fields.allowed(field.type)}, not {values[field.encode_name]!r}"
             )

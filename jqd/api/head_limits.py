@@ -1,4 +1,4 @@
-"""Heads that are refused, and the body behind them with them, unread."""
+"""Checks the head of a request against limits, so that a bad request is refused before its body is read."""
 
 from urllib.parse import unquote_to_bytes
 
@@ -6,14 +6,16 @@ from jqd.api.problems import Problem
 from jqd.domain.tenant import SEPARATOR
 from jqd.http import RequestHead, too_large
 
-HEADERS_MAX = 100  # more is no client of ours
-HEADER_BYTES_MAX = 16_384  # of all of them, as common servers have it
-TARGET_LENGTH_MAX = 16_384  # path and query: a list's cursor has a place in each queue, 9 KB for 1,000
-LENGTH_DIGITS_MAX = 18  # of a Content-Length: more is no length, whatever the limit
+HEADERS_MAX = 100  # no real client sends more
+HEADER_BYTES_MAX = 16_384  # of all headers together, as common servers allow
+TARGET_LENGTH_MAX = 16_384  # of path and query: a list's cursor has a place in each queue, 9 KB for 1,000
+LENGTH_DIGITS_MAX = 18  # of a Content-Length: a longer one is above any limit
 
 
 def check_head(heading: RequestHead, bytes_max: int, *, is_native: bool) -> None:
-    """Refuse by the head what need not be read. Raises Problem 404, 414, 415, 422, 431, Refused 413."""
+    """Check a head. `bytes_max`: of the body. `is_native`: the path is of jqd's own API.
+
+    Raises Problem 404, 414, 415, 422, 431, Refused 413."""
     headers = heading.headers
     target_length = len(heading.path) + len(heading.query)
     if target_length > TARGET_LENGTH_MAX:
@@ -29,10 +31,10 @@ def check_head(heading: RequestHead, bytes_max: int, *, is_native: bool) -> None
     encoding = headers.get("content-encoding")
     if encoding is not None and encoding.strip().lower() not in ("", "identity"):
         raise Problem(415, f"Content-Encoding {encoding.strip().lower()[:32]!r} is not taken; send the body as it is")
-    # Bodies say names too: what they say is looked at where a name becomes one of ours (`Services.qualified_name`).
-    # No other surface names anything in a query, and what they do not know there they pass over.
+    # Names in bodies are checked later, where they get a tenant (`Services.qualified_name`). Queries of the other APIs
+    # have no names, and what they do not know there they ignore.
     named = any(SEPARATOR in text for text in (heading.path, *headers.values()))
     if named or (is_native and SEPARATOR.encode() in unquote_to_bytes(heading.query)):
-        # The other surfaces have no word for a wrong name: there is none like it.
+        # The other APIs have no error for an invalid name: it does not exist.
         status = 422 if is_native else 404
         raise Problem(status, "path, query and headers name nothing with the character U+001F: no name has it")

@@ -1,7 +1,7 @@
-"""Finds the jobs in a JSON body without decoding them. Pure.
+"""Finds the jobs in a JSON body without decoding them.
 
-A number costs two bytes in JSON, and sixty as an object of Python: what is too many must be known by looking, not by
-decoding. Each function stops at the first item too many.
+A number may take two bytes in JSON, and sixty as a Python object: so whether there are too many must be found out
+without decoding. Each function stops at the first item above its limit.
 """
 
 import re
@@ -13,12 +13,12 @@ from msgspec import Raw
 
 from jqd.domain.decode_errors import without_halves
 
-SMALL_BYTES = 1 << 20  # so many bytes, as one job may have, are some 40 MB at most as items: quicker than to look first
-VALUES_MAX = 1_000_000  # in one body of JSON: twice what the largest job can hold, 100 MB as objects
+SMALL_BYTES = 1 << 20  # up to this size a body is decoded at once, into items of some 40 MB at most: that is quicker
+VALUES_MAX = 1_000_000  # in one JSON body: twice what the largest job can hold, 100 MB as objects
 
 _json_array = msgspec.json.Decoder(list[Raw]).decode
 _json_skim = msgspec.json.Decoder(Raw).decode  # checks one value and builds nothing
-_LINE = re.compile(rb"[^ \t\n\r\f\v][^\r\n]*+")  # what a line has behind its blanks
+_LINE = re.compile(rb"[^ \t\n\r\f\v][^\r\n]*+")  # a line without its leading blanks
 _BEHIND = re.compile(r"trailing characters \(byte (\d+)\)")
 _TO_VALUE = re.compile(rb'(?:[^",:\[{]++|"(?:[^"\\]++|\\.)*+")*+[,:\[{]', re.DOTALL)
 _BEFORE_VALUES = (b",", b":", b"[", b"{")
@@ -26,15 +26,15 @@ _BLANK = re.compile(rb"[ \t\n\r]*+")
 
 
 def json_lines(body: bytes, most: int) -> list[bytes]:
-    """Return the lines that are not blank; at most one more than `most`."""
+    """Return the lines that are not blank, at most `most + 1`."""
     return [match.group() for match in islice(_LINE.finditer(body), most + 1)]
 
 
 def json_items(body: bytes, most: int) -> Sequence[bytes | Raw]:
-    """Return the items of a JSON array, each as it stands; perhaps one more than `most`.
+    """Return the items of a JSON array as bytes, of a large body at most `most + 1`.
 
-    Raises msgspec.DecodeError or RecursionError where it is no JSON, as far as it was looked at. A text that is no
-    Unicode is its item's own fault: the items are told apart all the same.
+    Raises msgspec.DecodeError or RecursionError if the part that was read is no JSON. Texts that are no Unicode are
+    let pass: they are a fault of their item alone.
     """
     try:
         if len(body) <= SMALL_BYTES:
@@ -48,12 +48,12 @@ def json_items(body: bytes, most: int) -> Sequence[bytes | Raw]:
 
 
 def has_values(body: bytes, most: int) -> bool:
-    """Return whether a JSON text has more than `most` values: counted by the four characters one of which stands before
-    each but the first.
+    """Return whether a JSON text has more than `most` values. One of the characters `, : [ {` is before each but the
+    first, so these are counted.
     """
     if sum(map(body.count, _BEFORE_VALUES)) < most:
         return False
-    # Perhaps they stand in texts, where they do not count.
+    # Some may be in strings, where they do not count.
     return next(islice(_signs(body), most - 1, None), None) is not None
 
 
@@ -65,10 +65,10 @@ def _signs(body: bytes) -> Iterator[int]:
 
 
 def _each_item(body: bytes, readable: bytes) -> Iterator[bytes]:
-    """Find one value after another.
+    """Yield the items of an array one after another. To find an item's end, the decoder is given the rest of the body:
+    its error names the comma after the item.
 
-    The decoder reports the comma after the first value, which is its end. `readable`: as long as the body, and searched
-    in its place.
+    `readable`: a copy of the body of the same length that the decoder can read, searched in its place.
     """
     view = memoryview(readable)
     at = _after_blanks(body, 0) + 1  # behind the bracket
@@ -85,7 +85,7 @@ def _each_item(body: bytes, readable: bytes) -> Iterator[bytes]:
 
 
 def _end_of_value(view: memoryview, at: int) -> int:
-    """Return where the text after the value at `at` begins, blanks skipped."""
+    """Return where the next character after the value at `at` is, blanks skipped."""
     try:
         _json_skim(view[at:])
     except msgspec.DecodeError as error:

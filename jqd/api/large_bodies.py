@@ -1,12 +1,12 @@
-"""Large bodies: converted between JSON and MessagePack in threads; and answers with a large result.
+"""Converts large bodies between JSON and MessagePack in threads, and answers with large results.
 
-What is only bytes to us has to be looked into to be said in JSON: a million small values in one result of 1 MiB take
-Python up to two seconds, in which the loop would turn for nobody, and a few such requests in a row cost the daemon its
-lease. Beside a thread the loop gets its turn every few milliseconds.
+A result of 1 MiB with a million small values takes Python up to two seconds to convert to JSON. In the event loop that
+would hold up all requests, and a few in a row would cost the daemon its lease. Beside a thread the loop gets its turn
+every few milliseconds.
 
-A large result lies in the store in pieces. In MessagePack it is written as it is read, a piece at a time: a client that
-reads slowly keeps no more than that here. What has to be rendered around it, or as JSON, is made whole, and counted
-among the bodies of requests until it is sent.
+A large result is in the store in pieces. In MessagePack it is sent as it is read, piece by piece, so a slow client
+keeps only one in memory. For JSON, or in LightJQ's form, it is made as a whole, and counts in the memory for bodies
+until it is sent.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,12 +29,12 @@ from jqd.http import Refused, Request, Response, Write, answer
 from jqd.service import Services
 from jqd.service.find import drop_result, read_pieces
 
-AT_ONCE_BYTES = 32 * 1024  # some 50 ms at worst; most take less than a millisecond, a thread two thirds of one
+AT_ONCE_BYTES = 32 * 1024  # converted without a thread: most take below 1 ms, the worst 50 ms; a thread costs 0.7 ms
 
 
 async def answer_any(parts: ApiContext, value: Any, language: Language, status: int = 200) -> Response:
-    """Answer, at any size: a large one in JSON in a thread, one after another, for each takes much memory. None: there
-    is nothing to say."""
+    """Answer with a value of any size, or with an empty body for None. Large JSON is made in a thread, one after
+    another, as each takes much memory."""
     if value is None:
         return Response(status)
     if language == "msgpack" or _packed_bytes(value) <= AT_ONCE_BYTES:
@@ -43,14 +43,14 @@ async def answer_any(parts: ApiContext, value: Any, language: Language, status: 
 
 
 async def packed_body(parts: ApiContext, request: Request) -> bytes:
-    """The body as MessagePack: large JSON is read in a thread."""
+    """Return the body as MessagePack; large JSON is converted in a thread."""
     if request.media_type() in MSGPACK_TYPES or len(request.body) <= AT_ONCE_BYTES:
         return pack(request)
     return await trio.to_thread.run_sync(pack, request, limiter=parts.read)
 
 
 def _packed_bytes(value: Any) -> int:
-    """Return how many bytes of MessagePack a response holds."""
+    """Return how many bytes of raw MessagePack a response contains, all of its fields together."""
     match value:
         case Raw():
             return memoryview(value).nbytes
@@ -63,14 +63,16 @@ def _packed_bytes(value: Any) -> int:
     return 0
 
 
-HELD_TIMES = 4  # its length, while it is rendered: as it was read, as text, and as it is joined
-WRITE_BYTES = 256 << 10  # of a whole body at once; a client that reads has time for each
+HELD_TIMES = 4  # memory of a large result while it is converted, in times of its length: read, joined, as text
+WRITE_BYTES = 256 << 10  # of a large body in one write; the write's time limit begins anew with each
 
 
 async def send_result(
     parts: ApiContext, request: Request, large: LargeResult, made: Callable[[bytes], Struct], *, consume: bool
 ) -> Response:
-    """A large result, in an answer of which it is the last field. `consume`: it is dropped once it was written."""
+    """Answer with a large result. `made` returns the answer's struct for a result, which must be its last field.
+
+    `consume`: drop the result once it is written."""
     if request.answer_language() != "msgpack":
         response = await render(parts, request, large, made, request.answer_language())
         if consume:
@@ -83,6 +85,7 @@ async def send_result(
 
 
 async def _write(services: Services, large: LargeResult, before: bytes, consume: bool, write: Write) -> str | None:
+    """Write `before` and the result. Returns why it could not be read to its end, or None."""
     await write(before)
     wanted = False
     try:
@@ -91,7 +94,7 @@ async def _write(services: Services, large: LargeResult, before: bytes, consume:
     except (NotFound, StoreError) as error:
         return f"the result of job {large.job_id} could not be read to its end: {error}"
     if consume and wanted:
-        with suppress(StoreError):  # it was told; it goes with its time
+        with suppress(StoreError):  # the client has it, and it expires anyway
             await drop_result(services, large)
     return None
 
@@ -99,7 +102,9 @@ async def _write(services: Services, large: LargeResult, before: bytes, consume:
 async def render(
     parts: ApiContext, request: Request, large: LargeResult, made: Callable[[bytes], Struct], language: Language
 ) -> Response:
-    """An answer with the whole result in it, as `made` has it. Raises Refused 503 when there is no room, StoreError."""
+    """Answer with a large result that is converted as a whole. `made` returns the answer's struct for a result.
+
+    Raises Refused 503 if there is no memory for it, StoreError."""
     bodies, size = parts.bodies, HELD_TIMES * large.bytes
     made_of = Request(request.heading, request.peer)
     try:
@@ -114,7 +119,7 @@ async def render(
     async def stream(write: Write) -> str | None:
         sent = Request(request.heading, request.peer)
         try:
-            with suppress(Refused):  # it is here all the same
+            with suppress(Refused):  # the body is in memory anyway
                 bodies.take(sent, len(body))
             for at in range(0, len(body), WRITE_BYTES):
                 await write(body[at : at + WRITE_BYTES])

@@ -1,7 +1,7 @@
-"""Lists: how many are made at once, and their pages.
+"""Lists: limits how many are made at once, and cuts them into pages.
 
-A cursor is the last name of the page before, as text that may stand in a query: one that was deleted meanwhile still
-has its place. Within jqd a tenant's names have a character that no request may have (domain/tenant.py).
+A cursor is the last name of the page before, in base64: it works even if that was deleted meanwhile, and a qualified
+name has a character that no request may contain (domain/tenant.py).
 """
 
 import base64
@@ -22,13 +22,13 @@ from jqd.http import Request, Response
 from jqd.service.listing import no_cursor
 
 PAGE = 1_000  # rows of one answer: some 1 MB of workers
-STEP = 200  # names that are looked at in one piece
-# Of one tenant. The store tells of 100 jobs in 1 to 2 ms, and all calls stand in one line: others wait some 30 ms more.
+STEP = 200  # names examined before other tasks have their turn
+# Lists of one tenant. The store takes 1 to 2 ms for 100 jobs, one call after another: others wait some 30 ms longer.
 TENANT_LISTS_MAX = 16
-ADDRESS_LISTS_MAX = 32  # of one address: there may be a proxy before several tenants
-LISTS_MAX = 64  # of a daemon: a page of 1,000 jobs has 1 to 2 MiB until it is sent
-KEPT = 8  # of these for who is of no tenant: several tenants together do not keep out who could stop them
-AGAIN_S = 1  # one that is nothing but slow is over by then
+ADDRESS_LISTS_MAX = 32  # lists of one address, which may be a proxy for several tenants
+LISTS_MAX = 64  # lists of a daemon: a page of 1,000 jobs takes 1 to 2 MiB until it is sent
+KEPT = 8  # of LISTS_MAX, for callers without a tenant: an operator can list, whatever all tenants do
+AGAIN_S = 1  # the `Retry-After`: most lists are done by then
 ALL = ""
 
 
@@ -42,12 +42,11 @@ class ListQuery(Struct, frozen=True, forbid_unknown_fields=True):
 
     limit: PageLimit = PAGE
     cursor: str = ""
-    """That another page ended with; empty: from the first on."""
+    """The cursor of the page before; empty: begin with the first."""
 
     @property
     def behind(self) -> str:
-        """Return the name that the page before ended with; empty: from the first on. Raises Invalid for a cursor that
-        no answer gave."""
+        """Return the last name of the page before; empty for the first page. Raises Invalid for a wrong cursor."""
         try:
             return base64.b64decode(self.cursor + "=" * (-len(self.cursor) % 4), altchars=b"-_", validate=True).decode()
         except ValueError as error:
@@ -62,7 +61,7 @@ class Page(Struct, frozen=True, kw_only=True):
 
 
 def page_wanted(request: Request, query: type[Q]) -> Q:
-    """Read a list's query, before anything is looked up for it. Raises Invalid."""
+    """Decode and check the query of a list. Raises Invalid."""
     asked = read_query(request, query)
     _ = asked.behind
     return asked
@@ -75,26 +74,27 @@ async def answer_page(
     found: Iterable[tuple[str, T]],
     row: Callable[[T], Struct | None],
 ) -> Response:
-    """Answer with one page of a list, by name. `found`: see `page_of`. `row`: None for what has gone meanwhile."""
+    """Answer with one page of a list, sorted by name. `found`: see `page_of`. `row`: makes the row of an item, or
+    returns None if the item is gone."""
     first, cursor = await page_of(request, wanted, found)
-    rows = (one for one in map(row, first) if one is not None)
+    rows = (each for each in map(row, first) if each is not None)
     return await answer_rows(request, page([], cursor=cursor), rows)
 
 
 async def page_of(request: Request, wanted: ListQuery, found: Iterable[tuple[str, T]]) -> tuple[list[T], str]:
-    """Return one page, and the cursor for the next one, empty for none. `found`: names and what is called so, in any
-    order. Other tasks run while it is read: it goes through a copy of what may change."""
+    """Return the items of one page, and the cursor for the next one (empty: none). `found`: (name, item) in any order;
+    other tasks run while it is read, so it must not iterate over what may change."""
     first = await in_steps(_first(found, wanted.behind, wanted.limit + 1), request.breathe)
     cursor = _cursor_of(first[wanted.limit - 1][0]) if len(first) > wanted.limit else ""
-    return [one for _, one in first[: wanted.limit]], cursor
+    return [item for _, item in first[: wanted.limit]], cursor
 
 
 def _first(found: Iterable[tuple[str, T]], behind: str, most: int) -> Steps[list[tuple[str, T]]]:
-    """Return the first `most` items after a name; each piece of items is sorted into the earlier ones."""
+    """Return the first `most` (name, item) after the name `behind`, sorted; a piece of `found` in each step."""
     pieces, first = iter(found), list[tuple[str, T]]()
     while piece := [*islice(pieces, STEP)]:
         last = first[-1][0] if len(first) == most else None
-        piece = [one for one in piece if one[0] > behind and (last is None or one[0] < last)]
+        piece = [(name, item) for name, item in piece if name > behind and (last is None or name < last)]
         if piece:
             first = sorted(first + piece, key=itemgetter(0))[:most]
         yield
@@ -106,23 +106,21 @@ def _cursor_of(name: str) -> str:
 
 
 class ListLimit:
-    """Limits the lists under way, by owner: each makes repeated calls to the store, and keeps what it has found."""
+    """Limits the lists under way, by owner: each makes several calls to the store, and takes memory."""
 
     def __init__(self) -> None:
         self._of: Counter[str] = Counter()
 
     @contextmanager
     def place(self, owner: str, address: str) -> Iterator[None]:
-        """Count one list while it is made. `owner`: a tenant; where none is known, the address. Raises Problem 429."""
+        """Count one list while it is made (`with`). `owner`: its tenant, else `address`. Raises Problem 429 for too
+        many lists."""
         left = LISTS_MAX - self._of[ALL] + self._of[owner]
         own_max, all_max = TENANT_LISTS_MAX, LISTS_MAX - KEPT
         if owner == address:
             own_max, all_max = ADDRESS_LISTS_MAX, LISTS_MAX
-        bounds = {
-            address: ADDRESS_LISTS_MAX,
-            owner: min(own_max, (left + 1) // 2),
-            ALL: all_max,
-        }  # half of what is left
+        # An owner may have half of what the others leave.
+        bounds = {address: ADDRESS_LISTS_MAX, owner: min(own_max, (left + 1) // 2), ALL: all_max}
         for name, most in bounds.items():
             if self._of[name] >= most:
                 whose = f" for {name}" if name else ""
@@ -133,4 +131,4 @@ class ListLimit:
             yield
         finally:
             self._of.subtract(bounds.keys())
-            self._of += Counter()  # forgets who has none
+            self._of += Counter()  # drops owners without lists

@@ -1,7 +1,7 @@
-"""What the fields of requests and answers mean: the OpenAPI document and use/REFERENCE.md say it from here.
+"""Says what the fields of requests and answers mean, for the OpenAPI document and use/REFERENCE.md.
 
-A meaning is the text below the field in its class, or, of requests, where many classes have the same field, the one in
-WORDS. Its links lead from docs/use/.
+A meaning is the text below the field in its class. For fields of requests that many classes have, it is in WORDS. Links
+in it lead from docs/use/.
 """
 
 import ast
@@ -15,7 +15,7 @@ from typing import Any, get_args
 import msgspec
 from msgspec import Struct
 
-# What a field is for, by its name, or by its type and its name.
+# Name of a field, or class and name → its meaning.
 WORDS = {
     "ack": "how safe jobs must be before the answer: [levels](HTTP.md#pushing-jobs-post-v1jobs)",
     "argument": "what the handler gets; at most 1 MiB, nested at most 256 levels",
@@ -133,17 +133,17 @@ WORDS = {
 
 
 def meaning(kind: type[Struct], name: str, shown: str) -> str:
-    """Return what a field of a request is for, or "" where nothing says it. `shown`: its name outside."""
+    """Return the meaning of a field of a request, or "" if there is none. `shown`: its name in bodies."""
     return WORDS.get(f"{kind.__name__}.{shown}") or text_of(kind, name, shown) or WORDS.get(shown, "")
 
 
 def text_of(kind: type[Struct], name: str, shown: str) -> str:
-    """Return what a field of an answer says of itself, or "" where its name and type say it all."""
+    """Return the text below a field in its class, on one line, or "" if there is none."""
     return " ".join(texts_of(kind).get(name, "").split()).rstrip(".")
 
 
 def structs_in(kinds: Iterable[Any]) -> list[type[Struct]]:
-    """Return the types with fields among these, and those that stand in their fields, each once."""
+    """Return all Struct classes with fields that occur in these types or in their fields, each once."""
     found: dict[type[Struct], None] = {}
 
     def look(kind: Any) -> None:
@@ -162,7 +162,7 @@ def structs_in(kinds: Iterable[Any]) -> list[type[Struct]]:
 
 
 def texts_of(kind: type[Any]) -> dict[str, str]:
-    """Return field → the text below it, of a class and of those that it is made of."""
+    """Return field → the text below it, of a class and its base classes."""
     texts: dict[str, str] = {}
     for each in reversed(kind.__mro__[:-1]):
         if each.__module__.partition(".")[0] == "jqd":

@@ -1,6 +1,4 @@
-"""Reads bodies in MessagePack and JSON, by Content-Type, and renders lists and errors, by Accept. Integers are exact,
-whatever their size.
-"""
+"""Decodes bodies in MessagePack or JSON (Content-Type), and encodes lists and errors (Accept). Integers stay exact."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -22,8 +20,8 @@ _json_encoder = msgspec.json.Encoder()
 
 
 async def answer_rows(request: Request, page: Struct, rows: Iterable[Any]) -> Response:
-    """Answer 200 with a page whose first field has these rows, made and rendered one by one: a thousand rows in one
-    piece hold the loop for a tenth of a second."""
+    """Answer 200 with a page, its first field filled with these rows. They are encoded one by one, as a thousand at
+    once would hold the loop for a tenth of a second."""
     language, field = request.answer_language(), page.__struct_fields__[0]
     body = await in_steps(_rendered(rows, language), request.breathe)
     if language == "msgpack":
@@ -42,7 +40,7 @@ def _rendered(rows: Iterable[Any], language: Language) -> Steps[list[Raw]]:
 
 
 def alike(kind: type[Struct], noun: Struct, **others: Any) -> dict[str, Any]:
-    """Return the fields of an answer that a noun has under the same names, and others."""
+    """Return the fields of an answer `kind`: those that `noun` has under the same names, and `others`."""
     return {name: getattr(noun, name) for name in kind.__struct_fields__ if name in noun.__struct_fields__} | others
 
 
@@ -58,7 +56,7 @@ def problem_answer(problem: Problem, language: Language) -> Response:
 
 
 def refuse(request: Request, error: JqdError) -> Response:
-    """Return an error as the native interface has it."""
+    """Return an error in the form of jqd's own API."""
     return problem_answer(as_problem(error), request.answer_language())
 
 
@@ -80,13 +78,13 @@ def read_value(request: Request) -> Any:
 
 
 def misread(body: bytes) -> Invalid:
-    """Return the error for JSON with an integer of more than 64 bits, or with a `$` form that means nothing."""
+    """Return the error for JSON with an integer of more than 64 bits, or with an invalid `$` form (`json_ext`)."""
     pointer, why = json_ext.fault_of(body)
     return Invalid.at(pointer, f"{pointer[1:] or 'the body'}: {why}")
 
 
 def not_read(language: str, body: bytes, error: BaseException) -> Unreadable:
-    """Return the error for a body that is no value of its declared format."""
+    """Return the error for a body that cannot be decoded in its declared format."""
     if not body.strip():
         return Unreadable(f"the body is empty; send a map of fields, as {language}")
     text = body if language == "JSON" else b""
@@ -94,6 +92,6 @@ def not_read(language: str, body: bytes, error: BaseException) -> Unreadable:
 
 
 def unsupported(kind: str) -> Problem:
-    """Return the 415 that names what can be sent."""
+    """Return the 415 for a Content-Type, which names those that are accepted."""
     named = f"Content-Type {kind!r} is not understood" if kind else "there is no Content-Type"
     return Problem(415, f"{named}; send {media.BOTH}")

@@ -1,6 +1,6 @@
-"""The rules behind all surfaces: taking, finding, changing and cancelling jobs, and workers.
+"""The rules behind all APIs: pushing, finding, changing and cancelling jobs, and workers.
 
-It uses the domain's words and errors, and knows nothing of HTTP (adr/0013).
+This package uses the domain's types and errors, and knows nothing of HTTP (adr/0013).
 """
 
 from jqd.domain.job_spec import JobSpec

@@ -1,4 +1,4 @@
-"""Does the same with many things side by side; what fails is raised as what it is, not as a group."""
+"""Runs one action on many items, several at a time. An error is raised as itself, not in an exception group."""
 
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
@@ -7,17 +7,17 @@ import trio
 
 from jqd.domain.errors import JqdError
 
-AT_ONCE = 64  # changes share the syncs of the journal; a look is two calls of the store
+AT_ONCE = 64  # items acted on at a time: concurrent changes share the journal's syncs; a look-up is two store calls
 
 T = TypeVar("T")
 
 
 async def act_on_each(items: Iterable[T], act: Callable[[T], Awaitable[None]], at_once: int = AT_ONCE) -> None:
-    """Run `act` on several items at a time. Raises the first error once all that had begun have ended."""
+    """Run `act` on each item. After an error no more are begun; it is raised when those under way have ended."""
     limiter = trio.CapacityLimiter(at_once)
     failed: list[JqdError] = []
 
-    async def one(item: T) -> None:
+    async def act_unless_failed(item: T) -> None:
         async with limiter:
             if failed:
                 return
@@ -28,6 +28,6 @@ async def act_on_each(items: Iterable[T], act: Callable[[T], Awaitable[None]], a
 
     async with trio.open_nursery() as nursery:
         for item in items:
-            nursery.start_soon(one, item)
+            nursery.start_soon(act_unless_failed, item)
     if failed:
         raise failed[0]

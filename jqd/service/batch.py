@@ -1,8 +1,7 @@
-"""Checks a pushed array of jobs: which are taken, and why the others are refused. Pure.
+"""Checks a pushed array of jobs: which jobs are accepted, and why the others are refused.
 
-The good case costs one decode for the whole array and a few comparisons per job; the bytes then go to the journal as
-they came. Only when something is wrong is the array looked at item by item, so that each bad job is named. A large
-array is read a piece at a time.
+A good array costs one decode and a few comparisons per job, and its bytes go to the journal unchanged. Only an array
+with a fault is decoded job by job, so that each bad job is named. A large array is read in pieces.
 """
 
 import re
@@ -23,14 +22,14 @@ from jqd.service.config import ServiceConfig
 from jqd.service.job_limits import faults
 from jqd.store import Replace
 
-DETAIL_LENGTH_MAX = 300  # of what a decoder said
-LEVELS_MAX = NESTING_MAX + 2  # the array and the job's map stand around an argument
-# Wrong jobs of which all that is wrong is said: of each that takes 0.3 ms, and 10,000 held up all others.
+DETAIL_LENGTH_MAX = 300  # characters of a decoder's message
+LEVELS_MAX = NESTING_MAX + 2  # the array and the job's map enclose an argument
+# Wrong jobs of a request whose faults are all listed. One takes 0.3 ms: 10,000 of them held up all other requests.
 DESCRIBED_MAX = 100
-DESCRIBED_AT_ONCE = 3  # of which it is said in one piece
+DESCRIBED_AT_ONCE = 3  # such jobs in one step of `_item_by_item`
 WRONG_TOO = f"it is wrong, too: what is wrong is said of the first {DESCRIBED_MAX} such jobs of a request"
 EMPTY = "the body is empty; send one job (a map) or several (an array of maps)"
-ONE_HEAD = {0x91: 1, 0xDC: 3, 0xDD: 5}  # bytes before the item of an array of one, by the first of them
+ONE_HEAD = {0x91: 1, 0xDC: 3, 0xDD: 5}  # first byte of a MessagePack array of one item → length of its header
 TOO_DEEP = f"an argument nests deeper than {NESTING_MAX} levels; nothing was taken"
 
 _TRACEPARENT = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
@@ -42,7 +41,7 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 class Batch(Struct):
-    """What a request pushes: the good jobs, in order, and why the others are refused."""
+    """The jobs of a push: the good ones, in order, and why the others are refused."""
 
     single: bool
     size: int
@@ -51,19 +50,19 @@ class Batch(Struct):
     """The good jobs as one MessagePack array."""
     jobs: list[JobSpec]
     refused: list[Fault] = []
-    """Each with the place of its job in the request."""
+    """Each fault has the place of its job in the request."""
     plain: bool = False
-    """Known: no job of it has an id of its own, a date, tags, or is for one version of a handler."""
+    """True only if no job has an id of its own, a date, tags, links or another option that `_longest_if_good` lists."""
     patient: bool = False
     """Whether it may wait for other pushes, to be written with them: see `Request`."""
     key: str = ""
-    """The id of the job that stands for the whole request, where its pusher gave that a key (`idempotency.py`)."""
+    """Id of the first job, which stands for the whole request, if that has an Idempotency-Key (`idempotency.py`)."""
     request: str = ""
-    """Digest of the whole request, if it has such a key."""
+    """Digest of the whole request, if that has an Idempotency-Key."""
     is_own: bool = False
-    """Whether jqd itself made the batch: its parents are known."""
+    """Whether jqd itself made the batch: then its parents are known to exist."""
     over: Replace = Replace.CANCELLED
-    """Which jobs lose their ids to those that do not say `replace`."""
+    """Which stored jobs lose their ids to jobs of this batch that do not say `replace`."""
 
     @property
     def places(self) -> list[int]:
@@ -72,17 +71,17 @@ class Batch(Struct):
         return [place for place in range(self.size) if place not in bad]
 
     def ids_of_all(self, job_ids: Iterable[str | None]) -> list[str | None]:
-        """Return ids in the order of the request, None for those refused. `job_ids`: of the good ones."""
+        """Return one id per job of the request, None for a refused job. `job_ids`: the ids of the good jobs."""
         found = dict(zip(self.places, job_ids, strict=True))
         return [found.get(place) for place in range(self.size)]
 
     def only(self, kept: Sequence[int]) -> tuple[bytes, list[JobSpec]]:
-        """Return some of the good jobs, by their places among these, as `array` and `jobs` are."""
+        """Return `array` and `jobs` with only some of the good jobs. `kept`: their indexes in `jobs`."""
         items = _items_decoder.decode(self.array)
         return _encoder.encode([items[at] for at in kept]), [self.jobs[at] for at in kept]
 
     def without(self, faults: Mapping[int, Fault]) -> "Batch":
-        """Return the batch without jobs in which faults were found later. `faults`: by place among the good ones."""
+        """Return the batch without jobs whose faults were found later. `faults`: by index in `jobs`."""
         if not faults:
             return self
         array, jobs = self.only([at for at in range(len(self.jobs)) if at not in faults])
@@ -90,27 +89,29 @@ class Batch(Struct):
         return structs.replace(self, array=array, jobs=jobs, refused=refused)
 
     def placed(self, faults: Mapping[int, Fault]) -> list[Fault]:
-        """Return faults with the places of their jobs in the request. `faults`: as above."""
+        """Return faults with the places of their jobs in the request. `faults`: by index in `jobs`."""
         places = self.places
         return [fault._replace(place=places[at]) for at, fault in faults.items()]
 
     def shown(self, faults: Sequence[Fault]) -> list[Fault]:
-        """Return the faults as the client knows its jobs: a job that came alone has no place in an array."""
+        """Return the faults for the client: a job that came alone, not in an array, has no place."""
         return [fault._replace(place=None) for fault in faults] if self.single else list(faults)
 
 
 def read_array(data: bytes, single: bool, config: ServiceConfig) -> Batch:
-    """Check a MessagePack array of jobs. `single`: its one job came alone. Raises Unreadable, TooLarge."""
+    """Read a MessagePack array of jobs and check each. `single`: the client sent one job, not an array.
+
+    Raises Unreadable for a body that is no array of jobs or nests too deep, TooLarge for too many jobs or bytes.
+    """
     if not single or not 1 < len(data) <= config.job_bytes_max + 1:
         _expect_array(data, single, config)
-    # Where something is wrong: find out what, and with which job.
     return _read_good(data, single, config) or finish(_item_by_item(data, single, config, DESCRIBED_MAX))
 
 
 def read_in_pieces(data: bytes, config: ServiceConfig) -> Steps[Batch]:
-    """As `read_array`, in steps for a large array: no step takes long.
+    """Read a large array like `read_array`, in short steps.
 
-    One that is no MessagePack is read up to its fault once more, in one piece: the decoder's message explains it.
+    One that is no MessagePack is decoded once more in a single step, for the decoder's message about the fault.
     """
     _expect_array(data, False, config)
     try:
@@ -144,7 +145,7 @@ def _expect_array(data: bytes, single: bool, config: ServiceConfig) -> None:
 
 
 def _read_good(data: bytes, single: bool, config: ServiceConfig) -> Batch | None:
-    """Return the batch when all of it is good; None when something is wrong."""
+    """Return the batch if all of its jobs are good, else None."""
     try:
         jobs = _jobs_decoder.decode(data)
     except DECODE_ERRORS:
@@ -207,7 +208,7 @@ def expect_bytes(size: int, single: bool, config: ServiceConfig) -> None:
 
 
 def expect_alone(array: bytes, config: ServiceConfig) -> None:
-    """Refuse the one job of an array as if it had come without it. Raises TooLarge."""
+    """Raise TooLarge if the only job of an array is larger than a job that is sent alone may be."""
     if array_items(array) == 1:
         expect_bytes(len(array) - ONE_HEAD[array[0]], True, config)
 
@@ -223,7 +224,7 @@ def expect_size(size: int | None, config: ServiceConfig) -> None:
 
 
 def _item_by_item(data: bytes, single: bool, config: ServiceConfig, described_max: int) -> Steps[Batch]:
-    """Return the good jobs, and the faults of the others. `described_max`: so many wrong jobs are described in full."""
+    """Return the good jobs, and the faults of the others: all faults of the first `described_max` wrong jobs."""
     try:
         items = _items_decoder.decode(data)
     except RecursionError as error:
@@ -235,7 +236,8 @@ def _item_by_item(data: bytes, single: bool, config: ServiceConfig, described_ma
     batch = Batch(single, len(items), b"", [])
     good: list[Raw] = []
     for index, item in enumerate(items):
-        is_described = (wrong := index - len(good)) < described_max
+        wrong = index - len(good)
+        is_described = wrong < described_max
         try:
             job = _job_decoder.decode(item)
         except DECODE_ERRORS:
@@ -258,8 +260,8 @@ def in_order(faults: Iterable[Fault]) -> list[Fault]:
 
 
 def with_trace(batch: Batch, given: str) -> Batch:
-    """Give the trace of a request, by its header, to the jobs that name none. What is no traceparent is passed over, as
-    the specification has it: it must not fail a request."""
+    """Give the request's `traceparent` header to the jobs that have none. An invalid header is ignored, as the
+    specification says: it must not fail a request."""
     if _TRACEPARENT.fullmatch(given) is None or not any(job.traceparent is None for job in batch.jobs):
         return batch
     packed = Raw(_encoder.encode(given))

@@ -1,4 +1,4 @@
-"""Changes many jobs: cancel, retry, delete, clean. Each request does a bounded piece, and says where to go on."""
+"""Changes many jobs: cancel, retry, delete, clean. A request does a bounded part, and returns a cursor for the next."""
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -38,11 +38,11 @@ from jqd.service.settings import Note, describe, noting
 from jqd.store import JobView
 
 IDS_MAX = 1_000  # named in one request
-MORE = "more"  # before the date, the cursor of a clean that goes on: what is gone needs no place to begin at
+MORE = "more"  # prefix of the cursor of a clean; behind it is the date up to which the clean goes on
 
 ENDED = tuple(state for state in State if state.is_final)
 UNENDED = tuple(state for state in State if not state.is_final)
-RETRYABLE = (State.FAILED, State.CANCELLED)  # they may be tried anew
+RETRYABLE = (State.FAILED, State.CANCELLED)
 
 JobIds = Annotated[list[str], Meta(max_length=IDS_MAX, description=f"an array of at most {IDS_MAX} ids")]
 T = TypeVar("T")
@@ -53,20 +53,20 @@ Act = Callable[[Sequence[Found], "Tally"], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Reserved(Coming):
-    """A pusher's id that was reserved for a push which did not come in time: no job."""
+    """A pusher's id that was reserved for a push which did not come in time: there is no job."""
 
     why: str
 
 
 class Filter(JobFilter, frozen=True, forbid_unknown_fields=True):
-    """Which jobs are meant: all fields that are given must match."""
+    """Chooses jobs: all fields that are given must match."""
 
     job_ids: JobIds | None = None
     dry_run: bool = False
 
 
 WORDS = [name for name in Filter.__struct_fields__ if name not in ("cursor", "dry_run")]
-"""What jobs are chosen by."""
+"""Fields that choose jobs; a request needs at least one."""
 
 
 class Clean(msgspec.Struct, forbid_unknown_fields=True):
@@ -93,22 +93,22 @@ class Tally(msgspec.Struct):
     matched: int = 0
     changed: int = 0
     cursor: str = ""
-    """For the next request; empty: that was all."""
+    """For the next request; empty: nothing is left."""
     looked: Looked = msgspec.UNSET
-    """With a cursor only, as `of`."""
+    """Given with a cursor only, like `of`."""
     of: Of = msgspec.UNSET
     whole: bool | msgspec.UnsetType = msgspec.UNSET
-    """Of a flow: false where some of its jobs are on their way into the store, or behind a million links, or may be
-    left out: the cursor is from another daemon, or a minute old. Ask again, or of a job further away."""
+    """Only for a flow: false if jobs of it may be left out. They are on their way into the store, or behind a million
+    links, or the cursor is from another daemon or a minute old. Ask again, or for another job of the flow."""
     refused: list[Refused] | msgspec.UnsetType = msgspec.UNSET
-    """Named jobs, or a flow's, that were not changed, and why."""
+    """Jobs that were named, or belong to the flow, and were not changed, and why."""
 
     def refuse(self, job_id: str, status: int, detail: str) -> None:
         self.refused = [*(self.refused or ()), Refused(job_id, status, detail)]
 
 
 async def cancel_many(services: Services, wanted: Filter) -> Tally:
-    """Cancel jobs that have not ended; changed are those whose cancel is recorded. Raises Invalid, Interrupted."""
+    """Cancel jobs that have not ended; `changed` counts the cancels in the journal. Raises Invalid, Interrupted."""
 
     async def act(found: Sequence[Found], tally: Tally) -> None:
         await record_cancels(services, found)
@@ -118,7 +118,7 @@ async def cancel_many(services: Services, wanted: Filter) -> Tally:
 
 
 async def retry_many(services: Services, wanted: Filter) -> Tally:
-    """Try jobs anew that failed, and cancelled ones if asked for. Raises Invalid, Interrupted."""
+    """Retry failed jobs, or cancelled ones if the filter says so. Raises Invalid, Interrupted."""
 
     async def act(found: Sequence[Found], tally: Tally) -> None:
         await _retry_each(services, found, wanted, tally)
@@ -127,7 +127,7 @@ async def retry_many(services: Services, wanted: Filter) -> Tally:
 
 
 async def delete_many(services: Services, wanted: Filter) -> Tally:
-    """Delete jobs for good that failed, or that ended otherwise if asked for. Raises Invalid, Interrupted."""
+    """Delete failed jobs, or those of another final state if the filter says so. Raises Invalid, Interrupted."""
 
     async def act(found: Sequence[Found], tally: Tally) -> None:
         tally.changed += len(await services.store.delete_dead([view.id for view in found]))
@@ -158,7 +158,7 @@ def _may_act_on(services: Services, states: Sequence[State], view: Found) -> boo
 
 
 def _recorded(note: Note, act: Act) -> Act:
-    """Return `act`, which writes the audit's note of the request before it first changes something."""
+    """Return `act`, but with the request written to the audit log before the first change."""
 
     async def recorded(found: Sequence[Found], tally: Tally) -> None:
         await note()
@@ -168,7 +168,7 @@ def _recorded(note: Note, act: Act) -> Act:
 
 
 async def clean(services: Services, wanted: Clean) -> Tally:
-    """Delete what succeeded or was cancelled before a date, never what failed. Raises Invalid, Interrupted."""
+    """Delete jobs that succeeded or were cancelled before a date, never failed ones. Raises Invalid, Interrupted."""
     tally = Tally()
     try:
         before_ms = instant_ms(wanted.before)
@@ -176,7 +176,7 @@ async def clean(services: Services, wanted: Clean) -> Tally:
         raise Invalid.at("/before", str(error)) from error
     note = noting(services, "jobs clean", describe(wanted))
     if wanted.dry_run or services.principal.is_bound or any_reserved(services):
-        # The store's own way goes by nothing but the date.
+        # The store's own clean goes by the date alone: it counts nothing, and knows no principal.
         async def act(found: Sequence[Found], tally: Tally) -> None:
             tally.changed += len(await services.store.delete_dead(await _without_results(services, found)))
 
@@ -201,16 +201,16 @@ async def clean(services: Services, wanted: Clean) -> Tally:
 
 
 def _from(cursor: str, before_ms: int) -> int:
-    """Return the date that a clean goes on with: with one to come, what stays would be met again and again."""
+    """Return the date up to which a clean goes on: the cursor's, but none after `before_ms`."""
     date = cursor.removeprefix(MORE)
     return min(before_ms, int(date)) if cursor.startswith(MORE) and date.isdecimal() and date.isascii() else before_ms
 
 
 @contextmanager
 def counting_changes(tally: Tally) -> Iterator[None]:
-    """Turn an error half-way into Interrupted, which names the changes so far.
+    """Turn an error after the first change into Interrupted, which says how many jobs were changed.
 
-    The same request goes on: changed jobs no longer match.
+    The client may send the same request again: changed jobs no longer match.
     """
     try:
         yield
@@ -221,7 +221,7 @@ def counting_changes(tally: Tally) -> Iterator[None]:
 
 
 async def _each_piece(services: Services, wanted: Filter, tally: Tally, may: Test, act: Act) -> None:
-    """Find jobs by the filter that `may` be changed, count them, and `act` on them unless it is a dry run."""
+    """Find the jobs that match the filter and that `may` allows, count them, and `act` on them unless in a dry run."""
     wanted.expect_dates()
     with counting_changes(tally):
         if wanted.job_ids is not None:
@@ -250,11 +250,11 @@ def _jobs_in(found: Sequence[Found]) -> int:
 
 
 async def _named(services: Services, wanted: Filter, tally: Tally, may: Test) -> list[Found]:
-    """Return the named jobs that fit; the others are noted as refused."""
+    """Return the named jobs that match the filter and that `may` allows; add the others to the refused ones."""
     found: dict[str, Found | NotFound] = {}
     wished = list(dict.fromkeys(wanted.job_ids or ()))
 
-    async def one(given: str) -> None:
+    async def look_up(given: str) -> None:
         try:
             job_id = await resolve(services, given)
             found[given] = job = await find(services, job_id, named=job_id != given, given=given)
@@ -266,7 +266,7 @@ async def _named(services: Services, wanted: Filter, tally: Tally, may: Test) ->
         except NotFound as error:
             found[given] = error
 
-    await act_on_each(wished, one)
+    await act_on_each(wished, look_up)
     fit: list[Found] = []
     for given in wished:
         job = found[given]
@@ -274,7 +274,7 @@ async def _named(services: Services, wanted: Filter, tally: Tally, may: Test) ->
             tally.refuse(given, 404, str(job))
         elif isinstance(job, Reserved):
             tally.refuse(given, 404, job.why)
-            fit += [job] if may(job) else []  # its push may come yet, and a cancel is for that, too
+            fit += [job] if may(job) else []  # its push may still come, and is to be cancelled then
         elif not may(job):
             why = "" if may_change(services, job) else ", and only for the master key to change"
             tally.refuse(given, 409, f"job {given} is {job.state.value}{why}")
@@ -299,13 +299,13 @@ def _fits(view: Found, wanted: Filter) -> bool:
 async def _retry_each(services: Services, views: Sequence[Found], wanted: Filter, tally: Tally) -> None:
     """Retry each job that nobody else changed meanwhile.
 
-    Raises the first error once all have ended; where a quota is spent, with the number of jobs left.
+    Raises the first error; if a quota is spent, Overloaded with the number of jobs that are left.
     """
     left = len(views)
     await services.hooks.count_usage(services)
 
-    async def one(found: Found) -> None:
-        # Pages have no arguments, and the change is the whole job once more.
+    async def retry(found: Found) -> None:
+        # Read again: a retry journals the whole job, and pages of jobs have no arguments.
         nonlocal left
         view = await services.store.get_job(found.id)
         if isinstance(view, JobView) and may_change(services, view):
@@ -319,30 +319,27 @@ async def _retry_each(services: Services, views: Sequence[Found], wanted: Filter
         left -= 1
 
     try:
-        await act_on_each(views, one)
+        await act_on_each(views, retry)
     except Overloaded as error:
         why = f"{left} of the {tally.matched} that were found are left as they are: {error}"
         raise Overloaded(why, retry_after_s=error.retry_after_s) from error
 
 
 async def _without_results(services: Services, found: Sequence[Found]) -> list[str]:
-    """Return the ids of jobs without a kept result: pages do not show that, so each is looked up."""
+    """Return the ids of jobs without a kept result. Pages show no results, so jobs that may have one are looked up."""
     free = [job.id for job in found if not (isinstance(job, JobView) and job.keep_result)]
 
-    async def one(job_id: str) -> None:
+    async def look_up(job_id: str) -> None:
         view = await services.store.get_job(job_id)
         if isinstance(view, JobView) and view.result is None:
             free.append(job_id)
 
-    await act_on_each(list({job.id for job in found}.difference(free)), one)
+    await act_on_each(list({job.id for job in found}.difference(free)), look_up)
     return free
 
 
 def _ended_before(view: Found, before_ms: int) -> bool:
-    """Return whether a job's last attempt, or its push if there was none, is older than that.
-
-    The store itself goes by the end.
-    """
+    """Return whether a job succeeded or was cancelled, and its last attempt, or else its push, is older than that."""
     if not isinstance(view, JobView) or view.state not in (State.SUCCEEDED, State.CANCELLED):
         return False
     return (view.outcome.finished_at_ms if view.outcome is not None else view.created_at_ms) < before_ms

@@ -1,11 +1,11 @@
-"""Callbacks of pushed jobs: each is a job of its own, which waits for the other's end (chaining/callbacks.py).
+"""Makes the callbacks of pushed jobs: each is a job which waits for the end of another one (chaining/callbacks.py).
 
     unnamed jobs   [job, job, …, callback of the first, …]      one frame: all of it, or nothing
     named jobs     [callback, …] before [job, …]                two frames, one sync: a repeated push is a repetition of
                                                                 the jobs alone, so their callbacks must be there first
 
-A callback whose job never came, for its push failed between the two, finds that nobody knows it. One whose job lost its
-id to another push meanwhile is cancelled with the job.
+If a push fails between the two frames, the callback finds that its job does not exist. If a job loses its id to another
+push meanwhile, its callback is cancelled with it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ from jqd.service.services import Services
 from jqd.service.settings import save
 
 BACKOFF_S = (1.0, 10.0, 60.0, 300.0, 1_800.0, 7_200.0, 18_000.0, 36_000.0, 50_400.0)  # some 32 hours in all
-TIMEOUT_S = 15.0  # as Standard Webhooks advises: a receiver answers first, and works then
+TIMEOUT_S = 15.0  # as Standard Webhooks advises: a receiver should answer first and work afterwards
 
 _items_decoder = msgspec.msgpack.Decoder(list[Raw])
 _encoder = msgspec.msgpack.Encoder()
@@ -35,7 +35,10 @@ _encoder = msgspec.msgpack.Encoder()
 def callback(
     url: str, after: Sequence[str], parent: str = "", argument: Any = None, trace: str | None = None
 ) -> dict[str, Any]:
-    """Return the job that posts the end of these jobs to a URL, as a push would have it. `trace`: of their push."""
+    """Return the fields of a callback: a job that posts to `url` how the jobs `after` ended.
+
+    `parent`: the one job it is about, if it is not a group's. `trace`: the traceparent of their push.
+    """
     traced = {"traceparent": trace} if trace else {}
     return {
         "name": CALLBACK,
@@ -52,7 +55,7 @@ def callback(
 
 
 async def group_callback(services: Services, url: str, group: str, members: Sequence[str]) -> dict[str, Any]:
-    """Return the callback of a group whose members all are known; without members it is due at once.
+    """Return the fields of the callback of a closed group. Without members it is due at once.
 
     Raises NotYet, JournalRefused.
     """
@@ -64,12 +67,12 @@ async def group_callback(services: Services, url: str, group: str, members: Sequ
 
 
 def message(kind: str, at: str, data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a callback tells."""
+    """Return the body of a callback's request."""
     return {"type": kind, "timestamp": at, "data": data}
 
 
 async def expect_called(services: Services, tenant: str) -> None:
-    """Have all daemons run callbacks of this tenant, from its first one on. Raises NotYet, JournalRefused."""
+    """Save, once per tenant, that all daemons run its callbacks. Raises NotYet, JournalRefused."""
     name = annotate(tenant, CALLBACK)
 
     def make() -> Mapping[tuple[str, str], bytes]:
@@ -80,24 +83,24 @@ async def expect_called(services: Services, tenant: str) -> None:
 
 
 def append_callbacks(array: bytes, jobs: Sequence[JobSpec], wanted: Sequence[int], ids: IdRange) -> bytes:
-    """Return an array of unnamed jobs with the callbacks of those in these places behind them."""
+    """Return an array of unnamed jobs followed by their callbacks. `wanted`: places of the jobs that have one."""
     given = ids.ids()
-    its = [
+    callbacks = [
         callback(str(jobs[place].callback), [given[place]], given[place], trace=jobs[place].traceparent)
         for place in wanted
     ]
-    return _encoder.encode([*_items_decoder.decode(array), *its])
+    return _encoder.encode([*_items_decoder.decode(array), *callbacks])
 
 
 def write_ahead(
     services: Services, jobs: Sequence[JobSpec], wanted: Sequence[int], changes: Changes
 ) -> Mapping[int, str]:
-    """Write the callbacks of named jobs, before these. Returns place of the job → id of its callback."""
+    """Journal the callbacks of named jobs, before the jobs. Returns place of a job → id of its callback."""
     named = [(jobs[place], changes[place][0]) for place in wanted]
-    its = [callback(str(job.callback), [str(job.job_id)], job_id, trace=job.traceparent) for job, job_id in named]
+    callbacks = [callback(str(job.callback), [str(job.job_id)], job_id, trace=job.traceparent) for job, job_id in named]
     tenant = services.principal.tenant
-    ids = services.journal.ids.take(len(its), homes_of([annotate(tenant, str(job.job_id)) for job, _ in named]))
+    ids = services.journal.ids.take(len(callbacks), homes_of([annotate(tenant, str(job.job_id)) for job, _ in named]))
     head = Head(ids.first, services.clock.wall_ms(), homes=ids.homes, tenant=tenant)
-    position = services.journal.write(Lane.JOBS, len(its), encode_jobs(head, _encoder.encode(its)))
+    position = services.journal.write(Lane.JOBS, len(callbacks), encode_jobs(head, _encoder.encode(callbacks)))
     services.journal.ids.note(ids.first, position, tenant)
     return dict(zip(wanted, ids.ids(), strict=True))

@@ -1,4 +1,4 @@
-"""Cancels and deletes jobs: the journal records it, and the store decides what becomes of the job."""
+"""Cancels and deletes jobs. A cancel is journaled, and the store decides what becomes of the job."""
 
 from collections.abc import Mapping, Sequence
 
@@ -14,13 +14,13 @@ from jqd.service.services import Services
 from jqd.service.settings import record
 from jqd.store import JobView, OnItsWay
 
-CANCELS_MAX = 3  # of one request: a job that is replaced while it is cancelled is cancelled again
+CANCELS_MAX = 3  # cancels per request: a job that is replaced while it is cancelled is cancelled again
 
 
 async def cancel(services: Services, given: str) -> State:
-    """Record a cancel and return what the store made of it: CANCELLED only when it will never start.
+    """Cancel a job and return its state: CANCELLED only if it will never start. `given`: the daemon's or pusher's id.
 
-    `given`: the daemon's or the pusher's id. Any other state that is not final: recorded, but running, or not confirmed
+    Another state that is not final means: the cancel is journaled, but the job is running, or the store did not confirm
     in time. Raises NotFound, JournalRefused, StoreRefused.
     """
     job_id = await resolve(services, given)
@@ -35,46 +35,47 @@ async def cancel(services: Services, given: str) -> State:
         if services.principal.is_bound and (
             services.principal.scopes or not services.journal.ids.is_of(job_id, services.principal.tenant)
         ):
-            raise  # whose it is only the store can tell
-        # Nobody can look now. The cancel meets the job when the store is back; if there is none, it does no harm.
+            raise  # only the store can tell whose job it is
+        # The cancel meets the job when the store is back. If there is no such job, it does no harm.
         before = Coming(job_id, ids.at_ms)
     if not may_change(services, before):
         expect_allowed(services, [(await latest(services, given)).jobtype])
     for number in range(CANCELS_MAX):
         if before.state is State.CANCELLED and not services.control.settled(services.where(job_id)):
-            return State.RUNNING  # after a roll-back a daemon may be at work on it until it has told the store
+            return State.RUNNING  # the store rolled back: a daemon may run the job and not have told the store yet
         if before.state.is_final and before.state is not State.CANCELLED:
             return before.state
-        # Also of one that is cancelled: a retry of it may be recorded and on its way.
+        # A cancelled job is cancelled, too: a retry of it may be in the journal and on its way.
         if not number:
             await record(services, "job cancel", given)
         unsure = State.WAITING if before.state is State.CANCELLED else before.state
-        its = await record_cancels(services, [before], is_away=is_away)
-        if its is None:
+        up_to = await record_cancels(services, [before], is_away=is_away)
+        if up_to is None:
             return unsure
         try:
             after = await services.store.get_job(job_id)
         except StoreAway:
             return unsure
         if not services.control.settled(services.where(job_id)):
-            return State.RUNNING  # it rolled back meanwhile: as above
+            return State.RUNNING  # the store rolled back meanwhile, as above
         if isinstance(after, OnItsWay) and after.held:
-            return State.RUNNING  # its daemon came sooner than the job's journal
+            return State.RUNNING  # the daemon that runs it reported it before the store got the job itself
         if not isinstance(after, JobView):
-            return State.CANCELLED  # not there yet: the store keeps the cancel, and the job will meet it
-        if after.state.is_final or after.generation <= its[job_id]:
+            return State.CANCELLED  # the job is not in the store yet; the store keeps the cancel for it
+        if after.state.is_final or after.generation <= up_to[job_id]:
             return after.state
         expect_allowed(services, [after.jobtype])
-        before = after  # replaced meanwhile: the cancel was meant for what stood there before
+        before = after  # it was replaced meanwhile, and the cancel counts for the old content only
     return before.state
 
 
 async def record_cancels(
     services: Services, found: Sequence[JobView | Coming], *, as_seen: bool = False, is_away: bool = False
 ) -> dict[str, int] | None:
-    """Journal cancels, as `cancelled_to` says. Returns up to which generation of each job they count, once the store
-    has them: then none of these jobs starts any more. None: it is not known to have them. `is_away`: it did not answer
-    a moment ago, and is not asked again."""
+    """Journal cancels of these jobs. Returns job → last generation that is cancelled, once the store has the cancels:
+    then none of these jobs starts any more. Returns None if the store is not known to have them.
+
+    `as_seen`: see `cancelled_to`. `is_away`: the store did not answer a moment ago, and is not asked again."""
     up_to, sure = await cancelled_to(services, found, as_seen=as_seen, is_away=is_away)
     position = write_cancels(services, up_to)
     await services.journal.wsync(position, shielded=True)
@@ -82,12 +83,12 @@ async def record_cancels(
         return None
     where = services.where(*(job.id for job in found))
     applied = await services.control.wait_caught_up(Lane.CANCELS, position, services.config.cancel_s, where)
-    # While daemons still tell the store what it forgot, one of them may bring such a job running.
+    # While the store is in recovery, a daemon may still report that it runs such a job.
     return up_to if applied and services.control.settled(where) and sure else None
 
 
 def write_cancels(services: Services, up_to: Mapping[str, int]) -> int:
-    """Write cancels of jobs up to these generations. Returns the position behind them."""
+    """Write cancels to the journal. `up_to`: job → last generation that is cancelled. Returns the position behind."""
     records = [cancel_of(job_id, generation) for job_id, generation in up_to.items()]
     return services.journal.write(Lane.CANCELS, len(records), encode_cancels(records))
 
@@ -95,12 +96,11 @@ def write_cancels(services: Services, up_to: Mapping[str, int]) -> int:
 async def cancelled_to(
     services: Services, found: Sequence[JobView | Coming], *, as_seen: bool = False, is_away: bool = False
 ) -> tuple[dict[str, int], bool]:
-    """Return up to which generation of each job a cancel that comes now counts, and whether the store gave all these
-    numbers.
+    """Return job → last generation that a cancel made now counts for, and whether the store gave all these numbers.
 
-    A job under its pusher's id may have a replacement that is acknowledged and not in the store: all that was
-    acknowledged before now is meant. `as_seen`: only the contents that were found are, for their replacements may say
-    something else of what they are cancelled for; and `Flow.cancelled_for` knows these cancels by that.
+    A job under its pusher's id may have a replacement that is acknowledged and not in the store yet: the cancel is for
+    that, too. `as_seen`: it is only for the contents in `found`. A job is cancelled so because a parent failed, and its
+    replacement may have other parents; `Flow.cancelled_for` recognizes such cancels by their generation.
     """
     seen = {job.id: 0 if isinstance(job, Coming) else job.generation for job in found}
     moving = [
@@ -113,10 +113,9 @@ async def cancelled_to(
 async def _up_to_now(
     services: Services, job_ids: Sequence[str], *, is_away: bool = False
 ) -> tuple[dict[str, int], bool]:
-    """Return for each job the newest generation of its content, which a cancel that comes now is about, and whether the
-    store gave all these numbers.
+    """Return job → a generation above that of all its contents so far, and whether the store gave all these numbers.
 
-    Where the store cannot be asked they are made of our clock: the store's numbers follow its clock in microseconds.
+    If the store is away they come from this daemon's clock: the store's own numbers are its clock in microseconds.
     """
     numbers: dict[frozenset[int], int] = {}  # one for each partition
     sure = True
@@ -138,7 +137,7 @@ async def purge(services: Services, given: str) -> None:
         raise Denied("to delete a job for good is for operators; a cancel leaves what is known of it")
     job_id = await resolve(services, given)
     if services.principal.is_bound or not services.principal.is_server:
-        # Another's job is not found, before anything is done.
+        # A job that the principal must not see raises NotFound before anything is done.
         found = await find(services, job_id, named=job_id != given, given=given)
         if not may_change(services, found):
             expect_allowed(services, [(await latest(services, given)).jobtype])

@@ -1,11 +1,11 @@
-"""Pushes with pushers' own ids that are under way at this daemon: a repetition waits for the first.
+"""Lets a repeat of a push wait for the first one, while both are under way at this daemon.
 
-The store gives a name that is only reserved to the same content once more, for who reserved it may be gone. So the same
-push made several times at once would be written, answered `201` and charged each time, though there is one job. The
-second asks the store when the first is over, and finds that it is a repeat.
+It is for pushes with pushers' own ids. The store gives a reserved id to the same content once more, for the daemon that
+reserved it may be gone. So the same push, sent several times at once, would be written, answered `201` and charged each
+time, though there is one job. The repeat asks the store when the first push is over, and is known as a repeat.
 
-A request under an Idempotency-Key is the same as a whole, so the second need not ask: the answer of the first holds for
-it. That is worth most where a client sends one array of 10,000 jobs again and again, because the store is slow.
+A repeat of a request under an Idempotency-Key need not ask: it gets the first one's answer. That saves most where a
+client sends one array of 10,000 jobs again and again, because the store is slow.
 """
 
 from collections.abc import AsyncIterator, Set
@@ -15,9 +15,9 @@ import trio
 
 from jqd.domain.errors import Overloaded
 
-WAIT_S = 5.0  # a disk that stands still holds up the first; what comes after it goes on, and finds that out itself
-REPEATS_MAX = 32  # of one request, that wait: each has its jobs in memory, of an array of 10,000 some 6 MB
-AGAIN_S = 1  # later: the first has not been answered for seconds, by its disk or by the store
+WAIT_S = 5.0  # then a repeat waits no more: the first push may be held up by a stalled disk
+REPEATS_MAX = 32  # of one request that wait: each has its jobs in memory, some 6 MB for 10,000
+AGAIN_S = 1  # the `Retry-After` of a repeat that waited in vain, or has no room to wait
 
 
 class Turn:
@@ -30,15 +30,16 @@ class Turn:
         """The names for which this is the first push."""
         self.over = trio.Event()
         self.taken = False
+        """Whether the push succeeded."""
         self.repeats = 0
-        """Repeats that wait for it."""
+        """Number of repeats that wait for this push."""
         self.refused: Set[int | None] | None = None
-        """Of a request: the places of it that are not taken, once all others are on the disk and known to the store."""
+        """Places of the request's refused jobs; set once all others are on disk and known to the store."""
         self.first_refused: Set[int | None] | None = None
-        """`refused` of the first push, which this repeat waited for."""
+        """`refused` of the first push, if this is a repeat that waited for it."""
 
     def settle(self, refused: Set[int | None]) -> None:
-        """Mark the push as safe, but for these places: repetitions go on now."""
+        """Mark the push as safe, except for these places, and wake its repeats."""
         self.refused, self.taken = refused, True
         self.over.set()
 
@@ -51,9 +52,9 @@ class ConcurrentPushes:
 
     @asynccontextmanager
     async def turn(self, names: Set[str]) -> AsyncIterator[Turn]:
-        """Hold these names (`with`) while one push is under way.
+        """Wait for pushes of these names that are under way, then hold the names (`with`) during one push.
 
-        If the first push succeeds, all waiting ones go on at once.
+        When a push succeeds, all that wait for it go on at once; when it fails, one after the other.
         """
         mine, due = Turn(), names
         with trio.move_on_after(WAIT_S):
@@ -66,10 +67,9 @@ class ConcurrentPushes:
 
     @asynccontextmanager
     async def request(self, name: str) -> AsyncIterator[Turn]:
-        """As `turn`, for a whole request under a key: one is pushed at a time; a repetition that waited has
-        `first_refused`.
+        """Hold the name of a request under an Idempotency-Key like `turn`; a repeat that waited has `first_refused`.
 
-        Raises Overloaded for too many of the same, and where the first takes too long.
+        Raises Overloaded if too many repeats wait, or the first takes too long.
         """
         mine = Turn()
         with trio.move_on_after(WAIT_S) as late:

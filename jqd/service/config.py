@@ -1,4 +1,4 @@
-"""Settings of the service: the largest jobs, and the longest waits."""
+"""Settings of the service: defaults and limits of jobs, and the longest waits."""
 
 from dataclasses import dataclass
 
@@ -11,11 +11,11 @@ from jqd.domain.units import Bytes, Count, Seconds
 
 @dataclass(frozen=True, slots=True)
 class JobConfig:
-    """Defaults for jobs where neither pusher nor registration names an option."""
+    """Defaults for options of jobs that neither the pusher nor a registration gives."""
 
     expires_in_s: Seconds | None = None
-    """A job without its own expires_in (HTTP.md#pushing-jobs-post-v1jobs), is dead unless begun so long after its date
-    or its push; set it where jobs that nobody serves must not stay."""
+    """The default `expires_in` (HTTP.md#pushing-jobs-post-v1jobs): a job fails if it has not begun so long after its
+    date or push. Set it if jobs that no worker takes must not stay."""
     retry_for_s: Seconds | None = None
     """No attempt follows one that ends so long after the job's date, push, or latest retry by hand. Jobs without their
     own `max_retry` are tried until then, however often."""
@@ -31,26 +31,26 @@ class JobConfig:
 
 @dataclass(frozen=True, slots=True)
 class ServiceConfig:
-    """How large a job may be, and how long is waited for what."""
+    """The largest jobs and pushes, and the longest waits."""
 
     job_bytes_max: Bytes = 1 << 20
-    """One job; better put big data elsewhere and push where it is.
+    """The largest job; better put big data elsewhere and push where it is.
     Allowed: above 0, at most `api.array_bytes_max`"""
     array_bytes_max: Bytes = 16 << 20
-    """A whole push; `journal.frame_bytes_max` must hold it.
+    """The largest push; `journal.frame_bytes_max` must hold it.
     Allowed: above 0, at most three quarters of `api.bodies_bytes_max`"""
     array_jobs_max: Count = 10_000
-    """Jobs of one push."""
+    """The most jobs in one push."""
     wait_s_max: Seconds = 60.0
     """The longest `wait`; below the idle time of your load balancer."""
     poll_s: Seconds = 1.0
-    """How often a waiter looks whether a job has ended elsewhere."""
+    """How often a daemon asks the store whether awaited jobs have ended at other daemons."""
     cancel_s: Seconds = 2.0
     """How long a cancel or a change waits for the store before it answers that it is recorded."""
     find_s: Seconds = 1.0
     """How long a tenant's request waits for a job on its way into the store."""
     store_s: Seconds = 10.0
-    """How long `ack=store` waits before it comes down to `fsync`."""
+    """How long `ack=store` waits for the store before it becomes `fsync`."""
 
     def __post_init__(self) -> None:
         if self.job_bytes_max > self.array_bytes_max:

@@ -1,7 +1,7 @@
-"""Changes a pushed job: its content while it waits; when it has ended, it begins anew.
+"""Changes a job while it waits, or retries one that has ended.
 
-The change is journaled as the whole job once more, under a revision that the store gave; so it survives whatever the
-job survives, and whoever applies the journals in any order ends with the latest content.
+A change is journaled as the whole job once more, with a revision that the store gave. So it is as durable as the job,
+and in whatever order journals are applied, the latest content stays.
 """
 
 import enum
@@ -62,38 +62,41 @@ ALLOWED = {
     Kind.RELEASE: frozenset({State.BLOCKED}),
 }
 
-BUSY_S = 0.02  # between looks whether somebody else's change has come: its sync takes about so long
-EARLIER = "-"  # before the token of a retry: than any id, so the job gets the key when its retry is applied
-AT_ONCE_S = 0.001  # a job that is not to be run expires now, and so long after its push or date at least
+BUSY_S = 0.02  # before the next look whether another client's change has come: its sync takes about so long
+EARLIER = "-"  # begins the token of a retry: it sorts before any id, so the job gets the key when its retry is applied
+AT_ONCE_S = 0.001  # the least `expires_in` of a job that is to fail without being run
 LAPSES_S = 10.0  # well below the store's `name_reserve_s`: a change that took longer may have been overtaken
 
 _encoder = msgspec.msgpack.Encoder()
 
 
 async def retry(services: Services, given: str, wanted: Edit | None = None) -> JobView:
-    """Retry a failed or cancelled job, with the changes that are `wanted`.
+    """Retry a failed or cancelled job, with the `wanted` changes.
 
-    Raises Denied, Invalid, NotFound; as `change`.
+    Raises Denied, Invalid, NotFound, and the errors of `change`.
     """
     fields = _fields(services, wanted) if wanted is not None and wanted != Edit() else {}
     return await _change_own(services, given, "retry", Kind.RETRY, fields)
 
 
 async def run_now(services: Services, given: str) -> JobView:
-    """Let a job no longer wait for its date. Raises Denied, NotFound; as `change`."""
+    """Let a job no longer wait for its date. Raises Denied, NotFound, and the errors of `change`."""
     return await _change_own(services, given, "run-now", Kind.RUN_NOW, {})
 
 
 async def edit(services: Services, given: str, wanted: Edit) -> JobView:
-    """Change priority, date or argument of a job that waits. Raises Denied, Invalid, NotFound; as `change`."""
+    """Change priority, date or argument of a job that waits.
+
+    Raises Denied, Invalid, NotFound, and the errors of `change`.
+    """
     return await _change_own(services, given, "change", Kind.EDIT, _fields(services, wanted))
 
 
 async def _change_own(services: Services, given: str, act: str, kind: Kind, fields: dict[str, Any]) -> JobView:
-    """Change a job if the principal may, and note that. Raises Denied; as `latest` and `change`."""
+    """Change a job if the principal may, and write that to the audit log. Raises Denied; see `latest` and `change`."""
     view = await latest(services, given)
     expect_allowed(services, [view.jobtype])
-    _expect_fitting(view, kind, fields)  # what changes nothing is not noted
+    _expect_fitting(view, kind, fields)  # first: a refused change is not for the audit log
     await record(services, f"job {act}", given)
     return await change(services, view, kind, **fields)
 
@@ -121,9 +124,9 @@ def _fields(services: Services, wanted: Edit) -> dict[str, Any]:
 
 
 async def latest(services: Services, given: str) -> JobView:
-    """Return the job as the store has it; wait a moment for one on its way there from this daemon.
+    """Return the job as the store has it. Wait a moment for a job that is on its way there from this daemon.
 
-    Raises NotFound, or NotYet while it is on its way; StoreAway, StoreRefused.
+    Raises NotFound, NotYet if it is still on its way, StoreAway, StoreRefused.
     """
     job_id = await resolve(services, given)
     named = job_id != given
@@ -141,13 +144,17 @@ async def latest(services: Services, given: str) -> JobView:
 
 
 async def change(services: Services, view: JobView, kind: Kind, **fields: Any) -> JobView:
-    """Journal a change and return the job as it is then. A released job is returned as it was before: its caller needs
-    only know that it waits no more. `fields`: priority, eligible_at_ms, argument; `failed`, of one released.
+    """Journal a change, wait until the store applied it, and return the changed job. A released job is returned as it
+    was: the caller need only know that it waits no more.
 
-    Raises Invalid for an argument that results cannot be put into; Conflict when its state does not allow it, or no
-    more; NotYet when the store has not applied it in time, but will, when the store lost data meanwhile, or somebody
-    else changes it now, Overtaken where that made void what `fields` were made of; Overloaded when it is more than a
-    quota allows; JournalRefused, StoreUnsettled, StoreAway, StoreRefused.
+    `fields`: priority, eligible_at_ms, argument; `failed` for a release, the reason why the job is to fail.
+    Raises
+        Invalid     results cannot be put into the new argument
+        Conflict    the job's state does not allow the change, or no longer
+        NotYet      the store will apply the change but has not in time, or lost data, or another change is under way
+        Overtaken   `fields` were made of a content that another change replaced
+        Overloaded  a quota does not allow it
+    and JournalRefused, StoreUnsettled, StoreAway, StoreRefused.
     """
     _expect_fitting(view, kind, fields)
     async with _with_key(services, view, kind) as journaled:
@@ -185,7 +192,7 @@ async def _change(
         detail = f"it is recorded that job {_called(view)} is to be {kind.value}, but the store has not applied it yet"
         raise NotYet(detail)
     after = view if kind is Kind.RELEASE else await services.store.get_job(view.id)
-    # Otherwise another daemon may tell the store next that the job had ended before.
+    # In recovery another daemon may still report that the job had ended before this change.
     if not services.control.settled(services.where(view.id)):
         detail = (
             f"it is recorded that job {_called(view)} is to be {kind.value}; the store lost data meanwhile, and what "
@@ -208,12 +215,12 @@ async def _change(
 
 
 async def _reserve(services: Services, view: JobView, kind: Kind, fields: dict[str, Any]) -> tuple[JobView, EditGiven]:
-    """Return a revision for the change, and the job to change: the latest content, so that no change in between is
-    lost. It has to fit what is wanted as the first one did; and where `fields` were made of that, it has to be that.
+    """Return the job's latest content, so that no change in between is lost, and a revision for the new change.
 
-    Raises Conflict, Denied, Invalid, NotYet or Overtaken; StoreUnsettled, StoreAway, StoreRefused.
+    The latest content must allow the change as `view` did, and must be `view` if `fields` were made of that.
+    Raises Conflict, Denied, Invalid, NotYet, Overtaken, StoreUnsettled, StoreAway, StoreRefused.
     """
-    # Where another change of a blocked job comes its parents are asked again, and it is released then.
+    # A release does not wait for another change of the job: after that its parents are looked at again.
     deadline_s = trio.current_time() + (0 if kind is Kind.RELEASE else services.config.cancel_s)
     while True:
         ask = partial(services.store.reserve_edit, view.id, view.revision)
@@ -229,8 +236,8 @@ async def _reserve(services: Services, view: JobView, kind: Kind, fields: dict[s
         if again is None:
             raise Conflict(f"job {_called(view)} cannot be {kind.value}: it was deleted")
         if isinstance(again, JobView):
-            expect_allowed(services, [again.jobtype])  # it may have been replaced by one that is not for him
-            if again.revision != view.revision and _is_made_of(view, again, kind):  # first: it need not fit another one
+            expect_allowed(services, [again.jobtype])  # a replacement may be of a type that is not for the principal
+            if again.revision != view.revision and _is_outdated(view, again, kind):  # before `_expect_fitting`
                 raise Overtaken(f"job {_called(view)} was changed by somebody else; try again")
         if is_late:
             raise NotYet(f"job {_called(view)} is being changed by somebody else; try again")
@@ -239,9 +246,9 @@ async def _reserve(services: Services, view: JobView, kind: Kind, fields: dict[s
             view = again
 
 
-def _is_made_of(view: JobView, again: JobView, kind: Kind) -> bool:
-    """Whether what is to be written, or was reserved for it, was made of a content that is not the latest any more."""
-    if kind is Kind.RELEASE:  # its argument, with results put into it, or that it is to fail for a parent
+def _is_outdated(view: JobView, again: JobView, kind: Kind) -> bool:
+    """Return whether the change, or a key reserved for it, was made of `view` and is wrong for the newer `again`."""
+    if kind is Kind.RELEASE:  # its argument has results in it, or it is to fail for a parent
         return True
     keys = [each.flow.unique if each.flow is not None else "" for each in (view, again)]
     return kind is Kind.RETRY and keys[0] != keys[1]  # see `_with_key`
@@ -249,9 +256,10 @@ def _is_made_of(view: JobView, again: JobView, kind: Kind) -> bool:
 
 @asynccontextmanager
 async def _with_key(services: Services, view: JobView, kind: Kind) -> AsyncIterator[Journaled]:
-    """Give a job that is to begin anew its unique key again. Raises Conflict where another has it that lives, NotYet
-    where it is not known yet whether one will."""
-    journaled = Journaled()  # then the store is told of the key with the job
+    """Reserve the unique key of a job for its retry (`with`), and give it back if the retry is not journaled.
+
+    Raises Conflict if another live job has the key, NotYet if another one may be about to get it."""
+    journaled = Journaled()  # a journaled retry itself tells the store of the key
     if kind is not Kind.RETRY or view.flow is None or not view.flow.unique:
         yield journaled
         return
@@ -277,7 +285,7 @@ async def _with_key(services: Services, view: JobView, kind: Kind) -> AsyncItera
 
 
 def _expect_fitting(view: JobView, kind: Kind, fields: dict[str, Any]) -> None:
-    """Refuse changes that do not fit a job with this content. Raises Conflict, Invalid."""
+    """Refuse a change that the job's state or content does not allow. Raises Conflict, Invalid."""
     if view.state not in ALLOWED[kind]:
         _refuse(view, kind)
     _expect_not_callback(view, kind, fields)
@@ -292,7 +300,7 @@ def _expect_fitting(view: JobView, kind: Kind, fields: dict[str, Any]) -> None:
 
 
 def _expect_not_callback(view: JobView, kind: Kind, fields: dict[str, Any]) -> None:
-    """Refuse a callback: jqd alone makes its argument. Raises Conflict."""
+    """Refuse a new argument for a callback, which jqd alone makes, and running it before its time. Raises Conflict."""
     if bare(view.jobtype) != CALLBACK or kind is Kind.RELEASE:
         return
     if "argument" in fields:
@@ -302,7 +310,7 @@ def _expect_not_callback(view: JobView, kind: Kind, fields: dict[str, Any]) -> N
 
 
 def _called(view: JobView) -> str:
-    """Return the pusher's own id where there is one, else ours."""
+    """Return the pusher's own id if there is one, else the daemon's."""
     return bare(view.name) or view.id
 
 
@@ -315,7 +323,7 @@ def _refuse(view: JobView, kind: Kind) -> NoReturn:
 
 def _eligible_at_ms(view: JobView, kind: Kind, fields: dict[str, Any]) -> int:
     if fields.get("failed"):
-        return 0  # it fails now, whatever its date
+        return 0  # it fails now, whatever its date is
     if view.flow is not None and (kind is Kind.RELEASE or (kind is Kind.EDIT and view.state is State.BLOCKED)):
         return view.flow.not_before_ms
     kept = kind is Kind.EDIT and view.state in (State.SCHEDULED, State.RETRYING)
@@ -336,7 +344,7 @@ def _array(services: Services, view: JobView, kind: Kind, fields: dict[str, Any]
     if fields.get("failed"):
         begins_ms = max(view.created_at_ms, _eligible_at_ms(view, kind, fields))
         job.expires_in = max(AT_ONCE_S, (services.clock.wall_ms() - begins_ms) / 1000)
-    elif kind in (Kind.EDIT, Kind.RELEASE):  # who says run now, or again, wants it run
+    elif kind in (Kind.EDIT, Kind.RELEASE):  # a run-now or a retry is to run, so it does not expire
         begins_ms, dated = _eligible_at_ms(view, kind, fields), "eligible_at_ms" in fields
         job.expires_in = _expiry_s(view, begins_ms, services.clock.wall_ms(), dated=dated)
     return _encoder.encode([job])
@@ -349,7 +357,7 @@ def _frame(
     changes = {
         0: (view.id, revision, revision if anew else view.generation, ChangeKind.RETRY if anew else ChangeKind.EDIT)
     }
-    # Its own id is the one in `changes`; the journal's sequence only has to have one for each record.
+    # The job keeps its id, which is in `changes`. This one only keeps the journal's sequence complete: one per record.
     first = services.journal.ids.take(1).first
     eligible = {0: eligible_at_ms} if eligible_at_ms else {}
     released = _released(view.flow, kind, fields)
@@ -358,8 +366,8 @@ def _frame(
 
 
 def _released(flow: Flow | None, kind: Kind, fields: dict[str, Any]) -> dict[int, str]:
-    """Whether the job waits for no parents after the change, as the head of its frame says it. What failed for a parent
-    and is tried anew waits for it again."""
+    """Return the `released` of the frame's head: place → "" if the job waits for no parents after the change, or why it
+    fails. A job that failed for a parent and is retried waits for it again."""
     if flow is None or not flow.after:
         return {}
     if kind in (Kind.RELEASE, Kind.RUN_NOW):
@@ -368,8 +376,8 @@ def _released(flow: Flow | None, kind: Kind, fields: dict[str, Any]) -> dict[int
 
 
 def _expiry_s(view: JobView, begins_ms: int, now_ms: int, *, dated: bool) -> float | None:
-    """Return the `expires_in` of a changed job: counted anew from a new date; else so that it expires at the same
-    instant as before. "At once" for a dated job counts from now."""
+    """Return the `expires_in` of a changed job, so that it expires at the same instant as before. With a new date
+    (`dated`) that instant moves as far as the date; a date of "at once" counts as now."""
     if not view.expires_at_ms or view.state is State.RETRYING:
         return None
     created_ms, until_ms = view.created_at_ms, view.expires_at_ms

@@ -17,9 +17,9 @@ from jqd.service.services import Services
 from jqd.service.waiters import Listener
 from jqd.store import JobView
 
-LISTENERS_MAX = 16  # at once: each looks at every row, half a microsecond; of 20,000 jobs a second these have four each
-TENANT_MAX = 4  # of a tenant
-KEPT = 4  # of them for who sees all tenants: however many listen, an operator can look what goes on
+LISTENERS_MAX = 16  # at once: each examines every row in half a microsecond; 20,000 jobs a second make 80,000 rows
+TENANT_MAX = 4  # listeners of one tenant
+KEPT = 4  # of LISTENERS_MAX, for principals who see all tenants: an operator can always look
 COUNT_S = 1.0
 
 
@@ -30,13 +30,16 @@ class Event(NamedTuple):
 
 
 Send = Callable[[Sequence[Event]], Awaitable[bool]]
-"""Sends some; whether there is anybody to send more to."""
+"""Sends some events. Returns False when the client has left."""
 
 
 async def listener_for(
     services: Services, *, name: str | None, job_id: str | None, event: str | None, tag: str | None
 ) -> Listener:
-    """A listener for these jobs. `job_id`: the daemon's or its pusher's. Raises NotFound, NotYet, StoreAway."""
+    """Return a listener for the events that match. `job_id`: the daemon's or the pusher's own.
+
+    Raises NotFound, NotYet if too many listen already, StoreAway.
+    """
     if (most := _full(services)) is not None:
         raise NotYet(f"{most} listen here already, which is the most; try again, or at another daemon")
     can_access = services.principal.can_access if services.principal.is_bound else None
@@ -60,7 +63,7 @@ def _full(services: Services) -> int | str | None:
 async def listen(services: Services, listener: Listener, send: Send, *, counts: bool, jobs: bool, for_s: float) -> None:
     """Send events as they happen, and counters each second, until the client leaves or the time is over."""
     if _full(services) is not None:
-        return  # others were quicker: it ends as it begins, and is asked for again
+        return  # others were quicker: the stream ends at once, and the client asks again
     with ExitStack() as stack:
         services.listeners.append(listener)
         stack.callback(services.listeners.remove, listener)
@@ -90,7 +93,7 @@ async def _fits(services: Services, listener: Listener, row: Row) -> bool:
     try:
         view = await services.store.get_job(str(row["job_id"]))
     except (StoreAway, StoreRefused):
-        return False  # nobody can tell whether it fits
+        return False  # without the store it is not known whether the row matches
     if not isinstance(view, JobView) or not services.principal.can_access(view.jobtype):
         return False
     return listener.jobtype in (None, bare(view.jobtype)) and (listener.tag is None or listener.tag in view.tags)
@@ -107,7 +110,7 @@ def _fields_of(row: Row) -> Mapping[str, Any]:
 async def _counters(services: Services) -> Event:
     counters: dict[str, Any] = {"at": iso(services.clock.wall_ms()), "daemon": services.control.sharers()[0]}
     if services.principal.is_bound:
-        return Event("counters", counters)  # those of the store are of all tenants together
+        return Event("counters", counters)  # the store's counters are of all tenants together
     try:
         counters["store"] = shown(services, await services.store.stats())
     except (StoreAway, StoreRefused) as error:

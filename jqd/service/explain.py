@@ -1,4 +1,4 @@
-"""Explains why one job waits, and until when. The first of these that holds is given:
+"""Explains why one job waits, and until when: the first of these reasons that holds.
 
 the store is away · not ingested · ended · running · its parents · a date · paused · its version is gone · no worker,
 none for its priority, or all of them down · it may only run alone · a constraint · no daemon may claim · jobs before
@@ -17,11 +17,11 @@ from jqd.service.services import Services
 from jqd.service.wait_reason import Cause, WaitReason
 from jqd.store import JobView, QueuePlace
 
-WORDS_MAX = 200  # characters of what an attempt said
+WORDS_MAX = 200  # characters shown of an attempt's message
 
 
 async def explain(services: Services, given: str) -> tuple[JobView | None, WaitReason]:
-    """Return a job, None where the store does not have it or does not answer, and why it waits.
+    """Return a job and why it waits. The job is None if the store does not have it yet or does not answer.
 
     Raises NotFound, StoreRefused.
     """
@@ -94,7 +94,7 @@ def _interrupted(view: JobView) -> str:
 
 
 def _in_turn(services: Services, view: JobView, place: QueuePlace | None, not_ready: str | None) -> WaitReason:
-    """Return why a job waits that some worker takes."""
+    """Return why a job waits although some worker takes its jobtype."""
     if place is None:
         text = f"its date has come, and it becomes ready in a moment{f': {not_ready}' if not_ready else ''}"
         return WaitReason(Cause.NOT_READY if not_ready else Cause.NEXT, text)

@@ -1,8 +1,8 @@
 """Finds one job by its id, the daemon's or its pusher's own, and waits until it has ended.
 
-A job that this daemon ends sets its waiters' events at once (waiters.py). Jobs end through other daemons, too:
-one loop for each partition asks the store which of the awaited jobs are unfinished, hundreds in one call, and sets the
-events of the others. Each waiter then looks its job up itself; an event that was set for nothing costs one look-up.
+When a job ends at this daemon, its waiters' events are set at once (waiters.py). Jobs end at other daemons, too: so a
+loop for each partition asks the store which awaited jobs are unfinished, hundreds in one call, and sets the events of
+the others. Each waiter then looks its job up itself; an event that was set for nothing costs one look-up.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
@@ -21,19 +21,19 @@ from jqd.domain.tenant import bare
 from jqd.service.services import Services
 from jqd.store import JobView, OnItsWay
 
-# Three renewals in motion: the store notes so soon that it was told all, which this daemon knows before.
+# How long the store may take, after this daemon, to note that recovery is over: three renewals.
 SETTLED_S = 1.0
-SETTLED_POLL_S = 0.02  # and twice as long each time: jobs may be told again for minutes
-COMING_POLL_S = 0.05  # between looks for a job on its way: that takes some milliseconds
-INGEST_S = 0.25  # for what was journaled here to come to the store: some milliseconds, unless it is behind
-JOBS_PER_CALL = 500  # looked at in one function of the store: it stays below a millisecond or two
+SETTLED_POLL_S = 0.02  # the first pause; each next one is twice as long
+COMING_POLL_S = 0.05  # between looks for a job on its way into the store, which takes some milliseconds
+INGEST_S = 0.25  # wait for a record of this daemon to reach the store: milliseconds, unless ingest is behind
+JOBS_PER_CALL = 500  # jobs per call of the store: it stays below a millisecond or two
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Coming:
-    """A job that was accepted and is not in the store yet."""
+    """A job that was accepted and is still on its way into the store."""
 
     id: str
     created_at_ms: int
@@ -44,9 +44,9 @@ class Coming:
 
 
 async def resolve(services: Services, given: str) -> str:
-    """Return the daemon's id of a job: only the store knows the jobs behind pushers' own ids.
+    """Return the daemon's id of a job. `given`: that, or the pusher's own id, which is looked up in the store.
 
-    Raises NotFound; StoreUnsettled while the store is in recovery; StoreAway, StoreRefused.
+    Raises NotFound, StoreUnsettled while the store is in recovery, StoreAway, StoreRefused.
     """
     if parse_id(given) is not None:
         return given
@@ -61,9 +61,8 @@ async def resolve(services: Services, given: str) -> str:
 
 
 async def once_settled(services: Services, where: Collection[int], ask: Callable[[], Awaitable[T]]) -> T:
-    """Ask the store, and ask again for a moment where it is not settled: it notes that it is, a moment after the last
-    daemon knows. Raises StoreUnsettled, and
-    what `ask` raises.
+    """Ask the store; ask again for a moment if it is in recovery but this daemon knows that recovery is over: the store
+    notes that a moment later. Raises StoreUnsettled, and what `ask` raises.
     """
     deadline_s, pause_s = trio.current_time() + SETTLED_S, SETTLED_POLL_S
     while True:
@@ -77,7 +76,7 @@ async def once_settled(services: Services, where: Collection[int], ask: Callable
 
 
 async def exists(services: Services, name: str) -> bool:
-    """Return whether the store has a job under a pusher's own id, not only a reservation, whose daemon may die.
+    """Return whether the store has a job under a pusher's own id. A reservation is not enough: its daemon may die.
 
     Raises StoreAway, StoreRefused.
     """
@@ -90,15 +89,13 @@ async def exists(services: Services, name: str) -> bool:
 async def find(
     services: Services, job_id: str, *, named: bool = False, given: str = "", deadline_s: float | None = None
 ) -> JobView | Coming:
-    """Return the job with a daemon's id, or that it is on its way to the store. Raises NotFound, StoreAway,
-    StoreRefused.
+    """Return the job with a daemon's id, or a `Coming` if it is on its way into the store.
 
-    `given`: the id in the request, for the error: it must not reveal that another tenant's job exists.
-    `named`: the store gave this id for a pusher's own, so there is such a job. Its id was taken before the store was
-    asked for the name: jobs with later ids may have come before it.
+    `given`: the id in the request, for errors, which must not reveal that another tenant's job exists.
+    `named`: the store has this id under a pusher's own, so the job exists, even if jobs with later ids came before it.
 
-    Another tenant's job is not found. Whose a job on its way is may not be known yet: a bound principal waits until the
-    store has it, for `find_s` or until `deadline_s`. Raises NotYet then.
+    Another tenant's job raises NotFound. If a job is on its way, its tenant may not be known: a bound principal waits
+    until the store has it, for `find_s` or until `deadline_s`; then NotYet is raised. Raises StoreAway, StoreRefused.
     """
     if deadline_s is None:
         deadline_s = trio.current_time() + services.config.find_s
@@ -114,7 +111,7 @@ async def find(
             return found
         who = services.principal
         if not who.sees_all and not named and services.journal.ids.is_of_another(job_id, who.tenant):
-            raise not_found(given or job_id)  # at once, as where there is none: else it tells when others push
+            raise not_found(given or job_id)  # at once, like an unknown id: a delay would reveal that others push
         if trio.current_time() >= deadline_s:
             raise NotYet(f"whether there is a job {(given or job_id)[:64]!r} is not known yet; try again")
         await trio.sleep(COMING_POLL_S)
@@ -124,7 +121,7 @@ async def _find(services: Services, job_id: str, *, named: bool) -> JobView | Co
     ids = parse_id(job_id)
     if ids is None:
         raise not_found(job_id)
-    # This daemon knows by itself what it journaled and has not applied yet.
+    # This daemon knows which of its journaled jobs are not in the store yet.
     where = services.where(job_id)
     awaited = services.journal.ids.awaits(
         job_id, min(services.journal.read_point(Lane.JOBS, partition) for partition in where)
@@ -137,7 +134,7 @@ async def _find(services: Services, job_id: str, *, named: bool) -> JobView | Co
         raise
     if isinstance(view, JobView):
         return view
-    # While daemons still tell the store what it forgot, it cannot say of any job that it never was.
+    # A store in recovery cannot tell that a job never existed.
     unknown = isinstance(view, OnItsWay) or not services.control.settled(where)
     if awaited or named or (unknown and not never_given(services, ids, job_id)):
         return Coming(job_id, ids.at_ms)
@@ -145,11 +142,11 @@ async def _find(services: Services, job_id: str, *, named: bool) -> JobView | Co
 
 
 async def expect_promised(services: Services, given: str) -> None:
-    """Raise NotFound where a pusher's own id is only reserved and the push did not come in time: its disk refused it,
-    another job of it was refused, or its daemon died.
+    """Raise NotFound if a pusher's own id is only reserved and the push did not come in time: its disk refused it,
+    another of its jobs was refused, or its daemon died.
 
-    What this daemon wrote and could not confirm may be on its way for longer, and so may what an outcome made, which is
-    never confirmed: it comes in any case.
+    Two kinds of job may take longer, and raise nothing: those that this daemon wrote and could not confirm, and those
+    that an outcome made, which are never confirmed but always come.
     """
     if is_made(given):
         return
@@ -170,13 +167,13 @@ def not_found(job_id: str) -> NotFound:
 
 
 def never_given(services: Services, ids: IdParts, job_id: str) -> bool:
-    """Return whether our journal cannot have given this id yet. Of others it is unknown: their clocks may be ahead."""
+    """Return whether an id is of this daemon's journal and was not given yet. Of other journals that is unknown."""
     source = services.journal.ids
     return ids.journal == source.journal and job_id > source.last_id
 
 
 def worker_of(services: Services, view: JobView) -> str:
-    """Return the worker that runs a job, or ended it. Empty: the job waits, or only another daemon knows."""
+    """Return the name of the worker that runs or ended a job; empty if it waits, or only another daemon knows."""
     if view.state is State.RUNNING:
         running = services.runner.of(view.id).running(view.id)
         return bare(running.worker if running else view.worker)
@@ -184,28 +181,28 @@ def worker_of(services: Services, view: JobView) -> str:
 
 
 async def look_up(services: Services, given: str, wait_s: float) -> JobView | Coming:
-    """As `wait_final`, by the daemon's or the pusher's id."""
+    """Find a job by the daemon's or the pusher's id, and wait for its end as `wait_final` does."""
     job_id = await resolve(services, given)
     view = await wait_final(services, job_id, wait_s, named=job_id != given, given=given)
     lane, where = Lane.JOBS if job_id == given else Lane.CHANGES, services.where(job_id)
     if isinstance(view, Coming) and await services.control.wait_caught_up(lane, services.journal.end, INGEST_S, where):
-        try:  # a client that looks behind its push sees the whole job
+        try:  # so a client that looks right after its push sees the whole job
             return await wait_final(services, job_id, 0.0, named=job_id != given, given=given)
         except (StoreAway, NotYet):
-            return view  # as before it went, or before a report that is late
+            return view  # the store went away, or a report is late
     return view
 
 
 async def wait_final(
     services: Services, job_id: str, wait_s: float, *, named: bool = False, given: str = ""
 ) -> JobView | Coming:
-    """Return the job when it has ended or `wait_s` is over. The store may be away meanwhile.
+    """Return the job when it has ended or `wait_s` is over. The store may be away in between.
 
-    `watch` must be running for the partition of the job.
+    Needs `watch` to run for the job's partition.
     """
     deadline_s = trio.current_time() + wait_s
     while True:
-        # Listen first, look then: an ending between the two sets the event.
+        # Listen before looking: if the job ends between the two, the event is set.
         with services.waiters.waiting(job_id) as may_have_ended:
             left_s = deadline_s - trio.current_time()
             try:
@@ -226,8 +223,8 @@ async def wait_final(
 
 
 async def _wait_shown(services: Services, job_id: str) -> bool:
-    """Wait up to `find_s` until the store has the outcomes of the job that this daemon acknowledged, and return whether
-    it has. Before that the store shows an old state."""
+    """Wait up to `find_s` until the store has the outcomes of the job that this daemon acknowledged: before that it
+    shows an old state. Return whether it has them."""
     (partition,) = where = services.where(job_id)
     ended = services.runner.of(job_id).ended(job_id)
     is_applied = services.recent_outcomes.last(job_id) <= services.journal.read_point(Lane.OUTCOMES, partition)
@@ -237,9 +234,10 @@ async def _wait_shown(services: Services, job_id: str) -> bool:
 
 
 async def take_result(services: Services, view: JobView | Coming, *, consume: bool) -> bytes | LargeResult | None:
-    """Return the result of a job; None when there is none, not yet or no longer.
+    """Return the result of a job; None if there is none (yet, or any more).
 
-    `consume`: drop it, unless it is large: then it is read first. Raises StoreAway, StoreRefused.
+    `consume`: also drop it. A large result is read in pieces, so its caller drops it after that.
+    Raises StoreAway, StoreRefused.
     """
     result = view.result if isinstance(view, JobView) else None
     if isinstance(result, bytes) and consume:
@@ -248,7 +246,7 @@ async def take_result(services: Services, view: JobView | Coming, *, consume: bo
 
 
 async def read_pieces(services: Services, large: LargeResult) -> AsyncIterator[bytes]:
-    """A large result, piece by piece. Raises NotFound where it is dropped meanwhile, StoreAway, StoreRefused."""
+    """Yield a large result piece by piece. Raises NotFound if it is dropped meanwhile, StoreAway, StoreRefused."""
     for at in range(large.pieces):
         piece = await services.store.get_piece(large, at)
         if piece is None:
@@ -257,15 +255,15 @@ async def read_pieces(services: Services, large: LargeResult) -> AsyncIterator[b
 
 
 async def drop_result(services: Services, large: LargeResult) -> None:
-    """Drop what was read; no newer one of the same job. Raises StoreAway, StoreRefused."""
+    """Drop a large result that was read, but no newer result of the job. Raises StoreAway, StoreRefused."""
     await services.store.drop_result(large.job_id, large)
 
 
 async def watch(services: Services, partition: int) -> None:
-    """Read all awaited jobs of one partition from the store every `poll_s`."""
+    """Ask the store every `poll_s` which awaited jobs of a partition have ended, and wake their waiters."""
     while True:
         await trio.sleep(services.config.poll_s)
-        # What is in our journal and not applied cannot have ended: under a backlog that is most of them.
+        # A job in this daemon's journal that is not applied cannot have ended: in a backlog that is most of them.
         read_point = services.journal.read_point(Lane.JOBS, partition)
         job_ids = [
             job_id
@@ -278,7 +276,7 @@ async def watch(services: Services, partition: int) -> None:
             try:
                 unfinished = frozenset(await services.store.unfinished(piece))
             except StoreAway:
-                break  # asked again after a pause; a waiter whose time is over looks itself, and reports it
+                break  # asked again after a pause; a waiter whose time is over asks the store itself
             except StoreRefused:
-                unfinished = frozenset()  # each waiter looks itself, and gets the error of its own job
+                unfinished = frozenset()  # so each waiter looks, and gets the error of its own job
             services.waiters.ring(job_id for job_id in piece if job_id not in unfinished)

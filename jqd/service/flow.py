@@ -1,4 +1,4 @@
-"""Cancels and retries all jobs of a flow together: those that a job is linked with."""
+"""Cancels and retries all jobs of a flow together: a job and all jobs that it is linked with."""
 
 from collections.abc import Mapping, Sequence
 
@@ -19,14 +19,16 @@ from jqd.service.walk import Breathe, Flow, cursor_of, part, with_parents
 from jqd.store import JobView
 from jqd.store.links import Linked
 
-CANCELS = 500  # in one frame
-PASSES = 4  # looks at a flow that is cancelled: each finds what the job before pushed until it was told
-DETAIL_MAX = 300  # characters of why a job was left for another: of up to 10,000
+CANCELS = 500  # cancels in one frame of the journal
+PASSES = 4  # a cancel looks this often for jobs that running jobs of the flow pushed before they were stopped
+DETAIL_MAX = 300  # characters of the reason for each refused job, of which there may be 10,000
 
 
 async def cancel_flow(services: Services, given: str, begin: int, breathe: Breathe, *, dry_run: bool = False) -> Tally:
-    """Cancel the jobs of a flow that have not ended, also those that come into it meanwhile: one part of it, behind the
-    `begin` nearest. What comes into a flow of several parts meanwhile is left. Raises NotFound."""
+    """Cancel the jobs of a flow that have not ended: of a large flow, the part behind its `begin` nearest jobs.
+
+    Jobs that join meanwhile are cancelled too, but not in a flow of several parts. Raises NotFound.
+    """
     flow, end = await part(services, "cancel", given, begin, breathe)
     if dry_run:
         return _with_cursor(await cancel_all(services, flow.jobs, [], None), flow, end)
@@ -46,19 +48,21 @@ async def cancel_flow(services: Services, given: str, begin: int, breathe: Breat
 
 
 async def retry_flow(services: Services, given: str, begin: int, breathe: Breathe, *, dry_run: bool = False) -> Tally:
-    """Try anew the jobs of a flow that failed, or were cancelled because of a parent: one part of it, as of a cancel.
-    Of several parts one child or other may fail again, for a parent further away. Raises NotFound."""
+    """Retry the jobs of a flow that failed, or were cancelled because of a parent. `begin`: see `cancel_flow`.
+
+    In a flow of several parts a child may fail again, for a parent in a later part. Raises NotFound.
+    """
     flow, end = await part(services, "retry", given, begin, breathe)
-    its = flow.jobs.keys()
+    in_part = flow.jobs.keys()
     if begin or end:
         flow = await with_parents(services, flow, breathe)
-    if dry_run:  # parents that lie in another part are counted there
-        return _with_cursor(Tally(matched=len(_due(services, flow).keys() & its)), flow, end)
+    if dry_run:  # parents in another part are counted there
+        return _with_cursor(Tally(matched=len(_due(services, flow).keys() & in_part)), flow, end)
     return _with_cursor(await retry_all(services, flow, noting(services, "flow retry", given)), flow, end)
 
 
 def _with_cursor(tally: Tally, flow: Flow, end: int) -> Tally:
-    """Say whether there is more, and how to go on with it."""
+    """Set the cursor for the next part, or mark the last part as incomplete if the flow is."""
     if end:
         tally.cursor = cursor_of(end)
     elif not flow.is_whole:
@@ -67,8 +71,8 @@ def _with_cursor(tally: Tally, flow: Flow, end: int) -> Tally:
 
 
 async def cancel_all(services: Services, jobs: Mapping[str, Linked], coming: Sequence[str], note: Note | None) -> Tally:
-    """Cancel those that have not ended, children before their parents. `coming`: ids that are not in the
-    store. `note`: awaited before one is cancelled; None: they are only counted."""
+    """Cancel those jobs that have not ended, children before their parents. `coming`: ids of jobs that are not in the
+    store yet. `note` writes the request to the audit log, before the first cancel; None: the jobs are only counted."""
     due = [job_id for job_id, row in jobs.items() if not State(row.state).is_final and _may_change(services, row)]
     due += coming
     tally = Tally(matched=len(due))
@@ -83,9 +87,10 @@ async def cancel_all(services: Services, jobs: Mapping[str, Linked], coming: Seq
 
 
 async def retry_all(services: Services, flow: Flow, note: Note | None) -> Tally:
-    """Try anew what failed, parents before what waits for them. Jobs that cannot be retried for the moment, and those
-    that wait for them, are reported as refused (503): the same call goes on with them. `note` as of
-    `cancel_all`. Raises Interrupted, and the first error if all failed.
+    """Retry the failed jobs of a flow, parents before their children. Jobs that cannot be retried at the moment, and
+    their children, are reported as refused (503): repeating the call goes on with them. `note`: see `cancel_all`.
+
+    Raises Interrupted, and the first error if no job could be retried.
     """
     left = _due(services, flow)
     tally = Tally(matched=len(left))
@@ -96,7 +101,7 @@ async def retry_all(services: Services, flow: Flow, note: Note | None) -> Tally:
     late: dict[str, JqdError] = {}
     until_s = trio.current_time() + WALK_S
 
-    async def one(job_id: str) -> None:
+    async def retry(job_id: str) -> None:
         why = next((late[parent] for parent in flow.parents(left[job_id]) if parent in late), None)
         if why is None and late and trio.current_time() >= until_s:
             why = next(iter(late.values()))
@@ -116,8 +121,8 @@ async def retry_all(services: Services, flow: Flow, note: Note | None) -> Tally:
     with counting_changes(tally):
         while left:
             now = [job_id for job_id, row in left.items() if not any(parent in left for parent in flow.parents(row))]
-            now = now or list(left)  # they wait for each other: nobody would begin
-            await act_on_each(now, one)
+            now = now or list(left)  # jobs that wait for each other: none has only retried parents
+            await act_on_each(now, retry)
             for job_id in now:
                 del left[job_id]
             await trio.lowlevel.checkpoint()
@@ -127,7 +132,7 @@ async def retry_all(services: Services, flow: Flow, note: Note | None) -> Tally:
 
 
 def _due(services: Services, flow: Flow) -> dict[str, Linked]:
-    """Return the jobs that a retry of the flow retries: they failed, or were cancelled for a parent."""
+    """Return the jobs of the flow that are to be retried: they failed, or were cancelled because of a parent."""
     due = {job_id: row for job_id, row in flow.jobs.items() if row.state == State.FAILED or flow.cancelled_for(row)}
     return {job_id: row for job_id, row in due.items() if _may_change(services, row)}
 

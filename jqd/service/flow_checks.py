@@ -1,4 +1,4 @@
-"""What is wrong with what ties a job to others; pure and quick."""
+"""Checks the fields of a job that link it to others: `after`, `then`, `group`, `unique`, `callback` and so on."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -13,7 +13,7 @@ from jqd.domain.job_spec import JobSpec
 from jqd.runner.endpoint import FORM, why_no_url
 
 PARENT = "parent is said by jqd alone, of jobs that follow an outcome"
-GROUP_LENGTH_MAX = 120  # the job that waits for it is called after it, and a name has 128
+GROUP_LENGTH_MAX = 120  # the job that waits for the group has "group." before its name, and a job's name has 128
 NO_MAP = "result_into names a field of the argument, which has to be a map, or left out"
 OWN_ID = "a job that follows another has an id of its own already, so it cannot be unique as well"
 REPLACE = "a job that follows another cannot replace one: pushed again after a loss it would undo what came since"
@@ -27,7 +27,7 @@ _map_decoder = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
 
 
 def is_linked(job: JobSpec) -> bool:
-    """Whether anything ties a job to others."""
+    """Return whether any field links a job to others."""
     return bool(
         job.after
         or job.group is not None
@@ -43,7 +43,7 @@ def is_linked(job: JobSpec) -> bool:
 
 
 def link_faults(job: JobSpec, bytes_max: int, faults: Faults) -> Iterator[Fault]:
-    """`faults`: what is wrong with a job, for those of its `then`."""
+    """Yield the faults in a job's links. `faults`: the check of a whole job, for the jobs in `then`."""
     if job.callback is not None and (why := why_no_url(job.callback, filled=False)):
         yield Fault("/callback", f"the URL {job.callback[:200]!r} {why}; give {FORM}")
     if job.parent is not None:
@@ -76,7 +76,7 @@ def link_faults(job: JobSpec, bytes_max: int, faults: Faults) -> Iterator[Fault]
 
 
 def stray_faults(job: JobSpec) -> Iterator[Fault]:
-    """Return the faults of a job without `after` that has fields about parents."""
+    """Yield a fault for each field about parents of a job that has no `after`."""
     if job.after:
         return
     if job.result_into is not None:
@@ -86,7 +86,7 @@ def stray_faults(job: JobSpec) -> Iterator[Fault]:
 
 
 def is_map(argument: bytes) -> bool:
-    """Return whether an argument is nil or a map with texts as keys: results can be put into a field of it."""
+    """Return whether an argument is nil or a map with text keys: a result can be put into a field of it."""
     if argument == NIL:
         return True
     try:
@@ -119,37 +119,37 @@ def _then_faults(job: JobSpec, bytes_max: int, faults: Faults) -> Iterator[Fault
     for place, item in enumerate(items[:THEN_MAX]):
         at = f"/then/{place}" if array is then else "/then"
         try:
-            one = _job_decoder.decode(item)
+            follower = _job_decoder.decode(item)
         except DECODE_ERRORS:
             yield from (fault._replace(pointer=at + fault.pointer) for fault in faults_of(item, JobSpec))
             continue
-        if one.replace:
+        if follower.replace:
             yield Fault(f"{at}/replace", REPLACE)
-        if one.unique is not None:
+        if follower.unique is not None:
             yield Fault(f"{at}/unique", OWN_ID)
-        if one.after:
+        if follower.after:
             yield Fault(f"{at}/after", "a job of then waits for its parent alone; push it by itself with after")
-        if one.on_parent_failure != "fail":
+        if follower.on_parent_failure != "fail":
             yield Fault(f"{at}/on_parent_failure", "a job of then comes only where its parent succeeded; leave it out")
-        if one.job_id is not None and one.job_id in chosen:
+        if follower.job_id is not None and follower.job_id in chosen:
             yield Fault(f"{at}/job_id", "two of them have the same job_id")
-        chosen.add(one.job_id or "")
-        yield from (fault._replace(pointer=at + fault.pointer) for fault in faults(one, bytes_max))
+        chosen.add(follower.job_id or "")
+        yield from (fault._replace(pointer=at + fault.pointer) for fault in faults(follower, bytes_max))
 
 
 def names_of(jobs: Sequence[JobSpec]) -> set[str]:
-    """The jobtypes of checked jobs, and of all that is to follow them."""
-    return {one.name for job in jobs for one in following_of(job)}
+    """Return the jobtypes of checked jobs, and of all jobs that are to follow them."""
+    return {each.name for job in jobs for each in following_of(job)}
 
 
 def uncalled(job: JobSpec, why_no_callback: Callable[[str], str | None]) -> str:
-    """Return why a callback of a checked job, or of what is to follow it, could go nowhere; empty: none is so."""
-    urls = (one.callback for one in following_of(job) if one.callback is not None)
+    """Return why a callback of a checked job, or of a job that is to follow it, cannot be sent; empty if all can."""
+    urls = (each.callback for each in following_of(job) if each.callback is not None)
     return next((f"the URL {url[:200]!r} {why}" for url in urls if (why := why_no_callback(url))), "")
 
 
 def following_of(job: JobSpec) -> Iterator[JobSpec]:
-    """A checked job, and all that is to follow it."""
+    """Yield a checked job, and all jobs that are to follow it, however many links away."""
     left = [job]
     while left:
         job = left.pop()
@@ -159,5 +159,5 @@ def following_of(job: JobSpec) -> Iterator[JobSpec]:
 
 
 def then_of(job: JobSpec) -> bytes:
-    """Return the jobs of `then` as an array; nothing for most jobs."""
+    """Return the jobs of `then` as a MessagePack array; empty for a job without `then`."""
     return b"" if job.then is UNSET else as_array(bytes(job.then))

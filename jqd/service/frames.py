@@ -21,16 +21,16 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 class Written(Struct, frozen=True, gc=False):
-    """A frame that was written: its position, and the ids and places of its jobs."""
+    """A frame written to the journal: its position, and the ids and places of its jobs."""
 
     lane: Lane
     position: int
     """The journal's position behind the frame."""
     job_ids: list[str]
     size_bytes: int
-    """Size of its jobs as they were pushed."""
+    """Bytes of its jobs as they were pushed."""
     places: Sequence[int] = ()
-    """Places of its jobs in the request, where other jobs are in another frame."""
+    """Places of its jobs in the request; empty if all are in this frame."""
     callbacks: Mapping[int, str] = {}
     """Place of a job with an id of its own in the request → id of its callback."""
 
@@ -45,16 +45,16 @@ def write(
     request: str = "",
     patient: bool = False,
 ) -> Written:
-    """Write one frame, of jobs or of changes, and their callbacks with it.
+    """Write jobs and their callbacks to the journal in one frame. With `changes` the jobs go by pushers' own ids.
 
-    `life`: of the store that gave all their names, for pushes that must not come later than those are their own.
-    `request`: digest of the whole request, if it has a key. `patient`: as the journal has it.
+    `life`: the store's life that gave these ids, for pushes that must not be applied after another life began.
+    `request`: digest of the whole request, if it has an Idempotency-Key. `patient`: see `Journal.write`.
     """
     tenant = services.principal.tenant
     names: list[str] = []
     called: list[int] = []
     for place, job in enumerate(jobs):
-        home = unique_key(job.name, job.unique) if job.unique else job.name  # a job lies where its key does
+        home = unique_key(job.name, job.unique) if job.unique else job.name  # a job is in the partition of its key
         names.append(annotate(tenant, home) if tenant else home)
         if job.callback is not None and job.name != CALLBACK:
             called.append(place)
@@ -94,18 +94,18 @@ def write_parts(
     parts: Sequence[Sequence[int]],
     request: str,
 ) -> Iterator[Written]:
-    """Write each part of one request in a frame of its own, when it is due."""
+    """Write each part of a request in a frame of its own, when the caller asks for the next one."""
     items = _items_decoder.decode(array)
     for places in parts:
-        its = {index: changes[place] for index, place in enumerate(places) if place in changes}
-        some = _encoder.encode([items[place] for place in places])
-        frame = write(services, some, [jobs[place] for place in places], its, request=request)
+        part_changes = {index: changes[place] for index, place in enumerate(places) if place in changes}
+        part_array = _encoder.encode([items[place] for place in places])
+        frame = write(services, part_array, [jobs[place] for place in places], part_changes, request=request)
         callbacks = {places[index]: job_id for index, job_id in frame.callbacks.items()}
         yield structs.replace(frame, places=places, callbacks=callbacks)
 
 
 def in_part(error: JournalRefused, written: Sequence[Written]) -> JournalRefused:
-    """Return the error of a request some part of which is in the journal already, and will run."""
+    """Return the error for a request of which some jobs are in the journal already, and will run."""
     count = sum(len(frame.job_ids) for frame in written)
     why = f"{count} of its jobs were written before, and will run: send the same request again, these count once"
     return JournalRefused(f"{error}; {why}", full=error.full)
@@ -113,4 +113,5 @@ def in_part(error: JournalRefused, written: Sequence[Written]) -> JournalRefused
 
 def ids_in_order(written: Sequence[Written]) -> list[str]:
     """Return the ids in the order of the request's jobs."""
-    return [job_id for _, job_id in sorted(row for one in written for row in zip(one.places, one.job_ids, strict=True))]
+    rows = [row for frame in written for row in zip(frame.places, frame.job_ids, strict=True)]
+    return [job_id for _, job_id in sorted(rows)]

@@ -1,4 +1,4 @@
-"""Groups: jobs that are looked at, cancelled and tried anew together, and a job that waits until all have ended."""
+"""Groups: jobs that are shown, cancelled and retried together, and a job that waits until all have ended."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -27,9 +27,9 @@ from jqd.service.walk import Breathe, Flow, look, wait_ingested
 from jqd.store import JobView
 from jqd.store.links import Closing, Group, Linked
 
-ERRORS_MAX = 10  # told of a group
-FIRST_MAX = 10  # jobs, by which people find the others
-CLOSE_S = 2.0  # for jobs that are being pushed into a group which is closed: each is a sync of some milliseconds
+ERRORS_MAX = 10  # failed jobs shown of a group
+FIRST_MAX = 10  # jobs shown of a group, from which people find the others
+CLOSE_S = 2.0  # a close waits so long for pushes into the group to end: each is a sync of some milliseconds
 POLL_S = 0.05
 
 _encoder = msgspec.msgpack.Encoder()
@@ -38,7 +38,7 @@ _item_decoder = msgspec.msgpack.Decoder(dict[str, Raw])
 
 
 class Then(NamedTuple):
-    """The job that waits for a group."""
+    """The job that waits until all members of a group have ended."""
 
     job_id: str
     state: State | None
@@ -69,14 +69,14 @@ UNKNOWN = "unknown"
 
 
 async def get(services: Services, name: str, breathe: Breathe) -> GroupView:
-    """Return a group. Raises NotFound, StoreAway, StoreRefused."""
-    await wait_ingested(services)  # what is not there then is counted as unknown
+    """Return the state of a group. Raises NotFound, StoreAway, StoreRefused."""
+    await wait_ingested(services)  # jobs that are not in the store then are counted as unknown
     group = await _expect(services, name)
     found = await look(services, group.job_ids, breathe)
     if services.principal.scopes:
         if not found:
             raise _none(name)  # all its jobs are of types that this token is not for
-        group = group._replace(job_ids=list(found))  # which of the others it might see is not known
+        group = group._replace(job_ids=list(found))  # whether the token is for the others is not known
     counts = Counter(row.state for row in found.values())
     if missing := len(group.job_ids) - len(found):
         counts[UNKNOWN] = missing
@@ -94,10 +94,10 @@ async def close(
     callback: str | None = None,
     trace: str = "",
 ) -> Then | None:
-    """Close a group, and push the job that waits for all of its members, and its callback: the same again counts once.
-    `trace`: of the request, which these go on with if they name none.
+    """Close a group, and push the job and the callback that wait for all of its members. A repeat counts once.
 
-    Raises Invalid, Conflict where another job waits for it; NotYet while members are being pushed; as a push.
+    `trace`: the request's traceparent, for jobs that name none. Raises Invalid, Conflict if another job waits for the
+    group, NotYet while members are being pushed, and the errors of `push`.
     """
     expect_open(services)
     _expect_name(name)
@@ -107,10 +107,10 @@ async def close(
     await _expect_all_seen(services, name)
     await record(services, "group close", name)
     members = await _close(services, services.qualified_name(name))
-    await _expect_all_seen(services, name, members)  # some may have come meanwhile
+    await _expect_all_seen(services, name, members)  # again: jobs may have joined meanwhile
     if callback is not None:
         answer = await group_callback(services, callback, name, members)
-        own = services.as_principal(services.principal._replace(scopes=()))  # it is no job of a type that he pushes
+        own = services.as_principal(services.principal._replace(scopes=()))  # scopes are not about callbacks
         await _push_own(own, {**answer, "job_id": _callback_id(name)}, trace)
     if then is None or job is None:
         return await _then(services, name)
@@ -134,7 +134,7 @@ def _callback_id(group: str) -> str:
 
 
 def _expect_callable(services: Services, name: str, url: str) -> None:
-    """Raise Invalid for a callback that could go nowhere."""
+    """Raise Invalid for a callback that could not be sent."""
     why = next((fault.detail for fault in faults(JobSpec(name="x", callback=url), 1)), None)
     if why is None and (refused := services.workers.why_no_callback(url)):
         why = f"the URL {url[:200]!r} {refused}"
@@ -158,7 +158,7 @@ async def cancel(services: Services, name: str, breathe: Breathe, *, dry_run: bo
 
 
 async def retry(services: Services, name: str, breathe: Breathe, *, dry_run: bool = False) -> Tally:
-    """Try anew all members that failed, and then the job that waits for them, if it failed. Raises NotFound."""
+    """Retry all members that failed, and then the job that waits for them if it failed. Raises NotFound."""
     group = await _expect(services, name)
     note = None if dry_run else noting(services, "group retry", name)
     _, found = await _members(services, name, group, breathe)
@@ -167,7 +167,10 @@ async def retry(services: Services, name: str, breathe: Breathe, *, dry_run: boo
 
 
 async def _expect_all_seen(services: Services, name: str, job_ids: Sequence[str] | None = None) -> None:
-    """Raise Denied for a token that is not for all members: who waits for a group gets their results."""
+    """Raise Denied if the token is not for all members: the job that waits for a group gets their results.
+
+    `job_ids`: the members; None: as the store has them now.
+    """
     if not services.principal.scopes:
         return
     if job_ids is None:
@@ -184,7 +187,7 @@ async def _expect_all_seen(services: Services, name: str, job_ids: Sequence[str]
 async def _members(
     services: Services, name: str, group: Group, breathe: Breathe
 ) -> tuple[str | None, dict[str, Linked]]:
-    """Return the id of the job that waits, and it and all members."""
+    """Return the id of the job that waits for the group, and by id that job and all members."""
     await wait_ingested(services)
     then = await services.store.resolve(services.qualified_name(GROUP_STEM + name))
     ids = [*group.job_ids, *([then] if then else ())]
@@ -219,7 +222,7 @@ async def _then(services: Services, name: str) -> Then | None:
 
 
 def _read(services: Services, then: Raw) -> JobSpec:
-    """Return the job, checked as any other that is pushed. Raises Invalid."""
+    """Decode the job that is to wait for a group, and check it like a pushed one. Raises Invalid."""
     batch = read_array(b"\x91" + bytes(then), True, services.config)
     found = [fault._replace(pointer=f"/then{fault.pointer}", place=None) for fault in batch.refused]
     for job in batch.jobs:
@@ -231,7 +234,7 @@ def _read(services: Services, then: Raw) -> JobSpec:
 
 
 async def _close(services: Services, group: str) -> list[str]:
-    """Close the group, and wait for pushes of members under way. Returns the members."""
+    """Close a group, wait for pushes into it that are under way, and return the ids of its members."""
     where, deadline_s = {partition_of_name(group, services.partitions)}, trio.current_time() + CLOSE_S
     while True:
         closing: Closing = await once_settled(services, where, lambda: services.home(group).close_group(group))

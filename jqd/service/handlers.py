@@ -1,7 +1,7 @@
-"""Sets, shows and deletes handlers, at any daemon for all. They may be code, which no daemon runs.
+"""Sets, shows and deletes handlers, at any daemon for all daemons. A handler may be code, which no daemon runs itself.
 
-Whoever sets code runs it, as the user that the code worker is started as: so only the master of the tenant "" may,
-where `runner.allow_code` is on; for other tenants only where code workers run it in a sandbox.
+Code runs as the user that the code worker was started as. So only the master of the tenant "" may set it, only if
+`runner.allow_code` is on, and for another tenant only if code workers run it in a sandbox.
 """
 
 import re
@@ -23,18 +23,17 @@ from jqd.service.job_limits import expect_new_name
 from jqd.service.services import Services
 from jqd.service.settings import get_or_refresh, save, wait_loaded
 
-HANDLERS = Share("handlers", 1_000)  # each look for work goes through them, and a jobtype seldom needs one that it
-# shares with no other
+HANDLERS = Share("handlers", 1_000)  # each search for work goes through all of them
 VERSIONS_MAX = 10  # kept of each handler
-VERSION_BYTES_MAX = 131_072  # of one, with the texts that are kept and not run
-VERSIONS_BYTES_MAX = 262_144  # of the older ones together: they are sent, and journaled anew, with each new one
-NUMBERS_LENGTH = 12  # of "@" and a version behind a name, which together are a name, too
+VERSION_BYTES_MAX = 131_072  # of one version, with the texts that are kept but not run
+VERSIONS_BYTES_MAX = 262_144  # of all versions but the newest: they are journaled and sent again with each new one
+NUMBERS_LENGTH = 12  # characters kept free for "@" and a version, as `name@3` must be a valid name, too
 
 _encoder = msgspec.msgpack.Encoder()
 
 
 async def put(services: Services, name: str, definition: Definition, *, peer: str | None) -> Version:
-    """Save a new version; it is on disk when this returns. `peer`: the address it came from.
+    """Save a new version of a handler; it is on disk when this returns. `peer`: the client's address.
 
     Raises Invalid, Denied for code, NotYet, JournalRefused.
     """
@@ -73,7 +72,7 @@ async def put(services: Services, name: str, definition: Definition, *, peer: st
 
 
 async def _check_url(services: Services, name: str, definition: Definition, peer: str | None) -> None:
-    """Raise Invalid as a registration of that URL would."""
+    """Check a handler's URL as if a worker were registered with it. Raises Invalid."""
     try:
         services.workers.check(spec_of(name, definition), peer=peer)
         await services.workers.judge(definition.body, peer)
@@ -82,7 +81,7 @@ async def _check_url(services: Services, name: str, definition: Definition, peer
 
 
 def _refuse_more(services: Services, own: str, known: Handler, version: Version) -> None:
-    """Raise Invalid for too many handlers, or one that is too large."""
+    """Raise Invalid for a new handler above the limit, or a version that is too large."""
     there = Counter(map(tenant_of, services.workers.handlers()))
     if not known.versions and (why := HANDLERS.why_no_more(tenant_of(own), there)):
         raise Invalid.at("", f"{why}, or register a worker instead")
@@ -92,7 +91,7 @@ def _refuse_more(services: Services, own: str, known: Handler, version: Version)
 
 
 def _kept(versions: Sequence[Version]) -> list[Version]:
-    """Return the versions that stay: the newest that fit the limits."""
+    """Return the versions to keep beside a new one: the newest that fit the limits."""
     newest = versions[:-VERSIONS_MAX:-1]
     sizes = accumulate(len(_encoder.encode(version)) for version in newest)
     return [version for version, size in zip(newest, sizes, strict=True) if size <= VERSIONS_BYTES_MAX][::-1]
@@ -105,7 +104,7 @@ def _placed(fault: Fault) -> Fault:
 
 
 async def delete(services: Services, name: str) -> None:
-    """Delete all versions everywhere; jobs in flight are still waited for. Raises NotFound, NotYet."""
+    """Delete all versions of a handler at all daemons. Jobs in flight may end. Raises NotFound, NotYet."""
     await wait_loaded(services)
     await look(services, name)
 
@@ -118,7 +117,7 @@ async def delete(services: Services, name: str) -> None:
 
 
 async def look(services: Services, name: str, number: int | None = None) -> tuple[Handler, Version]:
-    """Return a handler and one of its versions (None: the newest), also if another daemon set it just now.
+    """Return a handler and one of its versions (None: the newest). Asks the store for what this daemon does not know.
 
     Raises NotFound.
     """
@@ -128,7 +127,7 @@ async def look(services: Services, name: str, number: int | None = None) -> tupl
 
 
 def seen_by(services: Services) -> Iterator[tuple[str, Handler, Version]]:
-    """Return the handlers that the principal can see, by qualified name, with their newest versions."""
+    """Yield qualified name, handler and newest version of each handler that the principal can see."""
     for name, handler in services.workers.handlers().items():
         known = _in_scope(services, name, handler)
         if (version := _version(services, known, None)) is not None:
@@ -136,7 +135,7 @@ def seen_by(services: Services) -> Iterator[tuple[str, Handler, Version]]:
 
 
 def find(services: Services, name: str, number: int | None = None) -> tuple[Handler, Version]:
-    """As `look`, from what this daemon knows, without a call to the store."""
+    """Return a handler and one of its versions as this daemon knows them, without a call to the store."""
     handler = _handler(services, services.qualified_name(name))
     if not handler.versions:
         raise NotFound(f"there is no handler {name[:64]!r}")
@@ -154,29 +153,29 @@ def _handler(services: Services, own: str) -> Handler:
 
 
 def _in_scope(services: Services, own: str, handler: Handler) -> Handler:
-    """Return it with the versions that the principal may know of: a token may be for one of them."""
-    known = tuple(one for one in handler.versions if services.principal.can_access(id_of(own, one.number)))
+    """Return a handler with only the versions that the principal may know of: a token may be for one version."""
+    known = tuple(each for each in handler.versions if services.principal.can_access(id_of(own, each.number)))
     return Handler(handler.last, known)
 
 
 def _version(services: Services, handler: Handler, number: int | None) -> Version | None:
-    """Return that version, or the newest one, of those that the principal may see: a worker's token sees only code."""
+    """Return a version (None: the newest) if the principal may see it: a worker's token sees only code."""
     sees_all = services.principal.can_read
-    seen = (one for one in reversed(handler.versions) if sees_all or one.is_code)
-    return next((one for one in seen if number in (None, one.number)), None)
+    seen = (each for each in reversed(handler.versions) if sees_all or each.is_code)
+    return next((each for each in seen if number in (None, each.number)), None)
 
 
-LANGS = {"python": "python", "node": "node.js", "sh": "shell"}  # as people call them
+LANGS = {"python": "python", "node": "node.js", "sh": "shell"}  # language → its name in messages
 OF_URLS = ("style", "format", "method", "headers", "secrets", "weight", "max_jobs", "priority_min", "priority_max")
-"""Options that say how a URL is called, and for how many jobs at once."""
-BROKEN = "handler"  # begins what a code worker says of a handler that it cannot run
-SANDBOX = "bwrap"  # the one that keeps tenants' code apart from everything else
+"""Options that say how a URL is called, and for how many jobs at once: none is for code."""
+BROKEN = "handler"  # first word of a code worker's complaint about a handler that it cannot run
+SANDBOX = "bwrap"  # the value of `runner.sandbox` that isolates tenants' code
 
 _USUAL = HandlerOptions()
 
 
 def expect_may_set(services: Services) -> None:
-    """Raise Denied where the principal may not set code."""
+    """Raise Denied if the principal may not set handlers in code."""
     who = services.principal
     if not services.allow_code:
         raise Denied(
@@ -196,7 +195,7 @@ def expect_may_set(services: Services) -> None:
 
 
 def expect_fit(definition: Definition) -> None:
-    """Raise Invalid for options that are of URLs."""
+    """Raise Invalid if a handler in code has options that are only for URLs."""
     for field in OF_URLS:
         if getattr(definition.options, field) != getattr(_USUAL, field):
             why = f"{field} says how a URL is called, and this handler is {LANGS[definition.lang]} code: leave it out"
@@ -204,12 +203,12 @@ def expect_fit(definition: Definition) -> None:
 
 
 def why_unserved(workers: WorkerRegistry, jobtype: str) -> str | None:
-    """Return why jobs of a handler in code wait when no worker takes them; None for other jobtypes."""
+    """Return why jobs of a handler in code wait if no worker takes them; None for other jobtypes."""
     version = workers.code(jobtype)
     if version is None:
         return None
     broken = f"{BROKEN} {bare(jobtype).rpartition('@')[0] or bare(jobtype)}@{version.number} "
-    troubles = [one.trouble for one in workers.list() if one.tenant == tenant_of(jobtype) and one.trouble]
-    lines = (one for trouble in troubles for one in re.split(rf"; (?={BROKEN} )", trouble) if one.startswith(broken))
+    troubles = [worker.trouble for worker in workers.list() if worker.tenant == tenant_of(jobtype) and worker.trouble]
+    complaints = (each for trouble in troubles for each in re.split(rf"; (?={BROKEN} )", trouble))
     waits = f"handler is {LANGS[version.lang]} code: waits for a code worker (`jqd worker --code`)"
-    return next((f"a code worker says: {one}" for one in lines), waits)
+    return next((f"a code worker says: {each}" for each in complaints if each.startswith(broken)), waits)

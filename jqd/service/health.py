@@ -1,4 +1,4 @@
-"""Describes workers' health in words, and why jobs of a type wait that nobody runs."""
+"""Describes workers' health in words, and why jobs of a type wait that no worker runs."""
 
 import shlex
 from collections.abc import Iterable, Iterator
@@ -17,8 +17,8 @@ from jqd.service.push_checks import why_gone
 from jqd.service.services import Services
 from jqd.service.wait_reason import Cause, WaitReason
 
-NAMED_MAX = 3  # workers named in one note
-WORKERS_MAX = 20  # told to programs
+NAMED_MAX = 3  # workers named in one sentence
+WORKERS_MAX = 20  # workers in a `WaitReason`, for programs
 
 DISOWNED = (
     "gets no jobs, as the token that it was registered with was revoked or is over: register it again with another"
@@ -33,8 +33,8 @@ class Health(NamedTuple):
     """The health of one worker, over all daemons."""
 
     state: WorkerState = "ok"
-    """`ok`, `silent` (it pulls and has no ttl), `unknown` (silent here, and the store is away), `trouble`,
-    `token_ended`, or the worst that any daemon sees: `backed_off`, `unreachable`."""
+    """`silent`: it pulls, has no ttl, and was not heard of for long; `unknown`: silent at this daemon, and the store is
+    away; `backed_off`, `unreachable`: the worst that any daemon sees."""
     why: str | None = None
     takes_jobs: bool = True
     """Whether some daemon may give it jobs now."""
@@ -48,11 +48,11 @@ def health(services: Services, worker: Worker) -> Health:
     seen = services.control.seen(worker.id)
     bad = {daemon: each for daemon, each in seen.items() if each.state != "ok"}
     if bad:
-        # Whom one daemon backs off gets nothing from any; whom one does not reach may be reached by another.
+        # A worker that one daemon backs off gets jobs from none. One that a daemon cannot reach, another may reach.
         now_ms = services.clock.wall_ms()
         resting = {name: each for name, each in bad.items() if each.state == "backed_off" and each.until_ms > now_ms}
         everywhere = bool(resting) or len(bad) == len(seen)
-        daemon, worst = max((resting or bad).items(), key=lambda one: (one[1].until_ms, one[1].since_ms))
+        daemon, worst = max((resting or bad).items(), key=lambda item: (item[1].until_ms, item[1].since_ms))
         why = _why(worst) + ("" if everywhere else f" (by daemon {daemon})")
         return Health(worst.state, why, not everywhere, worst.until_ms)
     if worker.trouble is not None:
@@ -64,7 +64,7 @@ def health(services: Services, worker: Worker) -> Health:
     silent = f"last seen at {iso(services.workers.last_seen_at_ms(worker.id))}"
     if services.workers.is_blind:
         return Health("unknown", f"{silent} by this daemon; the store is away, and with it what others heard")
-    return Health("silent", silent)  # it may be busy with what it has, and ask again
+    return Health("silent", silent)  # it may be busy with its jobs, and ask for others later
 
 
 def _why(seen: WorkerHealth) -> str:
@@ -75,15 +75,15 @@ def _why(seen: WorkerHealth) -> str:
 
 
 class Takers:
-    """The workers of each jobtype, prepared for looking at many types."""
+    """An index of workers by the jobtypes that they take, for looking at many types."""
 
     def __init__(self, workers: Iterable[Worker] = ()) -> None:
-        self._of_tenant: dict[str, list[Worker]] = {}  # those that take any type
+        self._of_tenant: dict[str, list[Worker]] = {}  # tenant → its workers that take any type
         self._of_type: dict[str, list[Worker]] = {}
         finish(self.add(workers))
 
     def add(self, workers: Iterable[Worker]) -> Steps[None]:
-        """Add workers: there may be 10,000, which name up to 100,000 types."""
+        """Add workers, one a step: there may be 10,000, which name up to 100,000 types."""
         for worker in workers:
             if worker.takes_any:
                 self._of_tenant.setdefault(worker.tenant, []).append(worker)
@@ -100,7 +100,7 @@ class Takers:
 
 
 def why_odd(services: Services, jobtype: str) -> str | None:
-    """Return a note for somebody who pauses a type that nobody runs here: its name may be mistyped."""
+    """Return a note for somebody who pauses a jobtype that no worker or handler takes: its name may be mistyped."""
     own = services.qualified_name(jobtype)
     if Takers(services.workers.list()).count(own) or services.workers.handler(own):
         return None
@@ -110,7 +110,7 @@ def why_odd(services: Services, jobtype: str) -> str | None:
 def why_waiting(
     services: Services, jobtype: str, priority: int | None = None, *, takers: Takers | None = None
 ) -> WaitReason | None:
-    """Return why nobody runs jobs of that type, or of that priority; None: somebody does, in their turn."""
+    """Return why no worker runs jobs of a type, or of this priority; None if one does, when their turn comes."""
     if (paused := _why_paused(services, jobtype)) is not None:
         return paused
     if (gone := why_gone(services, jobtype)) is not None:
@@ -130,11 +130,11 @@ def why_waiting(
             down.append((worker, how))
     if not down:
         some = islice(takers.of(jobtype), NAMED_MAX if services.principal.can_read else 0)
-        ranges = [f"{one.name} takes {one.priority_min} to {one.priority_max}" for one in some]
+        ranges = [f"{worker.name} takes {worker.priority_min} to {worker.priority_max}" for worker in some]
         why = f"no worker takes these jobs with priority {priority}"
         return WaitReason(Cause.OTHER_PRIORITIES, f"{why}: {', '.join(ranges)}" if ranges else why)
     until_ms = min((how.until_ms for _, how in down if how.until_ms), default=0)
-    if not services.principal.can_read:  # complaints have addresses in them
+    if not services.principal.can_read:  # workers' complaints contain addresses
         return WaitReason(Cause.WORKERS_DOWN, "no worker that takes these jobs gets any now", until_ms=until_ms)
     texts = [f"worker {worker.name} {how.why}" for worker, how in down[:NAMED_MAX]]
     texts += [f"{len(down) - NAMED_MAX} more are not better"] if len(down) > NAMED_MAX else []
@@ -144,12 +144,12 @@ def why_waiting(
 
 def _why_paused(services: Services, jobtype: str) -> WaitReason | None:
     tenant, name = tenant_of(jobtype), bare(jobtype)
-    spoken = ["jqd", *(["--tenant", tenant] if tenant and services.principal.sees_all else []), "types", "resume"]
+    resume = ["jqd", *(["--tenant", tenant] if tenant and services.principal.sees_all else []), "types", "resume"]
     if (since_ms := services.pauses.since_ms.get(jobtype)) is not None:
         by, what = services.pauses.by.get(jobtype, ""), f"{name!r} is"
-        command = [*spoken, *(["--"] if name.startswith("-") else []), name]
+        command = [*resume, *(["--"] if name.startswith("-") else []), name]
     elif (since_ms := services.halts.since_ms.get(all_of(tenant))) is not None:
-        by, command = bare(services.halts.by.get(all_of(tenant), "")), [*spoken, "--all"]
+        by, command = bare(services.halts.by.get(all_of(tenant), "")), [*resume, "--all"]
         what = f"all jobs of tenant {tenant!r} are" if tenant else "all jobs without a tenant are"
     else:
         return None

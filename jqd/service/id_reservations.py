@@ -1,4 +1,4 @@
-"""Pushers' own job ids: the store agrees to them before anything is journaled, so that one id is one job everywhere."""
+"""Reserves pushers' own job ids (names) in the store before jobs are journaled: so one id is one job everywhere."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -20,38 +20,37 @@ from jqd.service.job_limits import eligible_at_ms
 from jqd.service.services import Services
 from jqd.store import JobView, NameGiven, NameJournaled, NameStanding, NameState, NameWanted, Replace
 
-DIFFERENCES_MAX = (
-    10  # refused names of a request of which it is looked up in what they differ: a call of the store each
-)
-NAMES_PER_CALL = 500  # four small steps in the store each: one call stays below about 5 ms
+DIFFERENCES_MAX = 10  # refused names of a request whose differences are looked up: each is a call of the store
+NAMES_PER_CALL = 500  # each is four small steps in the store: one call stays below about 5 ms
 
 Changes = dict[int, tuple[str, int, int, ChangeKind]]
-"""As in `record.Head`."""
+"""Index in `ReservedIds.jobs` → id, revision, generation and kind of change, as in `record.Head`."""
 
 _items_decoder = msgspec.msgpack.Decoder(list[Raw])
 _encoder = msgspec.msgpack.Encoder()
 
 
 class ReservedIds(NamedTuple):
-    """The names of a batch that the store agreed to: what may be journaled now."""
+    """The jobs of a batch that may be journaled now, for the store gave their names; and why the others may not."""
 
     array: bytes
+    """`jobs` as a MessagePack array."""
     jobs: list[JobSpec]
     changes: Changes
     known: dict[int, str]
-    """Place among the good jobs of the batch → id, of those that were pushed before with the same content."""
+    """Place among the good jobs of the batch → pusher's id, for jobs pushed before with the same content."""
     refused: dict[int, str]
-    """Place among the good jobs → why it is not taken."""
+    """Place among the good jobs of the batch → why it is refused."""
     size: int
     """Number of good jobs in the batch."""
     life: str = ""
-    """The life of the store that gave the names."""
+    """The store's life that gave the names."""
     dated: bool = False
-    """These are jobs of schedules' dates."""
+    """Whether these are jobs of schedules' dates."""
     request: str = ""
-    """Digest of the request that has a key, all of whose jobs these are."""
+    """Digest of the request, if it has an Idempotency-Key."""
     ids: Mapping[str, str] = {}
-    """Pusher's own id → id of the job that stands under it, of those to be journaled and of those known."""
+    """Pusher's own id → the daemon's id of its job, for jobs to be journaled and known ones."""
 
     digests: Sequence[str] = ()
     """Digests of the contents of `jobs`."""
@@ -65,9 +64,10 @@ def has_names(jobs: Sequence[JobSpec]) -> bool:
 async def reserve_ids(
     services: Services, batch: Batch, *, dated: bool = False, over: Replace = Replace.NONE
 ) -> ReservedIds:
-    """Ask the store for the names in a batch. `dated`: they are of schedules' dates, and each is one job, whatever it
-    is to do. `over`: which jobs lose theirs to those that do not say `replace`. Raises IdsUnknown, StoreRefused:
-    nothing is taken then."""
+    """Reserve the names in a batch. Raises IdsUnknown, StoreRefused: no job of the batch is taken then.
+
+    `dated`: they are of schedules' dates, and each is one job, whatever its content. `over`: which stored jobs lose
+    their names to jobs that do not say `replace`."""
     items = _items_decoder.decode(batch.array)
     try:
         digests = [_digest(job, item, batch.request, dated=dated) for job, item in zip(batch.jobs, items, strict=True)]
@@ -77,7 +77,7 @@ async def reserve_ids(
         raise IdsUnknown(f"{error}; {why}") from error
     agreed = ReservedIds(b"", [], {}, {}, {}, len(batch.jobs))
     kept: list[Raw] = []
-    its: list[str] = []
+    kept_digests: list[str] = []
     for place, job in enumerate(batch.jobs):
         given = answers.get(place)
         if given is None and job.job_id is not None:
@@ -106,17 +106,17 @@ async def reserve_ids(
             kind = ChangeKind.REPLACE if given.state is NameState.REPLACE else ChangeKind.NEW
             agreed.changes[len(kept)] = given.job_id, given.revision, given.revision, kind
         kept.append(items[place])
-        its.append(digests[place])
+        kept_digests.append(digests[place])
         agreed.jobs.append(job)
     life = next((given.life for given in answers.values()), "")
     ids = {str(batch.jobs[n].job_id): given.job_id for n, given in answers.items() if n not in agreed.refused}
     array = batch.array if len(kept) == len(items) else _encoder.encode(kept)
-    return agreed._replace(array=array, life=life, dated=dated, request=batch.request, ids=ids, digests=its)
+    return agreed._replace(array=array, life=life, dated=dated, request=batch.request, ids=ids, digests=kept_digests)
 
 
 async def release_ids(services: Services, agreed: ReservedIds) -> None:
-    """Give names back that will not be journaled, so that other content may have them at once. A job that was to be
-    replaced keeps its name, and may be edited again a moment later."""
+    """Give back names whose jobs will not be journaled, so that other content may have them at once. A job that was to
+    be replaced keeps its name, and may be edited again a moment later."""
     wanted = [
         NameWanted(services.qualified_name(str(agreed.jobs[place].job_id)), job_id, agreed.digests[place], Replace.NONE)
         for place, (job_id, _, _, kind) in agreed.changes.items()
@@ -125,7 +125,7 @@ async def release_ids(services: Services, agreed: ReservedIds) -> None:
     try:
         for at in range(0, len(wanted), NAMES_PER_CALL):
             await services.store.free_names(wanted[at : at + NAMES_PER_CALL])
-    except StoreError as error:  # who pushed is told what is wrong with his push; the names are free by themselves soon
+    except StoreError as error:  # the pusher gets the error of the push; the names lapse by themselves soon
         get_logger("names").warning("names.kept", count=len(wanted), error=str(error))
 
 
@@ -136,16 +136,17 @@ async def confirm_ids(
     places: Iterable[int] | None = None,
     callbacks: Mapping[int, str] = {},
 ) -> set[int]:
-    """Confirm to the store that these jobs are in our journal, so that they are found from their ack on.
-    `position`: behind their frame. `places`: of those in `agreed.jobs` that are; None: all. `callbacks`: place → id of
-    its callback, which is not to tell of the job that has the name now.
+    """Confirm to the store that jobs are in this daemon's journal, so that they are found from their ack on.
 
-    Returns the places in `agreed.jobs` of those that must not be acknowledged: while our disk was slow their
-    reservations ran out, and another content got the name. They are refused in `agreed`, and cancelled in our journal
-    before this returns. Of a request under a key all of `places` are, with the one.
+    `position`: behind their frame. `places`: which of `agreed.jobs`; None: all. `callbacks`: place → id of the job's
+    callback, to be cancelled with it.
 
-    Raises NotYet when the store is not there to agree, when what was to be replaced was edited in that time (the edit,
-    made of the older content, came later and stays), or when the disk refuses to cancel what must not be acknowledged.
+    Returns the places in `agreed.jobs` of jobs that must not be acknowledged: while the disk was slow their
+    reservations ran out, and another content got the name. They are refused in `agreed`, and cancelled in the journal
+    before this returns. In a request under a key, one such job means all of `places`.
+
+    Raises NotYet if the store is away, if a job that was to be replaced was edited meanwhile (the edit came later and
+    stays), or if the journal refuses the cancels.
     """
     rows = {}
     for index in agreed.changes if places is None else [place for place in places if place in agreed.changes]:
@@ -158,15 +159,14 @@ async def confirm_ids(
             some = [rows[place] for place in due[at : at + NAMES_PER_CALL]]
             stands += await services.store.confirm_names(some, written)
     except StoreError as error:
-        services.journal.unsure_to = (
-            services.journal.written
-        )  # also of what was told with ack=memory, and is not on disk
+        # Up to `written`, not `position`: jobs acknowledged with ack=memory may not be on disk yet.
+        services.journal.unsure_to = services.journal.written
         raise NotYet(
             f"the jobs with a job_id are in the journal, but the store could not confirm their ids ({error}): "
             "push them again, the same push counts once"
         ) from error
     lost = {place for place, stays in zip(due, stands, strict=True) if stays is NameStanding.LOST}
-    if lost and agreed.request:  # their names have its digest in them: nobody else was told that he has them
+    if lost and agreed.request:  # the other names contain the request's digest, so no other pusher was given them
         lost = set(due)
     if lost:
         get_logger("names").warning("names.lapsed", count=len(lost))
@@ -191,7 +191,7 @@ async def confirm_ids(
 
 
 def _kept(agreed: ReservedIds, lost: Sequence[int], refused: JournalRefused) -> NotYet:
-    """Return the error where jobs lost their names and the journal takes no cancel of them. The same push again does
+    """Return the error for jobs that lost their names and whose cancels the journal refused. Pushing them again does
     not get the names, whatever the journal's own error says."""
     if agreed.request:
         return overtaken(refused)
@@ -203,16 +203,16 @@ def _kept(agreed: ReservedIds, lost: Sequence[int], refused: JournalRefused) -> 
 
 
 def _advice(services: Services) -> str:
-    """Return advice for a pusher whose id is taken. A token with scopes gets less: whether it may see the other job
-    takes a look-up."""
+    """Return advice for a pusher whose id is taken. For a token with scopes it is less definite: whether that may
+    replace the other job is not looked up."""
     if services.principal.scopes:
         return "choose another id, or replace it if it is of a jobtype that this token is for"
     return "a push with replace takes its place"
 
 
 async def _differing(services: Services, job_id: str, job: JobSpec, item: Raw) -> str:
-    """Return, for the error, the fields in which a push differs from the job under its id; fields left out are as
-    registered. Empty where the job cannot be read, or the principal may not see it."""
+    """Return, for an error, the fields in which a push differs from the job under its id. Fields left out count as
+    registered. Empty if the job cannot be read, or the principal may not see it."""
     try:
         view = await services.store.get_job(job_id)
     except StoreError:
@@ -233,7 +233,7 @@ async def _differing(services: Services, job_id: str, job: JobSpec, item: Raw) -
         "run_at or delay": (eligible_ms, eligible_ms if view.state is State.RETRYING else view.eligible_at_ms),
         "expires_in": (expires_at_ms(record.expires_in, max(at_ms, eligible_ms)), view.expires_at_ms),
     }
-    differ = [field for field, (one, other) in pairs.items() if one != other]
+    differ = [field for field, (pushed, stored) in pairs.items() if pushed != stored]
     return f" ({', '.join(differ)})" if differ else ""
 
 
@@ -250,15 +250,12 @@ def _digest(job: JobSpec, item: Raw, request: str, *, dated: bool) -> str:
 async def _ask(
     services: Services, jobs: Sequence[JobSpec], digests: Sequence[str], over: Replace
 ) -> dict[int, NameGiven]:
-    """Ask the store for the names.
-
-    Returns place → its answer; for a name that appears twice only the first is asked for.
-    """
+    """Reserve the names of jobs in the store. Returns place → answer; a name that appears twice is asked for once."""
     places: dict[str, int] = {}
     for place, job in enumerate(jobs):
         if job.job_id is not None:
             places.setdefault(services.qualified_name(job.job_id), place)
-    # A pusher's own id may come with any jobtype, so it has a home of its own.
+    # A pusher's own id may come with any jobtype, so its partition follows from the id alone.
     ids = services.journal.ids.take(len(places), homes_of(list(places))).ids()
     wanted = [
         NameWanted(name, job_id, digests[place], Replace.ANY if jobs[place].replace else over)
@@ -267,12 +264,12 @@ async def _ask(
     given: list[NameGiven] = []
     for at in range(0, len(wanted), NAMES_PER_CALL):
         some = wanted[at : at + NAMES_PER_CALL]
-        where = {partition_of_name(one.name, services.partitions) for one in some} if services.partitions > 1 else {0}
+        where = {partition_of_name(each.name, services.partitions) for each in some} if services.partitions > 1 else {0}
         given += await once_settled(services, where, partial(services.store.reserve_names, some))
     return dict(zip(places.values(), given, strict=True))
 
 
 def refusals(batch: Batch, agreed: ReservedIds) -> list[Fault]:
-    """Return the faults of the batch and those of its names, by place in the request."""
+    """Return the faults of a batch, and those of its names, in the order of the request."""
     named = {at: Fault("/job_id", why) for at, why in agreed.refused.items()}
     return in_order([*batch.refused, *batch.placed(named)])

@@ -1,13 +1,14 @@
 """Idempotency-Keys: the same request again counts once, another request under that key is refused.
 
-A key is nothing but names, so it is durable and holds on all daemons, as names do (`id_reservations.py`); it is free
-again when its jobs are forgotten. The first job is called after the key alone and stands for the whole request: a name
-is compared by the digest of all that came with its job, so any other request under the key, and be it this one with
-more jobs or fewer, meets that name before anything is journaled. The other jobs are called after the key, that digest
-and their place, which no other request asks for; they are written when the first one's name stands, or
-with it where all or nothing is asked for (`push.py`).
+A key becomes the names (own ids) of the request's jobs. So it is as durable as names, holds at all daemons
+(`id_reservations.py`), and is free again when its jobs are deleted.
 
-That some names are known and others are not is no sign of another request: its daemon may have died between two calls
+    first job     <key>                      stands for the whole request: the store compares this name by the digest of
+                                             the request, so any other request is refused before it is journaled
+    other jobs    <key>.<digest>.<place>     no other request has such names; these jobs are journaled after the first
+                                             one's name is confirmed, or with it if all or nothing is wanted (`push.py`)
+
+If some names are known and others are not, it may still be the same request: its daemon may have died between two calls
 of the store.
 """
 
@@ -22,15 +23,15 @@ from jqd.domain.job_spec import request_digest
 from jqd.service.batch import Batch
 from jqd.service.job_limits import KEY_STEM
 
-KEY_LENGTH_MAX = 255  # characters of a key: as others have it
-DIGEST_BYTES = 15  # of a key: 24 characters; two of 2^40 keys are alike with a chance of 2^-41
+KEY_LENGTH_MAX = 255  # characters of a key, as other services allow
+DIGEST_BYTES = 15  # of a key, 24 characters: among 2^40 keys two are alike with a chance of 2^-41
 
 _items_decoder = msgspec.msgpack.Decoder(list[dict[str, Raw]])
 _encoder = msgspec.msgpack.Encoder()
 
 
 def under_key(batch: Batch, key: str) -> Batch:
-    """Name each job of a batch after the key. Raises Invalid for a job that has an id of its own."""
+    """Name each job of a batch after an Idempotency-Key. Raises Invalid for a job that has an id or a unique key."""
     named = next((place for place, job in enumerate(batch.jobs) if job.job_id is not None), None)
     if named is not None:
         why = "a job_id does for one job what an Idempotency-Key does for a request: give one of the two"
@@ -39,7 +40,7 @@ def under_key(batch: Batch, key: str) -> Batch:
     if unique is not None:
         why = "unique does for one job what an Idempotency-Key does for a request: give one of the two"
         raise Invalid(why, batch.shown([Fault("/unique", why, unique)]))
-    # What cannot be read is told by its place: none of it is ever taken, whatever it is.
+    # Bad jobs count for the digest only by their places: they are never taken, whatever they are.
     shape = [batch.single, batch.size, *(fault.place or 0 for fault in batch.refused)]
     request = request_digest(batch.array, shape)
     first = KEY_STEM + b32encode(sha256(key.encode()).digest()[:DIGEST_BYTES]).decode().lower()
@@ -53,15 +54,14 @@ def under_key(batch: Batch, key: str) -> Batch:
 
 
 def expect_first(batch: Batch) -> None:
-    """Raise Invalid where the first job, which stands for the request, is refused: without it the key would protect
-    nothing."""
+    """Raise Invalid if the first job, which stands for the request, is refused: without it the key has no effect."""
     if batch.key and batch.jobs[0].job_id != batch.key:
         why = "the first job stands for the whole request under its Idempotency-Key, and is refused: nothing was taken"
         raise Invalid(why, batch.shown(batch.refused))
 
 
 def other_request() -> Invalid:
-    """Return the error where a name of the key belongs to another job."""
+    """Return the error for a key that came with another request before."""
     return Invalid(
         "this Idempotency-Key came with another request before; nothing was taken. Give a new request a new key, and "
         "send the same one again as it was"
@@ -69,10 +69,9 @@ def other_request() -> Invalid:
 
 
 def overtaken(refused: JournalRefused | None = None) -> NotYet:
-    """Return the error where the first job's name was given away while it was written: it is cancelled, and so are the
-    others, where they were written. The same request would have kept the name, so a new key is needed. `refused`: by
-    the
-    journal, to cancel what was written."""
+    """Return the error for a request that lost its key to another one while it was written to disk: its jobs are
+    cancelled. Only another request can take the key, so a new one is needed. `refused`: the journal refused the
+    cancels."""
     became = (
         "nothing of this one was taken, but for what a worker had begun by then"
         if refused is None

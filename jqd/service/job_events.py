@@ -1,12 +1,12 @@
-"""The events of one job for its listeners: what is new since each looked last.
+"""The events of one job for its listeners: each gets what is new since its last event.
 
-state ──▶ progress, log lines ──▶ … ──▶ end
+    state ──▶ progress, log lines ──▶ … ──▶ end
 
-How far a listener has read is a short text (`Seen`), which travels with every event: a listener that comes back, to
-whatever daemon, sends it and gets what is new since then. No daemon keeps the place of a listener.
+A short text in every event (`Seen`) says how far its listener has read. A listener that comes back, to whatever daemon,
+sends it and gets what is new since then. So no daemon keeps state for a listener that left.
 
-One loop for each partition reads all jobs that are followed here from the store twice a second, however many listen: so
-reports of workers to other daemons are seen. No call is made while nobody listens.
+Workers may report to other daemons. So a loop for each partition reads all followed jobs from the store twice a second,
+however many listen. Without listeners it makes no call.
 """
 
 import re
@@ -25,7 +25,7 @@ from jqd.service.services import Services
 from jqd.service.waiters import Watched
 from jqd.store import BRIEFS_MAX, JobView, Log, OnItsWay
 
-OVER = "end"  # what somebody has seen who was told of the end
+OVER = "end"  # the position of a listener that got the job's end
 
 
 class Seen(NamedTuple):
@@ -37,7 +37,7 @@ class Seen(NamedTuple):
     fence: int = 0
     """The fence of the attempt whose log was read."""
     log_end: int = 0
-    """How many bytes of that."""
+    """How many bytes of that log were read."""
 
     @property
     def text(self) -> str:
@@ -49,7 +49,7 @@ START = Seen()
 
 
 def read_seen(text: str) -> Seen | None:
-    """Read how far a listener has seen; None: it is nothing that was sent here."""
+    """Parse the text of a `Seen`; None if it is none."""
     found = _SEEN.fullmatch(text)
     return None if found is None else Seen(found[1], *map(int, found.groups()[1:]))
 
@@ -67,19 +67,19 @@ class Lines(NamedTuple):
     start: int
     """How many bytes its attempt had printed before."""
     dropped: int
-    """How many lines just before these were dropped."""
+    """How many bytes just before these lines were dropped."""
 
 
 class News(NamedTuple):
-    """One new event, and how far a listener of it has followed."""
+    """One new event, and the position of a listener that got it."""
 
     what: JobView | Missed | Progress | Lines | None
-    """The job as it is, None while it is on its way into the store; or something of it."""
+    """The changed part, or the whole job in its new state; None while it is on its way into the store."""
     seen: Seen
 
 
 def news_of(watched: Watched, seen: Seen) -> list[News]:
-    """Return what is new, in order."""
+    """Return the events that a listener at `seen` has not got, in order."""
     found: list[News] = []
     view, log = watched.view, watched.log
     state, attempts = (State.WAITING, 0) if view is None else (view.state, view.attempts)
@@ -100,14 +100,14 @@ def news_of(watched: Watched, seen: Seen) -> list[News]:
 
 
 def _missed(view: JobView, seen: Seen) -> list[Outcome]:
-    """Return the failed attempts between what was seen and now, as far as they are kept."""
+    """Return the attempts that failed since `seen`, as far as the history has them."""
     if not seen.state:
         return []
     reported = seen.attempts - (seen.state == State.RUNNING.value)
-    is_latest = view.state in (State.RETRYING, State.FAILED)  # that one tells of the last attempt itself
+    is_latest = view.state in (State.RETRYING, State.FAILED)  # then the event of the state tells of the last attempt
     latest = view.attempts - (is_latest or view.state is State.RUNNING)
-    spent = (one for one in view.history if one.reason not in (SNOOZE, INTERRUPTED))
-    return [one for one in spent if reported < one.attempt <= latest]
+    spent = (attempt for attempt in view.history if attempt.reason not in (SNOOZE, INTERRUPTED))
+    return [outcome for outcome in spent if reported < outcome.attempt <= latest]
 
 
 def _lines(log: Log, seen: Seen) -> Lines:
@@ -117,16 +117,16 @@ def _lines(log: Log, seen: Seen) -> Lines:
     return Lines(new.text.split("\n"), start, start - known)
 
 
-LOOK_S = 0.5  # between looks: as soon as a person sees that something moves
-WATCH_MS = 15_000  # workers are told so long that somebody watches: they ask every 5 s, and a look may fail
-WATCHERS_MAX = 1_024  # streams at a daemon: each is a connection, and to wake all of them takes some 30 ms of the loop
-KEPT = 128  # of them for who sees all tenants: an operator can look, however many watch
-TENANT_MAX = 256  # streams of one tenant: a page for each of its people, and not the place of all others
-RETRY_S = 5  # until who was refused asks again: others leave as their jobs end
+LOOK_S = 0.5  # between two reads of the store: quick enough for a person who watches
+WATCH_MS = 15_000  # how long one read tells workers that the job is watched: they ask every 5 s, and a read may fail
+WATCHERS_MAX = 1_024  # streams at a daemon: each is a connection, and to wake all takes some 30 ms of the loop
+KEPT = 128  # of WATCHERS_MAX, for principals who see all tenants: an operator can always watch
+TENANT_MAX = 256  # streams of one tenant, so that it does not take all places
+RETRY_S = 5  # the `Retry-After` of a refused stream: others leave as their jobs end
 
 
 def check_room(services: Services) -> None:
-    """Raise Closed, NotYet or Overloaded where no further listener may follow a job here."""
+    """Raise if no further listener may follow a job here: Closed, NotYet, Overloaded for one tenant's streams."""
     if services.pulls.is_closed:
         raise Closed("this daemon is shutting down; ask another one", full=False)
     whose = [tenant for watched in services.watched.values() for tenant in watched.bells.values()]
@@ -145,7 +145,10 @@ def check_room(services: Services) -> None:
 def watching(
     services: Services, job_id: str, view: JobView | None, *, named: bool
 ) -> Iterator[tuple[Watched, Callable[[], trio.Event]]]:
-    """Give what is known of the job while it is watched, and the source of its next bell. Raises as `check_room`."""
+    """Watch a job (`with`). Gives what is known of it, and a function that returns the event of its next change.
+
+    Raises the errors of `check_room`.
+    """
     check_room(services)
     watched = services.watched.setdefault(job_id, Watched(job_id, view, named=named))
     tenant = services.principal.tenant if services.principal.is_bound else None
@@ -169,7 +172,7 @@ def watching(
 
 
 async def watch(services: Services, partition: int) -> None:
-    """Look at the watched jobs of one partition; runs as long as the daemon."""
+    """Read the watched jobs of one partition again and again, as long as the daemon runs."""
     try:
         while True:
             await trio.sleep(LOOK_S)
@@ -178,7 +181,7 @@ async def watch(services: Services, partition: int) -> None:
                 await look(services, some[at : at + BRIEFS_MAX])
     finally:
         for each in _of(services, partition):
-            each.ring()  # who follows it is told that the daemon shuts down
+            each.ring()  # so that its listeners see that the daemon shuts down
 
 
 def _of(services: Services, partition: int) -> list[Watched]:
@@ -187,17 +190,14 @@ def _of(services: Services, partition: int) -> list[Watched]:
 
 
 async def look(services: Services, some: list[Watched]) -> None:
-    """Ask the store about some jobs, and wake the listeners of those that changed.
-
-    While it is away all stays as it is.
-    """
+    """Read some jobs from the store, and wake the listeners of those that changed. If it is away, do nothing."""
     known = [(each.job_id, each.log.fence, each.log.end) for each in some]
     try:
         views = await services.store.get_briefs([each.job_id for each in some])
-        # Behind the views: of a job that has ended all that it printed is there.
+        # After the views: so the log of a job that is seen as ended is complete.
         logs = await services.store.watch_logs(known, WATCH_MS)
     except StoreError:
-        return  # the store's own loops say so, and the streams go on with what is known
+        return  # other loops log that the store is away; the streams go on with what is known
     for each, view, log in zip(some, views, logs, strict=True):
         changed = await _take(services, each, view)
         if each.add(log) or changed or not each.is_looked_at:
@@ -206,12 +206,12 @@ async def look(services: Services, some: list[Watched]) -> None:
 
 
 async def _take(services: Services, watched: Watched, view: JobView | OnItsWay | None) -> bool:
-    """Take a new view of the job. Returns whether it differs."""
+    """Keep a new view of a watched job. Return whether a listener would see a difference."""
     before = watched.view
     if isinstance(view, JobView):
         watched.view = view
     elif view is None:
-        try:  # this daemon may know better
+        try:  # the job may be in this daemon's journal
             known = await find(services, watched.job_id, named=watched.named)
         except NotFound:
             watched.is_gone = True

@@ -1,5 +1,5 @@
-"""The one filter of jobs, for lists, failures by reason and bulk changes. The store filters by state, name and tag;
-`fits` by text and by when a job ended."""
+"""The filter for lists of jobs, failures by reason, and bulk changes. The store itself filters by state, name and tag;
+`JobFilter.fits` checks the other fields."""
 
 import json
 import re
@@ -21,83 +21,80 @@ from jqd.domain.job_spec import Date
 from jqd.domain.tenant import bare
 from jqd.store import JobView
 
-TEXT_LENGTH_MAX = 1_000  # of a text to be found: a line of a traceback
-SEARCHED_BYTES_MAX = 16_384  # of a job's row: a page of them is 1.6 MB then, and looked through in some milliseconds
-SEARCHED_JOBS = 100  # in one step: the worst of arguments take some 30 ms each
-SHOWN_BYTES_MAX = 4_096  # of an error that is shown whole: some 8 ms at worst, and there are 500 in one step
-LINE_LENGTH_MAX = 300  # shown of the line that says what went wrong
+TEXT_LENGTH_MAX = 1_000  # characters of a text to be found, such as a line of a traceback
+SEARCHED_BYTES_MAX = 16_384  # searched of each job's row: SEARCHED_JOBS of them are 1.6 MB, and some milliseconds
+SEARCHED_JOBS = 100  # jobs searched in one step: the worst arguments take some 30 ms each
+SHOWN_BYTES_MAX = 4_096  # of an error that is converted whole: some 8 ms at worst, and there are 500 in one step
+LINE_LENGTH_MAX = 300  # characters shown of a failure's line
 
 Text = Annotated[
     str, Meta(min_length=1, max_length=TEXT_LENGTH_MAX, description=f"a text of 1 to {TEXT_LENGTH_MAX} characters")
 ]
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
-_SECONDS = re.compile(r"\d{9,12}(\.\d+)?")  # a date of digits in a query: so long are Unix seconds, and no ISO date is
+_SECONDS = re.compile(r"\d{9,12}(\.\d+)?")  # Unix seconds in a query: no ISO date is so many digits
 _encode = msgspec.msgpack.Encoder().encode
 
 
 class JobFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which jobs are meant: all fields that are given must match."""
+    """Chooses jobs: all fields that are given must match."""
 
     state: State | None = None
     name: str | None = None
     tag: str | None = None
     code: Code | None = None
-    """Why its last attempt stopped."""
+    """Why the job's last attempt stopped."""
     exitcode: ExitCode | None = None
-    """The number with which its last attempt stopped."""
+    """The number with which the job's last attempt stopped."""
     error: Text | None = None
-    """Stands in what its last attempt said, in capitals or not."""
+    """A text in the last attempt's error or message. Case does not count."""
     search: Text | None = None
-    """Stands in its name, its pusher's id, a tag, a text or key of its argument (up to some 16 KiB) or what its last
-    attempt said, in capitals or not; or is a whole number in its argument."""
+    """A text in the job's name, own id, a tag, a text or key of its argument (of the first 16 KiB or so), or the last
+    attempt's error or message; or a whole number in its argument. Case does not count."""
     error_is: Text | None = None
-    """Is the whole line by which its failure is told (`last_line`), as `GET /v1/errors` has it."""
+    """The whole line that shows the job's failure, as `GET /v1/errors` has it."""
     error_like: Text | None = None
-    """Is such a line but for numbers, ids, quoted values, dates and addresses: any of them, or their `pattern`."""
+    """Such a line or its `pattern`: numbers, ids, quoted values, dates and addresses in it may differ."""
     since: Date | None = None
-    """Its last attempt ended then or later; where there was none, it was pushed."""
+    """The job's last attempt ended then or later; if there was none, it was pushed then or later."""
     before: Date | None = None
-    """The same, earlier than then."""
+    """The job's last attempt ended earlier than this; if there was none, it was pushed earlier."""
     cursor: str = ""
-    """That another page ended with; empty: from the newest on."""
+    """The cursor of the page before; empty: begin with the newest job."""
 
     def expect_dates(self) -> None:
-        """Raise Invalid for what is no date."""
+        """Raise Invalid if `since` or `before` is no date."""
         for field, date in (("since", self.since), ("before", self.before)):
             if date is not None:
                 instant_of(field, date)
 
     @property
     def is_for_store(self) -> bool:
-        """Return whether the store alone can filter."""
+        """Return whether the store can check all given fields."""
         given = self.since, self.before, self.code, self.exitcode
         return all(each is None for each in given) and not self.reads_values
 
     @property
     def reads_values(self) -> bool:
-        """Return whether texts of workers and pushers are searched."""
+        """Return whether arguments, errors or messages are searched: that is slow."""
         return bool(self.search or self.error or self.error_is or self.error_like)
 
     @property
     def is_of_tried(self) -> bool:
-        """Return whether only jobs match of which an attempt ended."""
+        """Return whether only jobs can match that had an attempt."""
         given = self.code, self.exitcode, self.error, self.error_is, self.error_like
         return any(each is not None for each in given)
 
     @property
     def row_bytes(self) -> int:
-        """See `Store.list_jobs`: arguments are read only for a search."""
+        """Return how many bytes to read of each job's row (`Store.list_jobs`): arguments only for a search."""
         return SEARCHED_BYTES_MAX if self.search else 0
 
     def step(self, jobs: int) -> int:
-        """Return how many jobs to look at in one step, of so many that are wanted."""
+        """Return how many jobs to read in one step, if `jobs` are wanted: fewer for a search."""
         return min(jobs, SEARCHED_JOBS) if self.search else jobs
 
     def fits(self, view: JobView) -> bool:
-        """Return whether a job matches by text, and by how and when its last attempt ended, else by its push.
-
-        State, name and tag are not checked.
-        """
+        """Return whether a job matches all fields but state, name and tag, which the store checks."""
         last = view.outcome
         at_ms = last.finished_at_ms if last else view.created_at_ms
         if self.since is not None and at_ms < instant_of("since", self.since):
@@ -115,7 +112,7 @@ class JobFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return False
         if not self.error and not self.search:
             return True
-        # The last line, too: an attempt without words is shown by its reason, and found by what is shown.
+        # With the last line: an attempt without a message is shown by its reason, and must be found by that.
         text = f"{_words_of(last)}\n{last_line(last)}" if last is not None else ""
         if self.error and self.error.casefold() not in text.casefold():
             return False
@@ -126,18 +123,17 @@ class JobFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def _finds(wanted: str, texts: Sequence[str], argument: bytes) -> bool:
     if any(wanted in text.casefold() for text in texts):
         return True
-    # The bytes are searched first, in microseconds: to decode an argument may take a thousand times as long. What is
-    # found there may span two values, so a hit is looked for again among the decoded ones.
+    # The bytes are searched first: that takes microseconds, and decoding may take a thousand times as long. A hit may
+    # span two values, so it is looked for again in the decoded ones.
     number = int(wanted) if _NUMBER.fullmatch(wanted) else None
     in_bytes = wanted in argument.decode("utf-8", "replace").casefold()
     if not in_bytes and (number is None or _encode(number) not in argument):
         return False
-    return any(one == number if isinstance(one, int) else wanted in one.casefold() for one in _parts(argument))
+    return any(part == number if isinstance(part, int) else wanted in part.casefold() for part in _parts(argument))
 
 
 def _parts(packed: bytes) -> Iterator[str | int]:
-    """Return the texts and integers in a value, keys of maps among them; values that Python cannot hold are left
-    out."""
+    """Yield the texts and integers in a packed value, and the keys of its maps; nothing if Python cannot hold it."""
     try:
         left = [msgpack.unpackb(packed, object_pairs_hook=list, strict_map_key=False, unicode_errors="replace")]
     except json_ext.NOT_HELD:
@@ -146,15 +142,15 @@ def _parts(packed: bytes) -> Iterator[str | int]:
         match left.pop():
             case bool():
                 continue
-            case str() | int() as one:
-                yield one
+            case str() | int() as part:
+                yield part
             case list() | tuple() as several:
                 left += several
 
 
 @lru_cache(maxsize=64)
 def instant_of(field: str, date: Date) -> int:
-    """Return a date of a filter in ms; in a query Unix seconds are a text. Raises Invalid for what is no date."""
+    """Return a date of a filter in Unix ms; in a query, Unix seconds are a text. Raises Invalid if it is no date."""
     try:
         return instant_ms(float(date) if isinstance(date, str) and _SECONDS.fullmatch(date) else date)
     except ValueError as error:
@@ -162,7 +158,7 @@ def instant_of(field: str, date: Date) -> int:
 
 
 def last_line(outcome: Outcome) -> str:
-    """Return the telling line of a failure; of an attempt without a message its reason or status."""
+    """Return the line that best shows why an attempt failed; without a message, its reason or status."""
     line = error_line(_words_of(outcome))
     return (line or outcome.reason or f"status {outcome.status}")[:LINE_LENGTH_MAX]
 
@@ -175,8 +171,8 @@ def _words_of(outcome: Outcome) -> str:
 
 def _text_of(error: bytes) -> str:
     if len(error) > SHOWN_BYTES_MAX:
-        # Quick for what is large: microseconds a KiB, not milliseconds. Bytes and keys that JSON has not look otherwise
-        # then, and in what has no plain JSON at all nothing is found.
+        # msgspec takes microseconds a KiB for large values, not milliseconds. It shows bytes and keys that JSON lacks
+        # in another form, and some values not at all: nothing is found in these.
         try:
             plain = msgspec.msgpack.decode(error)
             return plain if isinstance(plain, str) else msgspec.json.encode(plain).decode()

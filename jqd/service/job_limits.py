@@ -1,4 +1,4 @@
-"""Limits of a job beyond what its type says. Pure and quick."""
+"""Checks the limits of a pushed job that its type `JobSpec` does not express."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -14,18 +14,18 @@ from jqd.service.flow_checks import is_linked, link_faults
 
 PRINTABLE = "has printable characters only"
 BARE_ENDS = "begins and ends with no blank"
-KEY_STEM = "idempotency-key."  # begins the names of jobs that come under a key of their pusher's (idempotency.py)
-GROUP_STEM = "group."  # begins the names of jobs that wait for a group (groups.py)
-CALLBACK_TAIL = "/callback"  # ends those of its callback: no group has a / in its name
+KEY_STEM = "idempotency-key."  # begins the names of jobs that are pushed under an Idempotency-Key (idempotency.py)
+GROUP_STEM = "group."  # begins the name of the job that waits for a group (groups.py)
+CALLBACK_TAIL = "/callback"  # ends the name of a group's callback: no group has a / in its own name
 
 
 def faults(job: JobSpec, bytes_max: int) -> list[Fault]:
-    """Return the first few faults of a job that its type accepted."""
+    """Return the first few faults of a decoded job. `bytes_max`: of its argument."""
     return list(islice(_faults(job, bytes_max), FAULTS_MAX))
 
 
 def expect_new_name(what: str, name: str) -> None:
-    """Raise Invalid for a new name with blanks at its ends, or of dots."""
+    """Raise Invalid for a new name that has blanks at its ends, or cannot stand in a URL."""
     if why := why_no_place(name):
         raise Invalid.at("/name", f"the name of a {what} {why}")
     if not has_bare_ends(name):
@@ -33,14 +33,14 @@ def expect_new_name(what: str, name: str) -> None:
 
 
 def eligible_at_ms(run_at: str | float | None, delay: float | None, now_ms: int) -> int:
-    """The date before which a checked job must not start; 0 when it may start at once."""
+    """Return the instant (Unix ms) before which a checked job must not start; 0 if it may start at once."""
     if delay is not None:
         return now_ms + round(delay * 1000) if delay else 0
     return 0 if run_at is None else instant_ms(run_at)
 
 
 def date_faults(run_at: str | float | None, delay: float | None) -> Iterator[Fault]:
-    """Return what is wrong with `run_at` and `delay`."""
+    """Yield the faults in `run_at` and `delay`."""
     if run_at is not None and delay is not None:
         yield Fault("/delay", "run_at and delay exclude each other; give one of them")
     if run_at is not None:
@@ -80,7 +80,7 @@ def _id_fault(job_id: str) -> str | None:
         return f"a job_id {BARE_ENDS}, this one is {job_id!r}"
     if why := why_no_place(job_id):
         return f"a job_id {why}"
-    # What stands there first stays: a job that is to follow another, or comes under a key, would never be made.
+    # The first job under an id stays: so a pusher's job could keep jqd from making the job that is to have this id.
     if is_id(job_id) or is_made(job_id) or job_id.startswith((KEY_STEM, GROUP_STEM)):
         return "a job_id of this form is one that jqd gives itself; choose another"
     return None

@@ -1,8 +1,8 @@
-"""Unique keys that were reserved for jobs that are never pushed: they are given back until nothing can take them again.
+"""Gives back unique keys that were reserved for jobs that are never pushed, until no late reservation can take them.
 
-A give-back fails where the store hangs, as it mostly does where the reservation failed; and over another connection it
-may overtake the reservation, which a server that wakes runs as well. So it is repeated. Each push and each retry has
-tokens of its own: what is given back late takes nothing from another one.
+A give-back may fail, as a store that hangs failed the reservation too. Over another connection it may even overtake the
+reservation, which the server runs when it wakes. So it is repeated. Each push and each retry has tokens of its own, so
+a late give-back takes no key from another one.
 """
 
 from collections.abc import Collection, Iterable
@@ -18,11 +18,11 @@ from jqd.domain.log import get_logger
 from jqd.store import EdgeStore, Store
 from jqd.store.links import UniqueWanted
 
-UNDER_WAY = "~"  # before a token: of another push or retry
+UNDER_WAY = "~"  # begins the token in the store's answer if another push or retry, still under way, has the key
 REPEAT_S = 1.0
-LATE_S = 120.0  # a system sends for some 100 s what was written to a connection that is closed by now
-KEYS_MAX = 10_000  # some 5 MB, and one part in a hundred of the server; the oldest are free by themselves soonest
-ANSWERS: Final = 2  # a server that wakes may run the first before what it got over another connection
+LATE_S = 120.0  # repeat at least so long: an operating system sends data of a closed connection for some 100 s
+KEYS_MAX = 10_000  # kept, some 5 MB, and one percent of the server's time; the oldest lapse by themselves first
+ANSWERS: Final = 2  # the server must answer twice: it may run the first before a reservation on another connection
 
 
 class _Waiting(msgspec.Struct):
@@ -33,7 +33,7 @@ class _Waiting(msgspec.Struct):
 
 
 class KeyReturns:
-    """Keys that may still be reserved for nobody."""
+    """Unique keys that may still be reserved for a job that never comes."""
 
     def __init__(self) -> None:
         self._waiting: dict[UniqueWanted, _Waiting] = {}
@@ -49,8 +49,9 @@ class KeyReturns:
         wanted: Collection[UniqueWanted],
         unsure: Collection[UniqueWanted] = (),
     ) -> None:
-        """Give keys back that no job will have; raises nothing, not even where the caller is cancelled. `unsure`: those
-        of them whose reservation was not answered."""
+        """Give back keys that no job will have. Raises nothing, not even if the caller is cancelled.
+
+        `unsure`: those of `wanted` whose reservation was not answered; their give-back is repeated."""
         homes = {each: partition_of_name(each.key, partitions) for each in wanted}
         self._note((each, homes[each]) for each in unsure)
         try:
@@ -70,18 +71,18 @@ class KeyReturns:
     async def run(
         self, store: Store, number: int, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Repeat what is to be given back in one partition."""
+        """Repeat the give-backs of one partition, as long as the daemon runs."""
         task_status.started()
         while True:
             await trio.sleep(REPEAT_S)
-            its = {each: row for each, row in self._waiting.items() if row.number == number}
-            if not its:
+            due = {each: row for each, row in self._waiting.items() if row.number == number}
+            if not due:
                 continue
             try:
-                await store.confirm_unique(list(its))
+                await store.confirm_unique(list(due))
             except StoreError:
-                continue  # it is asked until it answers
-            for each, row in its.items():
+                continue  # tried again until the store answers
+            for each, row in due.items():
                 row.answers += 1
                 if row.answers >= ANSWERS and trio.current_time() - row.since_s >= LATE_S:
                     self._waiting.pop(each, None)

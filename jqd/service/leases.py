@@ -1,7 +1,7 @@
 """Leases of workers that pull, and the heartbeats that renew them.
 
-A lease is what one claim gave: jobs of one type, under one fence, held by the worker itself. No daemon holds them, so
-they survive any daemon, and any daemon takes their outcomes.
+A lease is the jobs of one claim: all of one type, under one fence, held by the worker itself. No daemon holds them, so
+they survive any daemon's end, and any daemon takes their outcomes.
 """
 
 import math
@@ -25,21 +25,21 @@ from jqd.service.workers import covers
 from jqd.store import CALL_JOBS_MAX, NO_LOG, Hold, Log, lines_of
 
 PROGRESS_LENGTH_MAX = 200  # characters: it is kept in the store's memory, and shown in one line
-SOON_S = 0.1  # without a wait: a look and a claim, which take some milliseconds
-ANEW_S = 5.0  # a poll that waits longer begins anew: so long an older registration of its worker may count
-HANDED_S = 10.0  # for a claim and a hand-over under way when the wait is over; both take milliseconds
-# Of the time for which a worker may be silent: so long at most the jobs that came wait for the rest, and later they are
-# checked first. The worker does not know of them yet, and whoever watches leases would take it for silent.
+SOON_S = 0.1  # the least wait for jobs: a look and a claim take some milliseconds
+ANEW_S = 5.0  # then a waiting poll begins anew, with the worker's latest registration
+HANDED_S = 10.0  # after the wait, for a claim and a hand-over that are under way; both take milliseconds
+# Share of the worker's allowed silence. The first jobs of a poll wait so long at most for the others, and jobs that are
+# older than that are checked: the worker does not know of them yet, so its lease may end because of its silence.
 PART = 0.5
 
 
 class Lease(NamedTuple):
     lease_id: str
-    """Empty: there is none, for nothing came in time."""
+    """Empty: no job came in time."""
     jobs: list[Held]
     """The leased jobs, all of one jobtype."""
     silence_s: int = 0
-    """For how long its worker may be silent."""
+    """Seconds for which the worker may send no heartbeat."""
 
 
 class Progress(msgspec.Struct, frozen=True, array_like=True):
@@ -51,7 +51,7 @@ class Progress(msgspec.Struct, frozen=True, array_like=True):
 
 
 def read_progress(packed: bytes) -> Progress | None:
-    """Read progress from the store, whatever lies there."""
+    """Decode progress from the store; None if it is unreadable."""
     try:
         return msgspec.msgpack.decode(packed, type=Progress)
     except DECODE_ERRORS:
@@ -62,7 +62,7 @@ class Lines(NamedTuple):
     """The lines that a job printed."""
 
     start: int
-    """How many bytes its attempt printed before."""
+    """How many bytes the attempt had printed before."""
     text: str
 
 
@@ -75,9 +75,9 @@ class Beat(NamedTuple):
     cancelled: bool
     """Somebody wants the job stopped."""
     silence_s: int
-    """For so long no heartbeat is needed; 0: a daemon holds the job, and waits for its outcome."""
+    """Seconds for which no heartbeat is needed; 0: a daemon holds the job, and waits for its outcome."""
     log_end: int | None = None
-    """Somebody watches the job, and so many bytes of what its attempt printed are known."""
+    """How many bytes of the attempt's output are known; None: nobody watches the job."""
 
 
 async def pull(
@@ -88,15 +88,15 @@ async def pull(
     heartbeat_s: float | None = None,
     warm: Sequence[str] = (),
 ) -> Lease:
-    """Wait for jobs for a worker that pulls; none when the time is over. A worker that is `warm` for a jobtype gets its
-    jobs before others that wait as well. If cancelled, as when the client has left,
-    jobs that came go back. Raises NotFound, Conflict for a worker that
-    jobs are posted to, Closed while the daemon shuts down, StoreAway when a hand-over cannot be finished.
+    """Wait up to `wait_s` for jobs for a worker that pulls. If cancelled, as when the client has left, jobs go back.
+
+    `warm`: jobtypes whose jobs this worker gets before other waiting workers. Raises NotFound, Conflict for a worker
+    that jobs are posted to, Closed while the daemon shuts down, StoreAway if a hand-over cannot be finished.
     """
     deadline_s = trio.current_time() + max(wait_s, SOON_S)
     own = [services.qualified_name(name) for name in warm]
     while True:
-        worker = await _puller(services, worker_id)  # as it is registered now; that it waits is a sign of life
+        worker = await _puller(services, worker_id)  # as it is registered now; its wait is a sign of life
         if services.pulls.is_closed:
             raise Closed("this daemon is shutting down; ask another one", full=False)
         until_s = min(deadline_s, trio.current_time() + min(ANEW_S, sign_every_s(worker)))
@@ -108,7 +108,7 @@ async def pull(
 
 
 def lost(services: Services, lease: Lease) -> None:
-    """Give the jobs of a lease back untried: the answer did not reach its worker whole."""
+    """Give the jobs of a lease back untried, as the worker did not get the whole answer."""
     services.runner.release_undelivered(((held.job.id, held.fence) for held in lease.jobs), maybe_delivered=True)
 
 
@@ -120,15 +120,15 @@ async def beat(
     extend_s: float | None = None,
     lines: Lines = NO_LINES,
 ) -> Beat:
-    """Renew the lease of a job by a heartbeat; `given`: the daemon's or the pusher's id. Raises NotFound, Conflict.
+    """Renew the lease of a job by a heartbeat. Raises NotFound, Conflict if the lease is over.
 
-    `extend_s`: from now on the worker may be silent for so long.
+    `given`: the daemon's or the pusher's id. `extend_s`: how long the worker may be silent from now on.
     """
     job_id = await resolve(services, given)
     silence_s = allowed_silence_s(extend_s) if extend_s is not None else 0
     packed = msgspec.msgpack.encode(progress) if progress is not None else b""
     if services.principal.is_bound:
-        # Another's job is not found, before its lease is renewed.
+        # A job that the principal must not see raises NotFound before its lease is renewed.
         await find(services, job_id, named=job_id != given, given=given)
     log = NO_LOG if not lines.text else Log(fence, lines.start, lines_of(lines.text))
     (seen,) = await services.store.touch([(job_id, fence)], rows=False, silence_s=silence_s, progress=packed, log=log)
@@ -149,8 +149,8 @@ async def _wait(
     heartbeat_s: float | None,
     warm: Sequence[str],
 ) -> Pull:
-    """Wait for one poll: until it has jobs, the hand-over failed, or the time is over. Jobs that arrived are the
-    worker's and are answered; the rest goes back when the store is there."""
+    """Wait until a poll has jobs, its hand-over failed, or the time is over. Returns the poll with the jobs that came;
+    others that were claimed for it go back when the store answers."""
     with services.pulls.waiting(worker, jobs_max, heartbeat_s, warm) as poll:
         try:
             with trio.move_on_at(deadline_s):
@@ -173,7 +173,7 @@ async def _wait(
 
 
 async def _drop_missed(services: Services, poll: Pull) -> None:
-    """Keep only the jobs of a late hand-over that the worker still holds; the rest timed out or went back."""
+    """Drop the jobs of a late hand-over that the worker no longer holds: they timed out or went back."""
     claims = [(held.job.id, held.fence) for held in poll.given]
     stands: list[Held] = []
     is_asked = False
@@ -191,7 +191,7 @@ async def _drop_missed(services: Services, poll: Pull) -> None:
 async def _puller(services: Services, worker_id: str) -> Worker:
     own = services.qualified_name(worker_id)
     if services.workers.get(own) is None:
-        services.workers.reached(own)  # it was silent for longer than its ttl, and speaks again
+        services.workers.reached(own)  # it may be known, but was silent for longer than its ttl
     worker = await get_or_refresh(services, lambda: services.workers.get(own))
     if worker is None or not covers(services, worker):
         raise NotFound(f"there is no worker {worker_id[:64]!r}; register it with POST /v1/workers, without a url")

@@ -18,21 +18,21 @@ from jqd.service.job_filter import JobFilter, last_line
 from jqd.service.services import Services
 from jqd.store import JobView, Page
 
-READ_MAX = 10_000  # jobs read for one answer: few may have the words that are looked for
-LIST_S = 0.03  # no step of a look is begun later than this: with the last one the answer comes within 0.1 s
-FREE_JOBS = 500  # looked at however long it takes: few jobs are one answer on a busy machine, too
-TEXT_JOBS = 100  # read in one step where texts are compared, at least
-STEP_JOBS = 500  # read in one step of a walk: a function of the store stays below some milliseconds
+READ_MAX = 10_000  # jobs read for one answer: few of them may match
+LIST_S = 0.03  # no step of a list begins later than this: with the last step the answer comes within 0.1 s
+FREE_JOBS = 500  # examined whatever time it takes: so a short list is one answer on a busy machine, too
+TEXT_JOBS = 100  # the least number read in one step if texts are compared
+STEP_JOBS = 500  # read in one step of a bulk change or count: a store call stays below some milliseconds
 STEPS_MAX = 20  # in one request
-WALK_S = 5.0  # no step of a change is begun later than this: the answer comes before a client or a proxy gives up
-GROUPS_MAX = 200  # reasons in one answer, the largest: what nobody would read is only counted
+WALK_S = 5.0  # no step of a bulk change begins later than this: clients and proxies give up after longer
+GROUPS_MAX = 200  # reasons in one answer, the most frequent ones; the failures of others are only counted
 
 ENDED = (State.SUCCEEDED, State.CANCELLED)
 RETRIED = (State.RETRYING, State.WAITING, State.SCHEDULED)
 TOGETHER = {State.SUCCEEDED: ENDED, State.CANCELLED: ENDED, State.RETRYING: RETRIED}
-"""State → the states whose jobs are listed from the same places of the store."""
+"""State → all states whose jobs the store examines to list those of this state."""
 
-TEXTS_MAX = 100  # lines of one reason that are told apart: 30 kB
+TEXTS_MAX = 100  # different lines kept of one reason: 30 kB
 HOUR_MS = 3_600_000
 
 T = TypeVar("T")
@@ -44,28 +44,29 @@ Of = (
 
 _searching = trio.CapacityLimiter(1)
 _queues: WeakValueDictionary[str, trio.CapacityLimiter] = WeakValueDictionary()
-"""Where a tenant's lists and searches wait for each other: one of them at most waits in the common queue."""
+"""Tenant → the queue of its lists and searches: so at most one of them waits in the queue of all tenants."""
 
 
 @dataclass(slots=True)
 class Failure:
-    """Jobs of one type and tenant whose last attempt failed with the same line, but for what differs from job to job
-    (`error_pattern`)."""
+    """Jobs of one type and tenant whose last attempt failed for the same reason: with lines of the same `pattern`, in
+    which numbers, ids and the like may differ (`error_pattern`)."""
 
     jobtype: str
     pattern: str
     error: str = ""
-    """The line of the newest of them."""
+    """The line of the newest failure."""
     times: int = 0
     times_of_late: int = 0
-    """In the last hour."""
+    """Failures in the last hour."""
     since_ms: int = 0
-    """The first failure, and the last."""
+    """When the first failure was."""
     latest_ms: int = -1
+    """When the newest failure was."""
     job_id: str = ""
-    """The newest of them."""
+    """The job of the newest failure."""
     texts: Counter[str] = field(default_factory=Counter)
-    """The first TEXTS_MAX different lines that were seen, and how often each."""
+    """Line → how often it was seen, for the first TEXTS_MAX different lines."""
 
     def note(self, line: str, at_ms: int, job_id: str, now_ms: int) -> None:
         self.since_ms = min(self.since_ms, at_ms) if self.times else at_ms
@@ -78,22 +79,21 @@ class Failure:
 
 
 class Failures(NamedTuple):
-    """The reasons that a search found, the most frequent first."""
+    """The reasons of failures, the most frequent first."""
 
     groups: list[Failure]
     others: int
-    """Failures that are in none of the groups, for those are many."""
+    """Number of failures whose reasons are beyond GROUPS_MAX."""
     looked: int
-    """Jobs looked at."""
+    """Number of jobs examined."""
     cursor: str
-    """For the next request; empty: that was all."""
+    """For the next request; empty: nothing is left."""
 
 
 async def page_of(services: Services, wanted: JobFilter, limit: int, cursor: str) -> Page:
-    """Return at most `limit` jobs as the store finds them. A principal of all tenants sees the jobs of that name of
-    each.
+    """Return at most `limit` jobs that match the fields which the store checks: state, name and tag.
 
-    Raises Invalid, StoreAway, StoreRefused.
+    A principal that sees all tenants gets the jobs of that name of each. Raises Invalid, StoreAway, StoreRefused.
     """
     wanted.expect_dates()
     whose = None if services.principal.sees_all else services.principal.tenant
@@ -119,7 +119,7 @@ def no_cursor(cursor: str) -> Invalid:
 
 
 async def list_jobs(services: Services, wanted: JobFilter, limit: int) -> Page:
-    """Return at most `limit` matching jobs, from the filter's cursor on. Raises as `page_of`."""
+    """Return at most `limit` matching jobs, from the filter's cursor on. Raises Invalid, StoreAway, StoreRefused."""
     if wanted.is_for_store:
         return await page_of(services, wanted, limit, wanted.cursor)
     found: list[JobView] = []
@@ -128,7 +128,7 @@ async def list_jobs(services: Services, wanted: JobFilter, limit: int) -> Page:
         left = limit - len(found)
         page = await page_of(services, wanted, wanted.step(max(left, TEXT_JOBS)), cursor)
         fits = await fitting(services, wanted, page.jobs)
-        if len(fits) > left:  # the next page begins behind what this one tells
+        if len(fits) > left:  # read a smaller page, as the cursor is behind all jobs of a page
             page = await page_of(services, wanted, wanted.step(left), cursor)
             fits = await fitting(services, wanted, page.jobs)
         found += fits
@@ -139,9 +139,9 @@ async def list_jobs(services: Services, wanted: JobFilter, limit: int) -> Page:
 
 
 async def examined_of(services: Services, wanted: JobFilter, cursor: str, looked: int) -> tuple[Looked, Of]:
-    """Return how many jobs were looked at, and, if there is a cursor, how many such a list may have to look at in all.
+    """Return how many jobs were examined, and, if there is a cursor, how many may have to be examined in all.
 
-    A token of one tenant gets neither: both count the jobs of others. Raises StoreAway, StoreRefused.
+    A token of one tenant gets neither, as both count the jobs of others. Raises StoreAway, StoreRefused.
     """
     if not services.principal.sees_all:
         return UNSET, UNSET
@@ -153,7 +153,7 @@ async def examined_of(services: Services, wanted: JobFilter, cursor: str, looked
 
 
 async def failures(services: Services, wanted: JobFilter) -> Failures:
-    """Return the reasons of matching failures. Raises Invalid, StoreAway, StoreRefused."""
+    """Group matching failures by reason. Raises Invalid, StoreAway, StoreRefused."""
     groups: dict[tuple[str, str], Failure] = {}
     cursor, looked, until_s = wanted.cursor, 0, trio.current_time() + LIST_S
     now_ms = services.clock.wall_ms()
@@ -173,7 +173,7 @@ async def failures(services: Services, wanted: JobFilter) -> Failures:
 
 
 def _lines(outcomes: Sequence[Outcome]) -> list[tuple[str, str]]:
-    """Return each one's line and its pattern."""
+    """Return the line of each outcome that shows its failure, and the line's pattern."""
     return [(line, fold(line)) for line in map(last_line, outcomes)]
 
 
@@ -185,8 +185,7 @@ async def fitting(services: Services, wanted: JobFilter, views: Sequence[JobView
 
 
 async def in_thread(services: Services, look: Callable[[], T]) -> T:
-    """Run `look` in a thread, one request at a time. A tenant's search waits for at most one search of each other
-    tenant."""
+    """Run `look` in a thread, one at a time. A tenant's search waits for at most one search of each other tenant."""
     async with _queue(services):
         return await trio.to_thread.run_sync(look, limiter=_searching)
 

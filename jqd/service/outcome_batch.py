@@ -1,13 +1,13 @@
-"""Decides which reports of one request count: first ones, late ones, repeated ones.
+"""Decides which reports of one request count.
 
 A report names the job and its lease, or, as in LightJQ, the worker.
 
-the job is in that lease, or held by that worker      it counts
-a success in a lease that was given here and lasts    counts, and the store is not asked
-the same outcome as the first one                     taken: the answer to it was lost, perhaps
-a success, and the job has not ended                  counts, as it does wherever it comes from: it did run
-a failure, or a return, after the lease was over      refused: the job is tried again already
-another outcome than the first one                    refused: the first one wins, known to the store or not
+    the job is in that lease, or held by that worker      counts
+    a success in a lease that this daemon gave and lasts  counts, without asking the store
+    the same outcome as the first report                  accepted as a repeat: the answer was lost, perhaps
+    a late success, and the job has not ended             counts: the job did run
+    a failure, or a return, after the lease was over      refused: the job is tried again already
+    another outcome than the first report                 refused: the first one wins, even if the store has it not yet
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,20 +37,20 @@ from jqd.service.recent_outcomes import RecentOutcome, frames
 from jqd.service.services import Services
 from jqd.store import CALL_JOBS_MAX, Entrusted, Hold, JobView
 
-HANDED_S = 1.0  # from a worker's 202 until the store knows that it holds the job: a sync and a call, some milliseconds
+HANDED_S = 1.0  # wait for the store to learn, after a worker's 202, that it holds the job: a sync and a call
 HANDED_POLL_S = 0.02
-SUCCEEDED = Fate.SUCCEEDED  # reading it there costs as much as a call
-SAME_REQUEST = 0  # a position that no record has: of what another report of the same request said
+SUCCEEDED = Fate.SUCCEEDED  # a module's name: reading an attribute of an enum costs as much as a call
+SAME_REQUEST = 0  # the position of an earlier report of the same request; no record has it
 
 
 class OutcomeAnswer(NamedTuple):
-    """What a worker reports of one job."""
+    """A worker's report about one job."""
 
     job_id: str
     report: Report | None
-    """None: it has not begun, and gives the job back."""
+    """None: the worker gives the job back and has not begun it."""
     fence: int = 0
-    """The fence of its lease. 0: whichever lease that worker holds the job under."""
+    """The fence of the lease. 0: the lease under which `worker` holds the job."""
     worker: str = ""
 
     @property
@@ -59,41 +59,40 @@ class OutcomeAnswer(NamedTuple):
 
 
 Reports = dict[int, OutcomeAnswer]
-"""Place in the request → the outcome there."""
+"""Place in the request → the report."""
 
 
 @dataclass(slots=True)
 class OutcomeBatch:
-    """The reports of one request: which count, which are refused, which wait for an earlier report."""
+    """The reports of one request: which of them count, are refused, or repeat an earlier one."""
 
     services: Services
     answers: dict[int, JqdError | None] = field(default_factory=dict)
-    """Place in the request → its error; None: the outcome was taken."""
+    """Place in the request → the report's error; None: it was accepted."""
     fresh: dict[int, Outcome] = field(default_factory=dict)
-    """They count, and are to be journaled."""
+    """Place → outcome that counts and is to be journaled."""
     frames: list[tuple[int, dict[int, Outcome]]] = field(default_factory=list)
-    """They are journaled: the position behind each frame, and what is in it."""
+    """Outcomes in the journal: the position behind each frame, and its outcomes by place."""
     claims: dict[tuple[str, int], Outcome] = field(default_factory=dict)
     """(job id, fence) → its outcome."""
     refused: dict[tuple[str, int], JournalRefused] = field(default_factory=dict)
-    """Claims of which nothing could be written: another report of them in this request is refused, too."""
+    """Claims whose outcome the journal refused: another report of them in this request is refused, too."""
     returned: dict[int, tuple[str, int]] = field(default_factory=dict)
-    """Claims to be given back."""
+    """Place → claim (job id, fence) to be given back."""
     awaited: dict[int, RecentOutcome] = field(default_factory=dict)
-    """Reported before: that is to be on disk first."""
+    """Place → earlier report that this one repeats; it must be on disk before the answer."""
     workers: set[str] = field(default_factory=set)
     """Ids of the workers that report, and so are alive."""
     points: dict[int, int] = field(default_factory=dict)
-    """Partition → up to which position the store had our outcomes at the last query of who holds the jobs."""
+    """Partition → position up to which the store had this daemon's outcomes when it was last asked."""
     ended: dict[str, Outcome] = field(default_factory=dict)
-    """How attempts had ended here then, by job: the runner forgets them as soon as the store knows."""
+    """Job → how its attempt had ended at this daemon then: the runner forgets that once the store has it."""
     is_last: bool = False
-    """Whether no job is looked for once more."""
+    """Whether this is the last round of questions to the store."""
 
     async def sort(self, reports: Reports) -> None:
-        """Query the store for who holds the jobs; repeatedly, up to HANDED_S, for jobs on their way to a worker.
-
-        Not of a success in a lease that was given here and lasts.
+        """Decide about all reports, asking the store who holds the jobs; for up to HANDED_S, if a job may be on its way
+        to its worker. Successes in a lasting lease that this daemon gave are accepted without asking.
         """
         reports = await self._take_given(reports)
         deadline_s = trio.current_time() + HANDED_S
@@ -115,7 +114,8 @@ class OutcomeBatch:
                 await trio.sleep(HANDED_POLL_S)
 
     async def _take_given(self, reports: Reports) -> Reports:
-        """Take successes in leases that were given here, if nothing was reported of one before. Returns the others."""
+        """Accept successes in lasting leases that this daemon gave, unless one was reported before. Returns the other
+        reports."""
         others: Reports = {}
         now_s, find = self.services.clock.boot_s(), self.services.recent_outcomes.find
         met: set[tuple[str, int]] = set()
@@ -125,13 +125,13 @@ class OutcomeBatch:
             if given and given.until_s > now_s and each.report and claim not in met and find(*claim) is None:
                 outcome = runner.end(given.held, each.report, given.worker_id)
             met.add(claim)
-            if given is None or outcome is None or outcome.fate is not SUCCEEDED:  # its result may be too large, say
+            if given is None or outcome is None or outcome.fate is not SUCCEEDED:  # such as a too large result
                 others[place] = each
                 continue
             self.workers.add(given.worker_id)
             self.fresh[place] = self.claims[claim] = outcome
             if len(self.fresh) == CALL_JOBS_MAX:
-                self._journal()  # first: whoever else reports one of these sees it
+                self._journal()  # before others have their turn, who may report the same jobs
                 await trio.lowlevel.checkpoint()
         self._journal()
         return others
@@ -143,19 +143,19 @@ class OutcomeBatch:
                 reports[place] = each._replace(fence=lease)
         job_ids = [each.job_id for each in reports.values()]
         claims = [(each.job_id, each.fence) for each in reports.values()]
-        runner = self.services.runner.of(job_ids[0])  # that of all: they are of one partition
+        runner = self.services.runner.of(job_ids[0])  # one for all, as they are of one partition
         self._begin_question(runner, job_ids)
         given = [runner.given.get(claim) for claim in claims]
         try:
             seen = await self.services.store.touch(claims, rows=not all(given))
         except (StoreAway, StoreRefused) as error:
             if isinstance(error, StoreUnsettled) and len(reports) > 1:
-                # Of one of them a journal may know better: halves, until it is alone.
+                # One of the jobs may be still in a journal: halve the reports until it is alone.
                 places = list(reports)
                 halves = places[: len(places) // 2], places[len(places) // 2 :]
                 first, second = [await self._sort_piece({place: reports[place] for place in half}) for half in halves]
                 return first | second
-            # What was reported to this daemon before it knows without the store.
+            # Without the store, this daemon knows only what was reported to it before.
             self.answers |= {p: error for p, each in reports.items() if self._before(runner, each, each.fence) is None}
             late = {place: each.fence for place, each in reports.items() if place not in self.answers}
         else:
@@ -165,7 +165,7 @@ class OutcomeBatch:
                 fence = each.fence or (held.fence if held else 0)
                 if not self._judge(runner, place, each if each.fence else each._replace(fence=fence), hold, held):
                     late[place] = fence
-        self._journal()  # at once: the next one to be judged sees it
+        self._journal()  # at once, so that the next report that is judged sees these
         coming: Reports = {}
         for place, fence in late.items():
             try:
@@ -177,7 +177,7 @@ class OutcomeBatch:
         return coming
 
     def _begin_question(self, runner: Runner, job_ids: Sequence[str]) -> None:
-        """Note which outcomes were taken before the query to the store: its answer need not include later ones."""
+        """Note, before the store is asked, which outcomes it may not have yet."""
         (partition,) = self.services.where(job_ids[0])
         self.points[partition] = self.services.journal.read_point(Lane.OUTCOMES, partition)
         for job_id in job_ids:
@@ -185,24 +185,25 @@ class OutcomeBatch:
                 self.ended[job_id] = ended
 
     def _lease_of(self, each: OutcomeAnswer) -> int:
-        """Return the lease that this daemon gave that worker for the job, which it knows before the store does; 0:
-        none. Ask here before the store, so nothing is missed."""
+        """Return the fence of the lease in which this daemon gave the job to the worker that reports it; 0: none.
+
+        To be asked before the store, which learns of the lease later."""
         here = self.services.runner.of(each.job_id).running(each.job_id)
         return here.lease if here is not None and here.worker == each.worker else 0
 
     def _judge(self, runner: Runner, place: int, each: OutcomeAnswer, seen: Entrusted, held: Held | None) -> bool:
-        """Decide about one report by who holds the job. Returns False: it is late, or repeated."""
-        # Whoever names the lease has it before the store knows so: then a daemon holds the job under it.
+        """Decide about one report by who holds the job. Returns False if it is late, or a repeat."""
+        # A worker that names its lease has the job, even if for the store a daemon still holds it.
         holds = seen.hold is Hold.STANDS and (not each.worker or seen.worker in ("", each.worker))
         if holds and held is None:
-            # The store was emptied. Hand-overs are told again before anything counts, but jobs of a backlog are not.
+            # The store was emptied. It has learned of hand-overs again, but not of all jobs.
             self.answers[place] = StoreUnsettled("the store is not told of this job again yet; send it again")
             return True
         if held is None or not holds or self._before(runner, each, each.fence) is not None:
             return False
         self.workers.add(seen.worker)
         if each.report is not None:
-            # An outcome of work that a daemon waits for is the same wherever it comes in.
+            # Also if another daemon waits for this outcome as the answer to its request.
             outcome = runner.end(held, each.report, seen.worker or each.worker)
             self.fresh[place] = self.claims[outcome.job_id, outcome.fence] = outcome
         elif seen.worker:
@@ -213,8 +214,8 @@ class OutcomeBatch:
         return True
 
     async def _judge_late(self, place: int, each: OutcomeAnswer, fence: int) -> bool:
-        """Decide about a report of a job that its sender does not hold, by earlier reports. Returns False: not yet;
-        never after the last look. `fence`: of the lease that it is in now, where the report names none."""
+        """Decide, by earlier reports, about a report of a job that its sender does not hold. Returns False if that
+        cannot be decided yet; never in the last round. `fence`: of the report, or else of the job's present lease."""
         if (refused := self.refused.get((each.job_id, fence))) is not None:
             self.answers[place] = refused
             return True
@@ -262,24 +263,24 @@ class OutcomeBatch:
         return True
 
     def _may_come(self, view: JobView | Coming, worker_id: str) -> bool:
-        """Return whether a job may be on its way to that worker, or just came there. `view`: got after the report.
+        """Return whether a job may be on its way to a worker that reports it without naming its lease.
 
         A worker may report before its 202 was read, journaled and applied (docs/adr/0027). Until then the store knows
-        the daemon that holds the job, and that daemon alone whom it gave the job to. What was reported of an earlier
-        attempt must not answer for it. Whoever names the lease is right in any case.
+        which daemon holds the job, and only that daemon knows the worker. An outcome of an earlier attempt must not
+        answer such a report. `view`: read after the report came.
         """
         if isinstance(view, Coming):
-            return True  # a store that was emptied may be told of hand-overs first
+            return True  # an emptied store may learn of hand-overs before jobs
         if view.state is not State.RUNNING:
             return False
         if not view.daemon:
-            return view.worker == worker_id  # it came between two looks
+            return view.worker == worker_id  # the hand-over came between two looks
         is_here = view.daemon == self.services.control.sharers()[0]
         here = self.services.runner.of(view.id).running(view.id) if is_here else None
         return here is None or here.worker == worker_id
 
     def _before(self, runner: Runner, each: OutcomeAnswer, fence: int) -> RecentOutcome | None:
-        """Return an earlier outcome of that claim that the store may not have had at the query."""
+        """Return an earlier outcome of a claim that the store may not have had when it was asked."""
         same = self.claims.get((each.job_id, fence))
         if same is not None:
             return RecentOutcome(same, SAME_REQUEST)
@@ -316,8 +317,8 @@ class OutcomeBatch:
         self.fresh.clear()
 
     async def sync(self) -> None:
-        """Wait until the reports that count, and the earlier ones they repeat, are on disk."""
-        for position, some in self.frames:  # the journal goes on after a refusal: each for itself
+        """Wait until the reports that count, and earlier ones that are repeated, are on disk."""
+        for position, some in self.frames:  # one by one: the journal may refuse one and go on
             try:
                 await self.services.journal.wsync(position, shielded=True)
                 self.answers |= dict.fromkeys(some)
@@ -339,6 +340,7 @@ class OutcomeBatch:
                 self.answers[place] = None
 
     async def give_back(self, reports: Sequence[OutcomeAnswer]) -> None:
+        """Release the jobs that workers give back."""
         for part in _by_partition(self.services, {place: reports[place] for place in self.returned}):
             try:
                 given = frozenset(await self.services.store.release_entrusted([self.returned[place] for place in part]))
@@ -352,7 +354,7 @@ class OutcomeBatch:
 
 
 def _by_partition(services: Services, reports: Mapping[int, OutcomeAnswer]) -> list[Reports]:
-    """Sort reports by partition: one that is away holds up only reports of its own jobs."""
+    """Split reports by partition, so that a partition that is away holds up no reports of others."""
     parts: dict[frozenset[int], Reports] = {}
     for place, each in reports.items():
         parts.setdefault(services.where(each.job_id), {})[place] = each
@@ -360,7 +362,7 @@ def _by_partition(services: Services, reports: Mapping[int, OutcomeAnswer]) -> l
 
 
 def _has_ended(view: JobView | Coming, recent: Outcome | None) -> bool:
-    """Return whether nothing may change how the job ends, though the store may not know yet.
+    """Return whether a late success cannot change the job's end any more, even if the store does not have that end yet.
 
     A success beats a cancel, whichever comes first.
     """
@@ -371,9 +373,9 @@ def _has_ended(view: JobView | Coming, recent: Outcome | None) -> bool:
 
 
 def _newest(view: JobView | Coming, each: OutcomeAnswer, recent: Outcome | None) -> Outcome | None:
-    """Return the last outcome in the lease that a report names, or by its worker, of the job's present content.
+    """Return the last known outcome in the lease that a report names, or by its worker, of the job's present content.
 
-    An attempt that was given up may have succeeded since: then it is in the history, and is how the job ended.
+    An attempt that was given up may have succeeded since: then it is both in the history and the job's outcome.
     """
     known = [recent] if recent else []
     if isinstance(view, JobView):
@@ -384,7 +386,7 @@ def _newest(view: JobView | Coming, each: OutcomeAnswer, recent: Outcome | None)
 
 
 def _stale(each: OutcomeAnswer, why: str) -> JqdError:
-    """Return the error of a report that comes too late. LightJQ has no leases: there the worker has no such job."""
+    """Return the error for a report that comes too late: of LightJQ, which has no leases, that there is no such job."""
     if each.worker:
         return NotFound(f"job {each.job_id} is not in flight at worker {bare(each.worker)[:64]!r}: {why}")
     return Conflict(f"job {each.job_id} is not in lease {each.fence} any more, or was ended in it: {why}")

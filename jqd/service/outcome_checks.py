@@ -1,4 +1,4 @@
-"""Checks jobs that a worker wants to follow the job that it reports."""
+"""Checks the jobs that a worker's report lets follow the reported job."""
 
 from collections.abc import Callable, Sequence
 
@@ -22,12 +22,11 @@ def wrong(
     follows: bytes,
     scopes: Sequence[str] = (),
 ) -> str:
-    """Return what is wrong with the jobs that are to follow an outcome; empty when they can be pushed.
+    """Return what is wrong with the jobs that are to follow an outcome; empty if they can be pushed.
 
-    They come later, in the name of their parent's tenant, so it is asked now which jobtypes they may be.
-    `why_no_callback`: says of a URL why no callback goes there, as of pushed jobs.
-    `scopes`: of the token with which the worker reports them, or with which it was registered where they come in an
-    answer.
+    They are pushed later, in the name of their parent's tenant, so the worker's scopes are checked now.
+    `why_no_callback`: returns why no callback can go to a URL. `scopes`: of the token that the worker reports with, or
+    was registered with if the jobs come in its HTTP answer.
     """
     if len(follows) > FOLLOWERS_BYTES_MAX:
         return f"they have {len(follows)} bytes, at most {FOLLOWERS_BYTES_MAX} can follow one job"
@@ -48,7 +47,7 @@ def wrong(
             return f"jobs/{place}/job_id: a token for some jobtypes cannot take the id of a schedule's date"
         if scopes and job.after:
             return f"jobs/{place}/after: a token for some jobtypes cannot let jobs wait for others; push it by itself"
-        if scopes and any(one.group is not None for one in following_of(job)):
+        if scopes and any(each.group is not None for each in following_of(job)):
             return f"jobs/{place}/group: a token for some jobtypes cannot let jobs join a group; push it by itself"
         if why := uncalled(job, why_no_callback):
             return f"jobs/{place}/callback: {why}"

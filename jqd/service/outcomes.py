@@ -1,5 +1,5 @@
-"""Takes workers' reports, at any daemon: at once for jobs in flight here, else by an OutcomeBatch. A report is on disk
-before it is acknowledged."""
+"""Takes workers' reports, at any daemon. For jobs in flight here the runner decides, for others an `OutcomeBatch`. A
+report is on disk before it is acknowledged."""
 
 from collections.abc import Sequence
 
@@ -21,17 +21,18 @@ from jqd.service.outcome_batch import OutcomeAnswer, OutcomeBatch
 from jqd.service.outcome_checks import wrong
 from jqd.service.services import Services
 
-SHOWN_S = 0.5  # from the sync until the store shows what was taken: a call, some milliseconds; it is on disk anyway
-LOOKS_MAX = 8  # at once, for whom must not know of others' jobs: each is a call of the store; 64 held the loop 10 ms
-PIECE = 100  # reports that are looked at before others have their turn
+SHOWN_S = 0.5  # after the sync, wait for the store to show the outcomes: a call, some milliseconds
+LOOKS_MAX = 8  # look-ups at once for a bound principal: each is a call of the store; 64 held the loop for 10 ms
+PIECE = 100  # reports examined before other tasks have their turn
 
 
 async def report(services: Services, reports: Sequence[OutcomeAnswer]) -> list[JqdError | None]:
-    """Take reports. Returns the error of each, in order, None where it was taken.
+    """Take reports. Returns for each, in order, None if it was taken, or its error:
 
-    Of each: NotFound, Conflict, TooLarge for a late result that is required and cannot be kept; JournalRefused when
-    it is taken and not on disk; StoreAway and StoreRefused when nobody can say whether it counts. Then it may be sent
-    again.
+    NotFound, Conflict, Invalid   it does not count
+    TooLarge                      its late result is required, and too large to be kept
+    JournalRefused                it counts, but is not on disk: it may be sent again
+    StoreAway, StoreRefused       nobody can tell whether it counts: it may be sent again
     """
     batch = OutcomeBatch(services)
     answers, scopes = batch.answers, services.principal.scopes
@@ -41,7 +42,7 @@ async def report(services: Services, reports: Sequence[OutcomeAnswer]) -> list[J
         follows = each.report.follows if each.report is not None else b""
         if follows and (why := wrong(services.config, services.workers.why_no_callback, follows, scopes)):
             answers.setdefault(place, Invalid(f"jobs: {why}; nothing of this outcome was taken"))
-    fences: dict[int, int] = {}  # place → claim, of those in flight here
+    fences: dict[int, int] = {}  # place → fence, of jobs that were in flight at this daemon
     for place, each in enumerate(reports if services.runner.is_working else ()):
         runner = services.runner.of(each.job_id)
         if (
@@ -64,7 +65,7 @@ async def report(services: Services, reports: Sequence[OutcomeAnswer]) -> list[J
     await batch.sort(unknown)
     await batch.sync()
     await batch.give_back(reports)
-    # Whoever looks sees what was taken, at any daemon. A store that is away is told later.
+    # Wait a moment, so that a client that looks at any daemon sees the outcome. A store that is away gets it later.
     taken = [reports[place].job_id for place, answer in answers.items() if answer is None]
     if taken:
         where = services.where(*taken)
@@ -75,8 +76,8 @@ async def report(services: Services, reports: Sequence[OutcomeAnswer]) -> list[J
 
 
 async def _of_others(services: Services, reports: Sequence[OutcomeAnswer]) -> dict[int, JqdError | None]:
-    """Return the reports of jobs that the principal may not know of, or that are not known to be its own: these stay
-    untouched."""
+    """Return place → error for jobs that the principal may not know of, or of which that is not known: these reports
+    are not taken."""
     answers: dict[int, JqdError | None] = {}
     places, deadline_s = iter(range(len(reports))), trio.current_time() + services.config.find_s
 

@@ -1,5 +1,5 @@
-"""The parents of jobs that wait for others, as shown to pushers of such jobs, and in explanations of why they wait; and
-jobs that wait for each other, by one push or by one that replaces a job: none of them would ever begin."""
+"""Checks and shows the parents of jobs that wait for others: parents that do not exist, those that have not ended, and
+circles of jobs that wait for each other, of which none would ever begin."""
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -18,16 +18,17 @@ from jqd.service.walk import key_of, pieces_of, wait_ingested
 from jqd.store import JobView
 from jqd.store.links import Linked
 
-LOOKED_MAX = 1_000  # jobs that one job waits for, by whatever way: ten calls of the store
-WAY_MAX = 10  # in one sentence
+LOOKED_MAX = 1_000  # ancestors examined for a circle: ten calls of the store
+WAY_MAX = 10  # jobs of a circle named in one sentence
 
 
 def own_circles(batch: Batch) -> dict[int, Fault]:
-    """Return which good jobs of a batch wait for each other, by their places among these. Pure."""
+    """Return a fault for each good job of a batch that is in, or waits for, a circle of jobs of the batch, by index in
+    `batch.jobs`."""
     own = {job.job_id: job.after for job in batch.jobs if job.job_id is not None}
     left = {job_id: parents for job_id, after in own.items() if (parents := own.keys() & after)}
     order = TopologicalSorter(left)
-    with suppress(CycleError):  # then those that are in no circle are in order all the same
+    with suppress(CycleError):  # after the error, jobs outside circles can still be got in order
         order.prepare()
         return {}
     while free := order.get_ready():
@@ -39,7 +40,10 @@ def own_circles(batch: Batch) -> dict[int, Fault]:
 
 
 async def replaced_circles(services: Services, batch: Batch) -> dict[int, Fault]:
-    """Return which good jobs would replace one that a parent of theirs waits for. Raises StoreAway, StoreRefused."""
+    """Return a fault for each good job that would replace a job that one of its own parents waits for.
+
+    Raises StoreAway, StoreRefused.
+    """
     risky = {place: job for place, job in enumerate(batch.jobs) if job.replace and job.after and job.job_id}
     if not risky:
         return {}
@@ -52,10 +56,10 @@ async def replaced_circles(services: Services, batch: Batch) -> dict[int, Fault]
     }
     faults: dict[int, Fault] = {}
     for place, job in risky.items():
-        its = name(str(job.job_id))
-        job_id = await services.store.resolve(its)
-        if way := await way_back(services, {its, job_id or its}, own[its], own):
-            whole = in_words(services, [its, *way])
+        own_id = name(str(job.job_id))
+        job_id = await services.store.resolve(own_id)
+        if way := await way_back(services, {own_id, job_id or own_id}, own[own_id], own):
+            whole = in_words(services, [own_id, *way])
             detail = f"it would wait for itself, by {whole}: none of them would ever begin"
             faults[place] = Fault("/after", detail)
     return faults
@@ -64,9 +68,10 @@ async def replaced_circles(services: Services, batch: Batch) -> dict[int, Fault]
 async def way_back(
     services: Services, to: Collection[str], after: Sequence[str], own: Mapping[str, Sequence[str]]
 ) -> list[str]:
-    """Return by which parents a job waits for itself; empty: it does not, among the first LOOKED_MAX jobs.
+    """Return the chain of parents by which a job waits for itself; empty if it does not within LOOKED_MAX ancestors.
 
-    `to`: its ids. `own`: what jobs that are pushed now wait for, by their own ids. Raises StoreAway, StoreRefused."""
+    `to`: the job's ids. `after`: its parents. `own`: own id → parents, of jobs that are pushed now.
+    Raises StoreAway, StoreRefused."""
     child: dict[str, str] = dict.fromkeys(after, "")
     due = list(child)
     while due and len(child) <= LOOKED_MAX:
@@ -87,38 +92,39 @@ async def way_back(
 
 
 def _awaits(row: Linked | None) -> Sequence[str]:
-    """Return what a job waits for now."""
+    """Return the parents of a job that is blocked; of another job none."""
     return row.job.flow.after if row is not None and row.state == State.BLOCKED and row.job.flow is not None else ()
 
 
 async def rows_of(services: Services, given: Sequence[str]) -> dict[str, Linked]:
-    """Return the jobs in the store, by the ids that they were given by."""
+    """Read jobs from the store. Returns id in `given`, the daemon's or the pusher's own → job, if it is there."""
     keys = {key_of(each): each for each in given}
     found: dict[str, Linked] = {}
-    for home, its in pieces_of(services, keys):
-        rows = await services.store.at(home).list_links(its, 0)
-        found |= {keys[key]: row for key, row in zip(its, rows, strict=True) if row is not None}
+    for home, piece in pieces_of(services, keys):
+        rows = await services.store.at(home).list_links(piece, 0)
+        found |= {keys[key]: row for key, row in zip(piece, rows, strict=True) if row is not None}
     return found
 
 
 def in_words(services: Services, way: Sequence[str]) -> str:
-    """Return the jobs of a circle, as their pushers know them; to a token for some jobs none but the first."""
+    """Return the jobs of a circle as "a → b → a". A token with scopes sees only the first and the last."""
     if services.principal.scopes:
         way = [way[0], "…", way[-1]]
     named = [bare(each)[:64] for each in way]
     return " → ".join(named if len(named) <= WAY_MAX else [*named[: WAY_MAX - 1], "…", named[-1]])
 
 
-CHECKED_MAX = 100  # parents of one request that are looked for: more are checked by the loop that waits for them
-LOOKS_MAX = 32  # at once: each is up to two calls of the store
-NAMED_MAX = 3  # in one sentence
+CHECKED_MAX = 100  # parents looked up for one request; the chaining loop checks the others later
+LOOKS_MAX = 32  # look-ups at once: each is up to two calls of the store
+NAMED_MAX = 3  # parents named in one sentence
 
 
 async def unknown_parents(services: Services, parents: Sequence[str]) -> set[str]:
-    """Return the ids, of the first CHECKED_MAX, of which no job is known: most likely a slip of the pusher.
+    """Return those of the first CHECKED_MAX ids that no job has: most likely the pusher mistyped them.
 
-    Empty while the store is away: the push counts, and `why` says what the job waits for. Of a token with scopes all
-    parents are looked for, as it may get results only of jobs that it may see; else raises StoreAway, NotYet."""
+    While the store is away none are returned: the push counts, and `explain` shows later what the job waits for. For a
+    token with scopes all parents are looked up, as it may get results only of jobs that it may see; then StoreAway and
+    NotYet are raised."""
     is_scoped = bool(services.principal.scopes)
     unknown: set[str] = set()
 
@@ -131,16 +137,15 @@ async def unknown_parents(services: Services, parents: Sequence[str]) -> set[str
         except (StoreAway, NotYet):
             if is_scoped:
                 raise
-            return  # whether there is such a job is not known now
+            return  # whether the job exists is not known now
 
     await act_on_each(parents if is_scoped else parents[:CHECKED_MAX], look, LOOKS_MAX)
     return unknown
 
 
 async def cancelled_for(services: Services, job: JobView) -> str:
-    """The parent for which a job was cancelled: the first of CHECKED_MAX that did not succeed; "": none is known.
-
-    It is not noted with the cancel, but found by how the parents stand. Raises StoreAway, StoreRefused."""
+    """Return the parent because of which a job was cancelled: the first, of CHECKED_MAX, that did not succeed; "" if
+    none is known. The cancel does not record it, so it may be another one. Raises StoreAway, StoreRefused."""
     flow = job.flow
     if job.state is not State.CANCELLED or flow is None or flow.on_parent_failure != "cancel":
         return ""
@@ -150,12 +155,12 @@ async def cancelled_for(services: Services, job: JobView) -> str:
 
 
 async def awaited(services: Services, job: JobView, flow: Flow) -> str:
-    """What a blocked job waits for, in words: the first parents that have not ended."""
+    """Return in words what a blocked job waits for: the first parents that have not ended."""
     way = await way_back(services, {job.id, job.name} - {""}, flow.after, {})
     if way:
         whole = in_words(services, [job.name or job.id, *way])
         return f"it waits for itself, by {whole}, and never begins: cancel one of them, or run it now"
-    # Its parents are known by the names that its own tenant gave, whoever asks.
+    # The parents' own ids are those of the job's tenant, whoever asks.
     services = services.as_principal(services.principal._replace(tenant=job.tenant))
     unknown = "not known to this token" if services.principal.scopes else "nobody knows it"
     named: list[str] = []

@@ -1,4 +1,4 @@
-"""Pauses jobtypes, one or all of a tenant, and drains daemons: no job begins, running ones go on."""
+"""Pauses a jobtype or all jobs of a tenant, and drains daemons: no job of these begins, running ones go on."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -12,19 +12,16 @@ from jqd.domain.tenant import annotate, bare, tenant_of
 from jqd.service.services import Services
 from jqd.service.settings import expect_room, save, wait_loaded
 
-HALTED = Share("paused tenants", 1_000, remedy="resume some")  # each look goes through them
-PAUSED = Share(
-    "paused jobtypes", 1_000, remedy="resume some"
-)  # each look of a worker of any type names them to the store
+HALTED = Share("paused tenants", 1_000, remedy="resume some")  # each search for work goes through them
+PAUSED = Share("paused jobtypes", 1_000, remedy="resume some")  # a worker of any type names them to the store each time
 THIS = "this"
-"""Stands for the daemon that gets the request."""
+"""The name, in a request, of the daemon that gets it."""
 
 Bodies = Mapping[tuple[str, str], bytes]
 
 
 async def pause(services: Services, jobtype: str, reason: str = "") -> int:
-    """Pause a jobtype; `reason` is shown with it. Returns the instant in ms since which it is paused. Raises Invalid,
-    Conflict, NotYet."""
+    """Pause a jobtype. Returns since when it is paused (Unix ms). Raises Invalid, Conflict, NotYet."""
     if not is_name(jobtype):
         raise Invalid.at("/name", f"the name of a jobtype must be 1 to 128 printable characters, not {jobtype[:64]!r}")
     if why := why_no_place(jobtype):
@@ -44,26 +41,26 @@ async def pause(services: Services, jobtype: str, reason: str = "") -> int:
 
 
 def _again(services: Services, pauses: Pauses, own: str, since_ms: list[int], reason: str = "") -> bytes:
-    """Save a pause again where it holds already: another daemon may have resumed it, and this pause is later. A reason
-    stays until another is given."""
+    """Return the body of a pause. One that holds already keeps its date, author and, unless a new one is given, reason;
+    it is saved again, as another daemon may have resumed it before."""
     by = pauses.by.get(own, "") if own in pauses.names else services.principal.token
     since_ms.append(pauses.since_ms.get(own, services.clock.wall_ms()))
     return body_of(since_ms[0], by, reason or pauses.reasons.get(own, ""))
 
 
 async def resume(services: Services, jobtype: str) -> bool:
-    """Resume a jobtype. Returns whether it was paused, as far as is known here. Raises NotYet."""
+    """Resume a jobtype. Returns whether it was paused, as far as this daemon knows. Raises NotYet."""
     await wait_loaded(services)
     own = services.qualified_name(jobtype)
     was_paused = own in services.pauses.names
-    await save(services, lambda: {(PAUSE, own): NIL})  # also where nothing is known here of a pause elsewhere
+    await save(services, lambda: {(PAUSE, own): NIL})  # always: another daemon may just have paused it
     return was_paused
 
 
 async def drain(services: Services, name: str) -> tuple[str, int]:
-    """Drain a daemon through restarts, until it is resumed.
+    """Drain a daemon until it is resumed, also through restarts.
 
-    Returns its name, and since when in ms. Raises NotFound, NotYet.
+    Returns its name, and since when it is drained (Unix ms). Raises NotFound, NotYet.
     """
     await wait_loaded(services)
     daemon, since_ms = _daemon(services, name), list[int]()
@@ -90,15 +87,15 @@ def _daemon(services: Services, name: str) -> str:
 
 
 async def halt(services: Services) -> int:
-    """Pause all jobs of the principal's tenant. Returns the instant in ms since which. Raises Conflict, NotYet."""
+    """Pause all jobs of the principal's tenant. Returns since when (Unix ms). Raises Conflict, NotYet."""
     await wait_loaded(services)
     own, since_ms, who = all_of(services.principal.tenant), list[int](), _token_of(services)
 
     def make() -> Bodies:
         known = services.halts.since_ms.get(own)
-        if known is None:  # counted for whoever pauses: who runs jqd finds room, however many tenants pause themselves
+        if known is None:  # counted by who pauses: operators find room, however many tenants pause themselves
             expect_room(
-                HALTED, tenant_of(who), (tenant_of(services.halts.by.get(one, "")) for one in services.halts.names)
+                HALTED, tenant_of(who), (tenant_of(services.halts.by.get(each, "")) for each in services.halts.names)
             )
         by = who if known is None or not tenant_of(who) else services.halts.by.get(own, "")
         since_ms.append(services.clock.wall_ms() if known is None else known)
@@ -124,13 +121,13 @@ async def proceed(services: Services) -> bool:
 
 
 def is_barred(services: Services, tenant: str) -> bool:
-    """Return whether who runs this jqd paused a tenant: none of its own tokens resumes it."""
+    """Return whether the operator of this jqd paused a tenant, so that the tenant's own tokens cannot resume it."""
     own = all_of(tenant)
     return own in services.halts.names and not tenant_of(services.halts.by.get(own, ""))
 
 
 def _token_of(services: Services) -> str:
-    """Return the id of the principal's token, annotated where it is a tenant's own."""
+    """Return the id of the principal's token, annotated with the tenant that the token belongs to."""
     token = services.tokens.get(services.principal.token)
     return annotate(token.tenant if token is not None else "", services.principal.token)
 

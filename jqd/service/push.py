@@ -1,4 +1,4 @@
-"""Takes pushed jobs: limits, names, journal. A batch comes in, ids go out, whatever the surface."""
+"""Takes pushed jobs from all APIs: checks a batch, reserves ids and keys, journals the jobs, and returns their ids."""
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -43,7 +43,7 @@ class Ack(Struct, frozen=True, gc=False):
 
     level: Level = "fsync"
     replicas: int = 0
-    """How many replicas of the store must have it; only with the level `store`."""
+    """How many replicas of the store must have the jobs; only with the level `store`."""
 
 
 FSYNC = Ack()
@@ -54,18 +54,18 @@ class Pushed(Struct, frozen=True, gc=False):
     """The result of a push."""
 
     job_ids: Sequence[str | None]
-    """Ids in the order of the request; None for jobs that are refused."""
+    """Ids in the order of the request; None for refused jobs."""
     ack: Ack | None
-    """The level reached; None when nothing new was taken."""
+    """The level reached; None if no job is new."""
     duplicates: Sequence[str] = ()
     """Ids of jobs that were pushed before with the same content."""
     refused: Sequence[Fault] = ()
 
 
 def expect_open(services: Services, *, under_pressure: bool = True) -> None:
-    """Raise Closed or Overloaded when pushes are refused now, before anything is read or written.
+    """Raise Closed if the daemon refuses pushes now, before anything is read or written.
 
-    `under_pressure`: also where there is too much to do already.
+    `under_pressure`: also raise Overloaded if there is too much to do already.
     """
     reason = services.control.push_ready()
     if reason is not None:
@@ -75,10 +75,10 @@ def expect_open(services: Services, *, under_pressure: bool = True) -> None:
 
 
 async def push(services: Services, batch: Batch, wanted: Ack = FSYNC, *, atomic: bool = False) -> Pushed:
-    """Take jobs; returns when the good ones are as safe as `wanted` says. `atomic`: all or none.
+    """Take jobs; returns when the good ones are as safe as `wanted` says. `atomic`: take all of them or none.
 
-    Raises Denied, Invalid or Conflict where none can be taken, Incomplete; JournalRefused; and of what goes by its
-    pusher's id, which only the store knows: NotYet, IdsUnknown, StoreRefused.
+    Raises Denied, Invalid or Conflict if no job can be taken, Incomplete, JournalRefused; and for jobs with pushers'
+    own ids, which only the store knows: NotYet, IdsUnknown, StoreRefused.
     """
     if not services.principal.is_server:
         names = {job.name for job in batch.jobs} if batch.plain else names_of(batch.jobs)
@@ -120,17 +120,17 @@ async def _push(services: Services, batch: Batch, wanted: Ack, charge: Charge, *
 async def _push_good(
     services: Services, batch: Batch, wanted: Ack, charge: Charge, links: PushLinks | None, *, atomic: bool
 ) -> Pushed:
-    if batch.plain and wanted is FSYNC and not batch.refused:  # nearly all are: in as few steps as can be
+    if batch.plain and wanted is FSYNC and not batch.refused:  # nearly all pushes, so in as few steps as possible
         frame = write(services, batch.array, batch.jobs, NO_CHANGES, patient=batch.patient)
         await services.journal.wsync(frame.position, shielded=True)
-        if charge is not FREE:  # nearly all are, and need no homes
+        if charge is not FREE:  # nearly all are free, and need no partitions
             charge.taken(services.partitions_of(frame.job_ids), len(batch.array))
         services.control.entered(frame.job_ids, batch.jobs, services.principal.tenant)
         return Pushed(frame.job_ids, wanted)
     if not batch.plain and has_names(batch.jobs):
         expect_first(batch)
         async with _turn(services, batch) as turn:
-            # Where other jobs of it were refused: another token may push those.
+            # If other jobs were refused than in the first push, it is no repeat: another token may push those.
             if turn.first_refused is not None and turn.first_refused == _unread(batch):
                 return _repeated(batch)
             return await _push_named(services, batch, wanted, charge, turn, links, atomic=atomic)
@@ -143,7 +143,7 @@ async def _push_good(
 
 
 def _turn(services: Services, batch: Batch) -> AbstractAsyncContextManager[Turn]:
-    """Hold back pushes of the same ids until this one is over: of its key, or of each id that replaces nothing."""
+    """Hold back pushes of the same Idempotency-Key, or of the same ids without `replace`, until this one is over."""
     if batch.key:
         return services.concurrent_pushes.request(f"{services.qualified_name(batch.key)} {batch.request}")
     names = {services.qualified_name(job.job_id) for job in batch.jobs if job.job_id is not None and not job.replace}
@@ -151,12 +151,12 @@ def _turn(services: Services, batch: Batch) -> AbstractAsyncContextManager[Turn]
 
 
 def _unread(batch: Batch) -> set[int | None]:
-    """Return the places of jobs that were refused when they were read."""
+    """Return the places of jobs that were refused before names were reserved."""
     return {fault.place for fault in batch.refused}
 
 
 def _repeated(batch: Batch) -> Pushed:
-    """Return the result of a request under a key that was pushed before."""
+    """Return the result of a repeat of a request under an Idempotency-Key."""
     names = [str(job.job_id) for job in batch.jobs]
     return Pushed(batch.ids_of_all(names), None, sorted(names), batch.shown(batch.refused))
 
@@ -171,7 +171,7 @@ async def _push_named(
     *,
     atomic: bool,
 ) -> Pushed:
-    """As `push`, with pushers' own ids: a repetition counts once, another job under the same id is refused."""
+    """Push jobs with pushers' own ids: a repeat counts once, another job under the same id is refused."""
     agreed = await _reserve(services, batch)
     refused = refusals(batch, agreed)
     if refused and batch.single:
@@ -212,7 +212,7 @@ async def _push_named(
     if refused and not new and not agreed.known:
         raise Conflict(f"none of the {batch.size} jobs can be taken", batch.shown(refused))
     if batch.key and not new:
-        turn.settle(_unread(batch))  # all of it was known
+        turn.settle(_unread(batch))  # all jobs were known already
     ids = iter(new)
     good = (agreed.known.get(n) or (None if n in agreed.refused else next(ids)) for n in range(len(batch.jobs)))
     ack = taken.ack if taken and new else None
@@ -220,7 +220,7 @@ async def _push_named(
 
 
 async def _join(services: Services, batch: Batch, agreed: ReservedIds, links: PushLinks) -> None:
-    """As `PushLinks.join`, and `confirm_known`; where that fails the names are free again."""
+    """Reserve the jobs' places in groups, and confirm those of known jobs. If that fails, give back their names."""
     try:
         await links.confirm_known([batch.jobs[place] for place in agreed.known], agreed.ids)
         await links.join(agreed.jobs)
@@ -230,11 +230,11 @@ async def _join(services: Services, batch: Batch, agreed: ReservedIds, links: Pu
 
 
 def _parts(agreed: ReservedIds, key: str) -> Sequence[Sequence[int]]:
-    """Return the places of the jobs by parts: each part is written when the one before it is synced and confirmed.
+    """Return the places of the jobs in parts. Each part is journaled when the one before is synced and confirmed.
 
-    The job that stands for a request goes before the others of it: whatever fails, these are in no journal while
-    another request may still get the key. No `key`: all or nothing is worth more, so all are in one frame (adr/0010).
-    Jobs with ids of their own go before those without, in another lane.
+    The job that stands for a request under a key goes before the others: so whatever fails, these are in no journal
+    while another request may still get the key. Without `key` all are in one frame, all or nothing (adr/0010), but
+    jobs with own ids go before jobs without, as they are in another lane.
     """
     places = range(len(agreed.jobs))
     if key and len(places) > 1 and agreed.jobs[0].job_id == key:
@@ -245,8 +245,8 @@ def _parts(agreed: ReservedIds, key: str) -> Sequence[Sequence[int]]:
 
 
 async def _reserve(services: Services, batch: Batch) -> ReservedIds:
-    """As `reserve_ids`; under a key all names are reserved, or none."""
-    # Nobody but who may change it takes the id of what was cancelled: `replace` asks what stands there.
+    """Reserve the names of a batch. Under a key, all are reserved or the request is refused."""
+    # A principal that may not change every job takes no id of a cancelled job, unless by `replace`, which is checked.
     is_any = not batch.key and not services.principal.scopes and not any_reserved(services)
     agreed = await reserve_ids(services, batch, over=batch.over if is_any else Replace.NONE)
     if batch.key and agreed.refused:
@@ -262,13 +262,13 @@ def _all_refused(batch: Batch) -> Invalid:
 
 
 class Accepted(Struct, frozen=True, gc=False):
-    """The ids and the safety level that the pusher gets."""
+    """Jobs that are in the journal: the ids and the safety level that the pusher gets."""
 
     job_ids: list[str]
     ack: Ack
     """The level reached."""
     frame: Written
-    """What was written last of them."""
+    """The last frame written for them."""
 
 
 async def take(
@@ -284,25 +284,24 @@ async def take(
     confirmed: Callable[[Sequence[int], Written], Awaitable[None]] | None = None,
     links: PushLinks | None = None,
 ) -> Accepted:
-    """Journal checked jobs (`array`: the same ones as MessagePack); returns when they are as safe as `wanted` says.
+    """Journal checked jobs; returns when they are as safe as `wanted` says. `array`: the jobs as MessagePack.
 
-    `changes`: what the store agreed to for pushers' own ids; those are answered.
-    `request`: digest of the whole, if it has a key. `parts`: places, if they are to be written one part after another;
-    `confirmed`: called when a part with such ids is synced, before the next is written and the store is waited for. If
-    it raises, the next part is not taken: a client that pushes all again would have it twice. `links`: has places and
-    keys.
+    `changes`: what the store gave for pushers' own ids; these ids are returned. `request`: digest of a request under a
+    key. `parts`: places of the jobs, if they are journaled in parts, one after another.
+    `confirmed`: called when a part with own ids is synced, before the next part. If it raises, that is not written:
+    otherwise a client that pushes all again would have it twice. `links`: reserved group places and unique keys.
 
-    When the store is not there in time, `store` comes down to `fsync`. Raises JournalRefused: nothing may be
-    acknowledged.
+    If the store is not there in time, the level `store` becomes `fsync`. Raises JournalRefused: nothing may be
+    acknowledged then.
     """
     changes = changes or {}
     several = write_parts(services, array, jobs, changes, parts, request) if len(parts) > 1 else None
     written: list[Written] = []
     try:
         for frame in several or (write(services, array, jobs, changes, request=request),):
-            # Who comes later is told of a key or a place in a group that its job is there: so that is on disk first.
+            # Also for `memory` if there are links: other pushes rely on the job that has a key, so it must be on disk.
             if wanted.level != "memory" or links is not None:
-                # A pusher that hangs up does not stop what others wait for; it only never hears the answer.
+                # Shielded: a pusher that hangs up must not stop a sync that others wait for.
                 await services.journal.wsync(frame.position, shielded=True)
             if wanted.level == "memory" and frame.lane is Lane.CHANGES:
                 services.journal.unsure_to = frame.position
@@ -314,7 +313,7 @@ async def take(
             if links is not None:
                 links.journaled(its, frame.job_ids)
             if confirmed is not None and frame.lane is Lane.CHANGES and wanted.level != "memory":
-                with trio.CancelScope(shield=True):  # as above: what is to be written behind it came with the request
+                with trio.CancelScope(shield=True):  # the next parts are written, too, if the pusher hangs up
                     await confirmed(frame.places or range(len(jobs)), frame)
             if links is not None:
                 places = frame.places or range(len(jobs))
@@ -336,8 +335,8 @@ async def take(
 
 
 async def _safe_in_store(services: Services, written: Sequence[Written], replicas: int, where: Collection[int]) -> bool:
-    """Return whether the store has applied these frames, and would survive a crash with them, before the time is
-    over."""
+    """Wait, up to `store_s`, until the store has applied these frames and keeps them through a crash. Return whether it
+    does."""
     deadline_s = trio.current_time() + services.config.store_s
     for frame in written:
         left_s = max(0.0, deadline_s - trio.current_time())

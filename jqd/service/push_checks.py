@@ -1,4 +1,5 @@
-"""Refuses jobs that the pusher's token is not for, and jobs for versions of handlers (`name@3`) that were never set."""
+"""Refuses pushed jobs: those that the token is not for, and those that could never run, such as jobs for a version of a
+handler (`name@3`) that was never set."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -21,10 +22,11 @@ from jqd.store import JobView
 
 
 async def refuse_unset(services: Services, batch: Batch) -> Batch:
-    """Return the batch without jobs for versions that were never set, or that such jobs are to follow: these would wait
-    for ever. Jobs for a deleted version are taken and wait; so are jobs whose name only looks like a version."""
+    """Return the batch without jobs for handler versions that were never set, and jobs that such jobs are to follow:
+    they would wait for ever. Jobs for a deleted version are taken, as are those whose name only looks like a version.
+    """
     by_number = {services.qualified_name(name) for name in names_of(batch.jobs) if "@" in name and is_version(name)}
-    # The store is asked once for all of them: a look takes up to a second.
+    # One question to the store for all of them, as it may take a second.
     if not by_number or await get_or_refresh(services, lambda: not _unset(services, by_number) or None):
         return batch
     why = {bare(name): _why_unset(services, name) for name in _unset(services, by_number)}
@@ -34,7 +36,7 @@ async def refuse_unset(services: Services, batch: Batch) -> Batch:
 
 
 def refuse_foreign(services: Services, batch: Batch) -> Batch:
-    """Return the batch without jobs of types that the token is not for. Raises Denied where such jobs are to follow."""
+    """Return the batch without jobs of types that the token is not for. Raises Denied if such jobs are in a `then`."""
     own = {job.name for job in batch.jobs}
     for name in names_of(batch.jobs) - own:
         if not services.principal.can_access(services.qualified_name(name)):
@@ -44,17 +46,18 @@ def refuse_foreign(services: Services, batch: Batch) -> Batch:
 
 
 def refuse_uncalled(services: Services, batch: Batch) -> Batch:
-    """Return the batch without jobs whose callback could go nowhere."""
-    if b"callback" not in batch.array:  # nearly none: what is to follow jobs is not read for it
+    """Return the batch without jobs whose callback, or that of a job in their `then`, could not be sent."""
+    if b"callback" not in batch.array:  # quick: nearly no push has a callback
         return batch
-    judge = cache(services.workers.why_no_callback)  # many jobs have the same
+    judge = cache(services.workers.why_no_callback)  # many jobs have the same URL
     why = [uncalled(job, judge) for job in batch.jobs]
     return batch.without({place: Fault("/callback", each) for place, each in enumerate(why) if each})
 
 
 async def refuse_orphans(services: Services, batch: Batch) -> Batch:
-    """Return the batch without jobs that wait for others which nobody has pushed, or for each other. Raises StoreAway,
-    StoreRefused."""
+    """Return the batch without jobs whose parents nobody pushed, or that wait for each other.
+
+    Raises StoreAway, StoreRefused."""
     batch = batch.without(own_circles(batch) or await replaced_circles(services, batch))
     batch = batch.without({place: fault for place, job in enumerate(batch.jobs) for fault in stray_faults(job)})
     own = {job.job_id for job in batch.jobs}
@@ -72,8 +75,8 @@ async def refuse_orphans(services: Services, batch: Batch) -> Batch:
 
 
 def refuse_dates(services: Services, batch: Batch) -> Batch:
-    """Return the batch without jobs under ids of schedules' dates, where the pusher may not push what some schedules
-    push: a date whose id is taken fires nothing. There need be no such schedule yet."""
+    """Return the batch without jobs whose id is that of a schedule's date, if the pusher may not push all jobtypes: a
+    date whose id is taken fires nothing. The schedule need not exist yet."""
     dates = [job.job_id for job in batch.jobs if job.job_id is not None and is_of_date(job.job_id)]
     if not dates or not (services.principal.scopes or any_reserved(services)):
         return batch
@@ -82,9 +85,9 @@ def refuse_dates(services: Services, batch: Batch) -> Batch:
 
 
 async def refuse_replaced(services: Services, batch: Batch) -> Batch:
-    """Return the batch without jobs that would replace a job that the pusher may not see or push.
+    """Return the batch without jobs that would replace a job which the pusher may not see or change.
 
-    Raises NotYet where that is not known yet, StoreAway, StoreRefused.
+    Raises NotYet if that is not known yet, StoreAway, StoreRefused.
     """
     wished = {job.job_id for job in batch.jobs if job.replace and job.job_id is not None}
     if not wished or (services.principal.is_server and not services.principal.scopes):
@@ -103,7 +106,7 @@ async def refuse_replaced(services: Services, batch: Batch) -> Batch:
 
 
 async def _standing(services: Services, given: str) -> JobView | None:
-    """Return the job under a pusher's own id, whoever may see it; None: there is none."""
+    """Return the job under a pusher's own id, whether or not the principal may see it; None if there is none."""
     everybody = services.as_principal(EVERYBODY)
     try:
         job_id = await resolve(services, given)
@@ -116,8 +119,8 @@ async def _standing(services: Services, given: str) -> JobView | None:
 
 
 def why_gone(services: Services, jobtype: str) -> str | None:
-    """Return a note on jobs for one version of a handler that is gone, or was never set: a worker may have named it
-    for what follows. None for other jobs."""
+    """Return why jobs for one version of a handler wait: it is gone, or was never set (a worker's report may let jobs
+    for it follow). None for other jobs."""
     name, handler, number = _parts(services, jobtype)
     if handler is None or any(version.number == number and not version.out for version in handler.versions):
         return None
@@ -129,7 +132,7 @@ def why_gone(services: Services, jobtype: str) -> str | None:
 
 
 def _unset(services: Services, by_number: set[str]) -> set[str]:
-    """Return the versions that were never set, as far as is known here, and that no worker takes by name."""
+    """Return the versions that were never set, as far as this daemon knows, and that no worker takes by name."""
     taken = (worker.jobs for worker in services.workers.list() if worker.jobs)
     return {name for name in by_number.difference(*taken) if not _was_set(services, name)}
 

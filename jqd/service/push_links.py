@@ -1,10 +1,10 @@
-"""Places in groups, and unique keys, of jobs that are pushed.
+"""Reserves and confirms the group places and unique keys of pushed jobs.
 
-    reserve_keys, join ──▶ store: kept for a push, under tokens ──▶ journal ──▶ confirm: under the ids that it gave
+    reserve_keys, join ──▶ store: reserved, under tokens ──▶ journal ──▶ confirm ──▶ store: held, under the jobs' ids
 
-So no answer names a job that is never taken: a push that finds a key of a push that is under way waits for its
-confirmation, and so does a call that closes its group. A push that fails gives both back (key_returns.py); one that
-dies keeps places for PLACE_S, and keys for UNIQUE_S. The lanes tell the store once more what the journal has.
+A push that meets a key that another push has reserved waits until that is confirmed or given back, and so does a call
+that closes a group: so no answer names a job that is never taken. A push that fails gives both back (key_returns.py).
+If its daemon dies, the store keeps places for PLACE_S and keys for UNIQUE_S. Applying the journal confirms them again.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,33 +29,32 @@ from jqd.service.services import Services
 from jqd.store import OnItsWay
 from jqd.store.links import GROUP_MAX, Joined, UniqueWanted
 
-WAIT_S = 2.0  # for another push of the same key: a sync takes some milliseconds
+WAIT_S = 2.0  # wait for another push of the same key, whose sync takes some milliseconds
 POLL_S = 0.02
-SEEN = 100  # members of a group that tell a token for some jobs whether it may join: one call of each partition
+SEEN = 100  # members of a group that are checked before a token with scopes may join it: one call of each partition
 
 
 class PushLinks:
-    """Groups and unique keys of one push (`async with`): what is not confirmed at the end is given back."""
+    """The group places and unique keys of one push (`async with`). Those not journaled at the end are given back."""
 
     def __init__(self, services: Services, *, follows: bool = False) -> None:
-        """`follows`: its jobs cannot be refused; where their group is closed, they are no members."""
+        """`follows`: the jobs follow an outcome and cannot be refused; if their group is closed, they do not join."""
         self._services, self._follows = services, follows
         self._keys: dict[str, UniqueWanted] = {}
         self._unanswered: dict[str, UniqueWanted] = {}
-        """Of these, what the store is being asked for."""
+        """Those of `_keys` for which the store was asked and has not answered."""
         self._places: dict[str, list[str]] = {}
-        """Group → tokens of places that no job has yet."""
+        """Group → tokens of reserved places that no journaled job has."""
         self._members: dict[str, list[tuple[str, str]]] = {}
-        """Group → token and id of jobs that are in the journal, and were not confirmed yet."""
+        """Group → token and id of journaled jobs whose places are not confirmed yet."""
         self._wanted: list[UniqueWanted] = []
-        """Keys of such jobs."""
+        """Keys of journaled jobs that are not confirmed yet."""
 
     async def __aenter__(self) -> Self:
-        """Begin a push."""
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Give back what was not confirmed."""
+        """Give back the places and keys that no journaled job has."""
         services = self._services
         if self._keys:
             unsure = self._unanswered.values()
@@ -65,13 +64,13 @@ class PushLinks:
                 for group, tokens in self._places.items():
                     if tokens:
                         await services.home(group).confirm_members(group, [(token, "") for token in tokens])
-        except StoreError as error:  # they are free by themselves soon
+        except StoreError as error:  # the places lapse by themselves soon
             get_logger("links").warning("links.kept", error=str(error))
 
     async def reserve_keys(self, jobs: Sequence[JobSpec]) -> dict[str, str]:
-        """Reserve the unique keys of these jobs. Returns key → id of the job that has it, of those that are taken.
+        """Reserve the unique keys of jobs. Returns key → id of the job that has it, for keys that are taken.
 
-        Raises NotYet where another push of a key takes too long, or the store has not got the jobs of earlier ones;
+        Raises NotYet if another push of a key takes too long, or jobs of earlier pushes are not in the store yet,
         StoreAway, StoreRefused.
         """
         services = self._services
@@ -88,7 +87,7 @@ class PushLinks:
             for (key, until), token in zip(keys.items(), tokens, strict=True)
             if key not in self._keys
         }
-        self._keys |= due  # given back also where the answer is lost
+        self._keys |= due  # before the call: a reservation whose answer is lost is given back, too
         taken: dict[str, str] = {}
         deadline_s = trio.current_time() + WAIT_S
         while True:
@@ -114,8 +113,8 @@ class PushLinks:
             await trio.sleep(POLL_S)
 
     async def join(self, jobs: Sequence[JobSpec]) -> set[str]:
-        """Reserve places in the groups of these jobs. Returns groups that have none, where jobs cannot be refused.
-        Raises Conflict, TooLarge; StoreAway, StoreRefused."""
+        """Reserve places in the groups of jobs. Raises Conflict for a closed group, TooLarge for a full one, StoreAway,
+        StoreRefused. Jobs that follow an outcome are not refused: their closed or full groups are returned."""
         sizes: dict[str, int] = {}
         left: set[str] = set()
         for job in jobs:
@@ -124,7 +123,7 @@ class PushLinks:
                 sizes[group] = sizes.get(group, 0) + 1
         for group, size in sizes.items():
             tokens = self._services.journal.ids.take(size).ids()
-            self._places[group] = tokens  # given back also where only some of them were taken
+            self._places[group] = tokens  # before the call: all are given back if it fails
             where = {partition_of_name(group, self._services.partitions)}
             ask = partial(self._services.home(group).join_group, group, tokens)
             joined = await once_settled(self._services, where, ask)
@@ -141,8 +140,8 @@ class PushLinks:
         return left
 
     async def confirm_known(self, jobs: Sequence[JobSpec], ids: Mapping[str, str]) -> None:
-        """Confirm the group places of jobs that an earlier push took under these ids, in case it could not. Raises
-        Conflict where their group was closed without them; StoreAway, StoreRefused."""
+        """Confirm the group places of jobs that an earlier push took, in case that push could not. `ids`: pusher's own
+        id → the daemon's. Raises Conflict if a group was closed without them, StoreAway, StoreRefused."""
         members: dict[str, list[tuple[str, str]]] = {}
         for job in jobs:
             if job.group is not None and job.job_id is not None:
@@ -157,7 +156,7 @@ class PushLinks:
                 )
 
     def journaled(self, jobs: Sequence[JobSpec], job_ids: Sequence[str]) -> None:
-        """Note that these jobs are in the journal: whatever fails from now on, theirs is not given back."""
+        """Note that jobs are in the journal: their places and keys are not given back any more, whatever fails."""
         for job, job_id in zip(jobs, job_ids, strict=True):
             group = None if job.group is None else self._services.qualified_name(job.group)
             if group in self._places:
@@ -167,11 +166,10 @@ class PushLinks:
                 self._wanted.append(self._keys.pop(key)._replace(job_id=job_id))
 
     async def confirm(self, frame: Written, generations: Mapping[int, int]) -> None:
-        """Confirm places and keys of the jobs that were journaled with this frame. `generations`: by index, of jobs
-        that have one.
+        """Confirm the places and keys of the jobs in a frame. `generations`: by index, of jobs that have one.
 
-        Raises NotYet: the store does not answer; or it took so long that others have the places or keys, and these jobs
-        are cancelled.
+        Raises NotYet if the store does not answer, or if the push took so long that other jobs have the keys or the
+        groups were closed: then these jobs are cancelled.
         """
         services, job_ids = self._services, frame.job_ids
         members, self._members = self._members, {}
@@ -196,14 +194,14 @@ class PushLinks:
         written = self._services.journal.journal_id, frame.position
         for group, pairs in members.items():
             late += await self._services.home(group).confirm_members(group, pairs)
-        by_key = {one.key: one for one in wanted}
+        by_key = {each.key: each for each in wanted}
         for number, some in self._by_home(by_key):
             has = await self._services.store.at(number).confirm_unique([by_key[key] for key in some], written)
-            late += [by_key[key].job_id for key, its in zip(some, has, strict=True) if its != by_key[key].job_id]
+            late += [by_key[key].job_id for key, job_id in zip(some, has, strict=True) if job_id != by_key[key].job_id]
         return late
 
     async def _taken_back(self, records: Sequence[str]) -> NotYet:
-        """Return the error, once jobs that came too late are cancelled in the journal."""
+        """Journal the cancels of jobs that lost their keys or places, and return the error for their push."""
         journal, left = self._services.journal, "they were taken back"
         try:
             position = journal.write(Lane.CANCELS, len(records), encode_cancels(list(records)))
@@ -216,24 +214,24 @@ class PushLinks:
         )
 
     def _by_home(self, keys: Iterable[str]) -> list[tuple[int, list[str]]]:
-        """Return keys by their partitions, in one order: no two pushes wait for each other."""
+        """Group keys by partition, always in the same order, so that no two pushes wait for each other."""
         services = self._services
 
         def home(key: str) -> int:
             return partition_of_name(key, services.partitions)
 
-        return [(number, list(its)) for number, its in groupby(sorted(keys, key=home), home)]
+        return [(number, list(some)) for number, some in groupby(sorted(keys, key=home), home)]
 
 
 def has_links(jobs: Sequence[JobSpec]) -> bool:
-    """Whether any of these has a group or a unique key."""
+    """Return whether any job has a group or a unique key."""
     return any(job.group is not None or job.unique is not None for job in jobs)
 
 
 async def expect_groups_seen(services: Services, jobs: Sequence[JobSpec]) -> None:
-    """Raise Denied for a group of jobs that the token is not for: who waits for it gets the results of all, and fails
-    for any. What is to follow these jobs joins its group later, when nobody knows any more who pushed it."""
-    groups = {one.group: None for job in jobs for one in following_of(job) if one.group is not None}
+    """Raise Denied if jobs would join a group with members that the token is not for: the job that waits for a group
+    gets the results of all, and fails with any. Jobs in `then` are checked too, as they join later without a token."""
+    groups = {each.group: None for job in jobs for each in following_of(job) if each.group is not None}
     for group in groups:
         qualified = services.qualified_name(group)
         found = await services.home(qualified).get_group(qualified, SEEN)
@@ -242,7 +240,7 @@ async def expect_groups_seen(services: Services, jobs: Sequence[JobSpec]) -> Non
             await services.control.wait_ingested(WAIT_S)
             unknown = await _expect_seen(services, group, unknown)
         for job_id in unknown:
-            if isinstance(await services.store.get_job(job_id), OnItsWay):  # those that were deleted nobody sees
+            if isinstance(await services.store.get_job(job_id), OnItsWay):  # a deleted member does not matter
                 raise NotYet(
                     f"group {group!r} has jobs on their way into the store, of which it is not known yet whether this "
                     "token is for them; nothing was taken: push it again"
@@ -250,12 +248,12 @@ async def expect_groups_seen(services: Services, jobs: Sequence[JobSpec]) -> Non
 
 
 async def _expect_seen(services: Services, group: str, job_ids: Sequence[str]) -> list[str]:
-    """Raise Denied where the token is not for one of these jobs. Returns those that are not in the store."""
+    """Raise Denied if the token is not for one of these jobs. Returns those that are not in the store."""
     unknown: list[str] = []
     for number in set(services.partitions_of(job_ids)):
-        its = [job_id for job_id in job_ids if services.where(job_id) == {number}]
-        rows = await services.store.at(number).list_links(its, 0)
+        some = [job_id for job_id in job_ids if services.where(job_id) == {number}]
+        rows = await services.store.at(number).list_links(some, 0)
         if not all(row is None or services.principal.can_access(row.job.jobtype) for row in rows):
             raise Denied(f"group {group!r} has jobs that this token is not for; nothing was taken")
-        unknown += [job_id for job_id, row in zip(its, rows, strict=True) if row is None]
+        unknown += [job_id for job_id, row in zip(some, rows, strict=True) if row is None]
     return unknown

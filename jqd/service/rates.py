@@ -1,7 +1,7 @@
-"""What happened in the last minute: differences of totals of the store, which each daemon reads now and then.
+"""Counts jobs per minute, from samples of the store's totals that each daemon takes now and then.
 
-samples     a ────────── b ── … ── now        a: the last one that is a minute old, b: the next one
-                 ▲ a minute ago: between them as if all of it had happened evenly
+samples     a ────────── b ── … ── now        a: the last one that is at least a minute old, b: the next one
+                 ▲ a minute ago: the totals of this instant are interpolated between a and b
 """
 
 from collections import deque
@@ -19,7 +19,7 @@ from jqd.domain.settings import SettingTable
 from jqd.service.services import Services
 from jqd.store import StoreStats, Totals, TypeView
 
-SAMPLE_S = 20.0  # between two samples: four are kept, of 10,000 jobtypes some 10 MB
+SAMPLE_S = 20.0  # between two samples: four are kept, some 10 MB for 10,000 jobtypes
 WINDOW_S = 60.0
 ALL = None  # stands for all jobtypes together
 
@@ -34,7 +34,7 @@ class PerMinute(Struct, frozen=True):
 
 
 class Rates:
-    """A daemon's samples. There are no rates before the first sample, nor over a loss of the store."""
+    """A daemon's samples. Rates are 0 before the first sample, and after the store lost data."""
 
     def __init__(self, _settings: SettingTable, clock: Clock) -> None:
         self._clock = clock
@@ -50,7 +50,7 @@ class Rates:
         return self._since_then(view.jobtype, view.totals)
 
     def of_all(self, stats: StoreStats) -> PerMinute:
-        """Zeros while some partitions do not answer: theirs are missing in the totals."""
+        """Return the rates of all jobtypes together; zeros if the totals lack a partition that did not answer."""
         return PerMinute() if stats.unreachable else self._since_then(ALL, stats.totals)
 
     def _since_then(self, name: str | None, totals: Totals) -> PerMinute:
@@ -68,7 +68,7 @@ class Rates:
 
 
 async def sample(services: Services, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-    """Take samples, until cancelled. While the store, or a partition, is away there are none."""
+    """Take samples until cancelled; none while the store, or a partition, is away."""
     rates, log = services.feature(Rates), get_logger("rates")
     task_status.started()
     while True:

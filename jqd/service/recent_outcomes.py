@@ -1,5 +1,4 @@
-"""Remembers outcomes that this daemon took and the store may not know yet: the first one counts from the moment it
-came."""
+"""Remembers outcomes that this daemon took and the store may not have yet, so that the first one counts at once."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -9,14 +8,14 @@ import msgspec
 from jqd.domain.job import NIL, Outcome
 from jqd.runner import TAKE_BYTES_MAX
 
-ROWS_MAX = 20_000  # some 10 MB; older ones are forgotten first, and the store knows them by then or soon
-FRAME_BYTES = TAKE_BYTES_MAX  # of results, errors and jobs that follow: as settle has it
+ROWS_MAX = 20_000  # some 10 MB; the oldest are forgotten first, and the store has them by then or soon
+FRAME_BYTES = TAKE_BYTES_MAX  # of results, errors and following jobs in one frame: the limit of `loops/outcomes.py`
 
 
 class RecentOutcome(NamedTuple):
     outcome: Outcome
     position: int | None
-    """The journal's position behind the outcome; None: it is on its way there through the runner."""
+    """The journal's position behind the outcome; None: the runner has it and will journal it."""
 
 
 class RecentOutcomes:
@@ -27,32 +26,33 @@ class RecentOutcomes:
         self._last: dict[str, int] = {}
 
     def find(self, job_id: str, fence: int) -> RecentOutcome | None:
-        """Return the outcome of that claim, with its position: the store may have it by now."""
+        """Return the outcome of a claim, which the store may have by now; None if none is remembered."""
         return self._rows.get((job_id, fence))
 
     def last(self, job_id: str) -> int:
-        """The position of the last outcome of that job; 0 when there is none."""
+        """Return the journal's position behind the last outcome of a job; 0 if none is remembered."""
         return self._last.get(job_id, 0)
 
     def note(self, outcomes: Sequence[Outcome], position: int) -> None:
-        """Remember outcomes that are journaled, up to `position`."""
+        """Remember journaled outcomes. `position`: the journal's position behind them."""
         if len(self._rows) > 2 * ROWS_MAX:
             self._rows = dict(list(self._rows.items())[-ROWS_MAX:])
             self._last = {job_id: self._last[job_id] for job_id, _ in self._rows}
-        for one in outcomes:
-            light = one if one.result == NIL else msgspec.structs.replace(one, result=NIL)
-            self._rows[one.job_id, one.fence] = RecentOutcome(light, position)
-            self._last[one.job_id] = position
+        for outcome in outcomes:
+            light = outcome if outcome.result == NIL else msgspec.structs.replace(outcome, result=NIL)
+            self._rows[outcome.job_id, outcome.fence] = RecentOutcome(light, position)
+            self._last[outcome.job_id] = position
 
     def forget(self, outcomes: Iterable[Outcome]) -> None:
-        """Forget outcomes that did not reach the disk. Their positions were given out: whoever waits for one comes
-        by."""
-        for one in outcomes:
-            self._rows.pop((one.job_id, one.fence), None)
+        """Forget outcomes that did not reach the disk. `last` still gives their positions, which the journal passes
+        anyway."""
+        for outcome in outcomes:
+            self._rows.pop((outcome.job_id, outcome.fence), None)
 
 
 def frames(fresh: Mapping[int, Outcome]) -> Iterator[dict[int, Outcome]]:
-    """Cut outcomes into parts that fit one frame each: the names of followers make them larger than the request."""
+    """Split outcomes, by place, into parts that fit one frame each: with their followers' names they may be larger than
+    the request that brought them."""
     some: dict[int, Outcome] = {}
     size = 0
     for place, outcome in fresh.items():

@@ -1,4 +1,4 @@
-"""Default options of jobtypes, from registrations and handlers: the latest change of each holds."""
+"""Default options of jobtypes, set by worker registrations and handlers: for each jobtype the latest ones hold."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -13,10 +13,10 @@ from jqd.domain.settings import NIL, Setting, SettingTable
 from jqd.domain.tenant import annotate, tenant_of
 
 KIND = "options"
-# Options that no registration names stay so long: a push during a deploy, or over a weekend, gets them.
+# Options stay so long after no registration names their jobtype: pushes during a deploy or over a weekend get them.
 KEPT_S = 7 * 86_400.0
-UNNAMED_MAX = 10_000  # and no more than so many of them of a tenant, those said last: programs that make up names
-# leave some with each. What is server_only is not counted: it opens no earlier
+UNNAMED_MAX = 10_000  # such jobtypes of one tenant, the latest: programs may make up a new name each time.
+# `server_only` types are not counted, so that they stay reserved for KEPT_S
 
 
 class Registered(msgspec.Struct, frozen=True):
@@ -38,23 +38,23 @@ class RegisteredOptions:
     def __init__(self, settings: SettingTable) -> None:
         self.known: dict[str, Registered] = {}
         self.says_any = False
-        """Whether anything counts for jobs whose pusher left it out."""
+        """Whether there are any default options for jobs, by registration or `take_usual`."""
         self._usual: dict[str, Any] = {}
         self.reserved: set[str] = set()
         """The jobtypes that are `server_only`."""
-        self._given: dict[str, JobOptions] = {}  # of those the ones that count for jobs
-        self._unnamed_since_s: dict[str, float] = {}
+        self._given: dict[str, JobOptions] = {}  # jobtype → those of its options that are defaults for jobs
+        self._unnamed_since_s: dict[str, float] = {}  # jobtype → since when nothing names it, by the monotonic clock
         self._settings = settings
         settings.read(KIND, _read)
         settings.watch(KIND, self._ruled)
 
     def take_usual(self, usual: JobOptions) -> None:
-        """Use these defaults where nothing is registered."""
+        """Use these defaults for options that no registration sets."""
         self._usual = dict(usual.given())
         self.says_any = bool(self._usual or self._given)
 
     def others(self, declared: Mapping[str, TypeOptions]) -> list[str]:
-        """Return the jobtypes for which other options than these hold."""
+        """Return the jobtypes in `declared` whose present options are different."""
         known = self.known
         return [
             name
@@ -70,7 +70,8 @@ class RegisteredOptions:
         }
 
     def of_handler(self, name: str, declared: TypeOptions | None, by: str) -> dict[tuple[str, str], bytes]:
-        """Return the same for a handler, which may have no options; None: it is deleted, and takes its own back."""
+        """Return the settings that register a handler's options, or delete those that it set before if `declared` is
+        None (the handler is deleted) or has no options."""
         known = self.known.get(name)
         own = known is not None and known.by.rpartition("@")[0] == name
         if declared is None or declared == NO_OPTIONS:
@@ -78,16 +79,16 @@ class RegisteredOptions:
         return self.bodies({name: declared}, by)
 
     def unneeded(self, named: Collection[str], now_s: float) -> dict[tuple[str, str], bytes]:
-        """Return the settings that delete options of jobtypes which nothing in `named` has named for long.
+        """Return the settings that delete the options of jobtypes which have not been in `named` for KEPT_S.
 
-        Call it now and then: the time counts from when it was noticed here.
+        To be called now and then: the time counts from the first call that missed a jobtype.
         """
         before = self._unnamed_since_s
         unnamed = [
             setting.name for setting in self._settings.all(KIND) if not setting.is_deleted and setting.name not in named
         ]
         since_s = self._unnamed_since_s = {name: before.get(name, now_s) for name in unnamed}
-        # Who makes up names must not take from others' jobs that they are for the server alone.
+        # Without reserved types: made-up names must not push out an option that protects other jobs.
         plain = [name for name in unnamed if name not in self.reserved]
         left, over = Counter(map(tenant_of, plain)), set[str]()
         for name in sorted(plain, key=self._revision):
@@ -102,23 +103,24 @@ class RegisteredOptions:
         return setting.revision if setting else 0
 
     def says(self, jobtype: str, field: str) -> bool:
-        """Return whether a registration set that option of a jobtype."""
+        """Return whether a registration set an option of a jobtype. `field`: the option's name."""
         registered = self.known.get(jobtype)
         return registered is not None and getattr(registered.options, field) is not UNSET
 
     def left_out(self, jobs: Sequence[JobSpec], tenant: str = "") -> list[tuple[JobOptions, list[int]]]:
-        """Return the default options for jobs whose pusher left them out, with the places of those jobs.
+        """Return default options, each with the places of the jobs they are for: those whose pusher left them out.
 
-        Costs nothing while nothing is registered, and little for other jobtypes.
+        Costs nothing while nothing is registered, and little for jobtypes without options.
         """
         known, usual = self._given, self._usual
         if tenant and known:
             names = {job.name for job in jobs}
-            known = {name: one for name in names if (one := self._given.get(annotate(tenant, name))) is not None}
+            known = {name: own for name in names if (own := self._given.get(annotate(tenant, name))) is not None}
         if not usual and (not known or not any(job.name in known for job in jobs)):
             return []
         found: dict[JobOptions, list[int]] = {}
-        silent: dict[str, tuple[JobOptions, attrgetter[Any], object, list[int]]] = {}  # what most leave out
+        # jobtype → its options, their getter, its result for a job that leaves all out, places of such jobs: most do
+        silent: dict[str, tuple[JobOptions, attrgetter[Any], object, list[int]]] = {}
         for index, declared in enumerate(jobs):
             if declared.name not in known and not usual:
                 continue

@@ -1,9 +1,8 @@
 """Jobtypes whose jobs only the server may push or change: their handler is `server_only`, or the options that a worker
 registered for them (`registered_options.py`).
 
-The server means callers with the master key, and jobs and schedules themselves. Dates of schedules are not checked
-again
-(`cron/firing.py`): that was done when the schedule was saved.
+The server is a caller with the master key, a running job, or a schedule. A schedule was checked when it was saved, so
+its dates (`cron/firing.py`) are not checked again.
 """
 
 from collections.abc import Iterable
@@ -17,7 +16,7 @@ from jqd.store import JobView
 
 
 def is_reserved(services: Services, jobtype: str) -> bool:
-    """Return whether a jobtype is `server_only`. A job for one version of a handler is of that handler, too."""
+    """Return whether a jobtype is `server_only`. One for a version of a handler is, if the handler is."""
     for name in (jobtype, jobtype.rpartition("@")[0]):
         handler = services.workers.handler(name)
         if name in services.options.reserved or (handler and handler.versions and handler.versions[-1].server_only):
@@ -34,10 +33,8 @@ def expect_allowed(services: Services, jobtypes: Iterable[str]) -> None:
 
 
 def may_change(services: Services, view: JobView | Coming) -> bool:
-    """Return whether the principal may cancel, change or delete a job.
-
-    The type of a job on its way to the store is unknown.
-    """
+    """Return whether the principal may cancel, change or delete a job. The jobtype of one on its way into the store is
+    unknown: it may be changed only if no jobtype is reserved."""
     if services.principal.is_server:
         return True
     return not (is_reserved(services, view.jobtype) if isinstance(view, JobView) else any_reserved(services))
@@ -47,5 +44,5 @@ def any_reserved(services: Services) -> bool:
     """Return whether a job of unknown type may be one that the principal must not change."""
     if services.principal.is_server:
         return False
-    handlers = (name for name, one in services.workers.handlers().items() if one.versions[-1].server_only)
+    handlers = (name for name, each in services.workers.handlers().items() if each.versions[-1].server_only)
     return any(services.principal.can_see(tenant_of(name)) for name in chain(services.options.reserved, handlers))

@@ -43,33 +43,33 @@ class Reserve(Protocol):
 
 
 class Hooks(NamedTuple):
-    """One function for each optional feature that answers the service; `jqd/features.py` sets them."""
+    """Functions of optional features that the service calls; `jqd/features.py` sets them."""
 
     why_limited: Callable[["Services", JobView, QueuePlace], WaitReason]
-    """What keeps a job whose queue a constraint holds up."""
+    """Returns which constraint holds up a job."""
     reserve: Reserve
     count_usage: Callable[["Services"], Awaitable[None]]
-    """Before many that reserve beside each other: the numbers of the quota are counted once."""
+    """Counts a tenant's usage once, before many concurrent calls of `reserve`."""
 
 
-SHARE = 6  # asked again after so many times what the last try took: a server that hangs takes one part in seven
+SHARE = 6  # a pause is so many times what the failed call took: a server that hangs takes one seventh of the time
 
 
 class PartitionBreaker:
-    """Partitions that get no calls for a while after a failure: the longer that took, the longer."""
+    """Partitions that get no calls for a while after a failure: the longer the call took, the longer."""
 
     def __init__(self) -> None:
         self._until: Mapping[frozenset[int], tuple[float, str]] = {}
 
     def why(self, homes: frozenset[int], now_s: float) -> str | None:
-        """Return why these partitions get no calls now; None: they do."""
+        """Return why some of these partitions get no calls now; None if all do."""
         return next(
             (why for silent, (until_s, why) in self._until.items() if now_s < until_s and silent <= homes), None
         )
 
     def note(self, homes: frozenset[int], why: str, *, took_s: float, now_s: float) -> None:
-        """Note that one of these partitions did not answer, and how long that took."""
-        known = {silent: rest for silent, rest in self._until.items() if now_s < rest[0]}
+        """Note that a call of these partitions failed, and how long it took."""
+        known = {silent: pause for silent, pause in self._until.items() if now_s < pause[0]}
         self._until = {**known, homes: (now_s + SHARE * took_s, why)}
 
 
@@ -103,7 +103,7 @@ class Control(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Services:
-    """The components behind all surfaces, and what the service remembers of what it took."""
+    """The components that the service works with, the state that it keeps, and the principal that it acts for."""
 
     config: ServiceConfig
     journal: Journal
@@ -115,11 +115,11 @@ class Services:
     hooks: Hooks
     partitions: int = 1
     ages: bool = False
-    """Whether waiting jobs gain steps of priority."""
+    """Whether jobs gain priority while they wait."""
     allow_code: bool = False
     """Whether handlers may be code."""
     sandbox: str = "none"
-    """What code workers run it in."""
+    """The setting `runner.sandbox`: how code workers isolate handlers' code."""
     recent_outcomes: RecentOutcomes = field(default_factory=RecentOutcomes)
     concurrent_pushes: ConcurrentPushes = field(default_factory=ConcurrentPushes)
     key_returns: KeyReturns = field(default_factory=KeyReturns)
@@ -129,18 +129,19 @@ class Services:
     waiters: Waiters = field(default_factory=Waiters)
     """Requests that wait until a job has ended (find.py)."""
     watched: dict[str, Watched] = field(default_factory=dict)
-    """Jobs that somebody follows here, by their ids (job_events.py)."""
+    """Job id → the job and its listeners at this daemon (job_events.py)."""
     principal: Principal = EVERYBODY
     options: RegisteredOptions = field(init=False)
-    """Registered for jobtypes."""
+    """Default options of jobtypes."""
     pauses: Pauses = field(init=False)
+    """Paused jobtypes."""
     tokens: Tokens = field(init=False)
     halts: Pauses = field(init=False)
-    """Tenants of which nothing is begun."""
+    """Paused tenants."""
     drains: Pauses = field(init=False)
-    """Daemons that begin nothing."""
+    """Drained daemons, which begin no jobs."""
     features: dict[Any, Any] = field(default_factory=dict)
-    """What optional features keep, made when it is first asked for."""
+    """State of optional features: see `feature`."""
 
     def __post_init__(self) -> None:
         read_notes(self.workers.settings)
@@ -152,14 +153,14 @@ class Services:
         self.drains = Pauses(self.workers.settings, DRAIN)
 
     def feature(self, kind: Callable[[SettingTable, Clock], F]) -> F:
-        """Return an optional feature's state, made from the settings. A daemon asks before its settings are loaded."""
+        """Return an optional feature's state. The first call makes it; it must come before the settings are loaded."""
         if kind not in self.features:
             self.features[kind] = kind(self.workers.settings, self.clock)
         kept: F = self.features[kind]
         return kept
 
     def as_principal(self, principal: Principal) -> "Services":
-        """Return the same services, acting for another principal."""
+        """Return these services, but acting for another principal."""
         if principal == self.principal:
             return self
         other = copy.copy(self)
@@ -167,33 +168,34 @@ class Services:
         return other
 
     def can_see_token(self, token_id: str) -> bool:
-        """Return whether the principal may see and revoke a token: masters all of their tenant, others theirs and what
-        was derived from it."""
+        """Return whether the principal may see and revoke a token: a master all of its tenant, others their own and
+        those derived from it."""
         token, who = self.tokens.get(token_id), self.principal
         if token is None:
             return False
         return who.can_see(token.tenant) if who.may(Role.MASTER) else who.token in self.tokens.line(token_id)
 
     def qualified_name(self, name: str) -> str:
-        """Return a name that the principal gives, with its tenant. Raises Invalid for another tenant's."""
+        """Return a name of the principal with its tenant before it. Raises Invalid for a name that contains the
+        separator, as it would be another tenant's."""
         if SEPARATOR in name:
             raise Invalid(f"a name, an id or a filter has printable characters only, not as {name[:64]!r} does")
         tenant = self.principal.tenant
         return annotate(tenant, name) if tenant else name
 
     def unique_key(self, job: JobSpec) -> str:
-        """Return the unique key of a job that the principal pushes; "" where it has none."""
+        """Return the qualified unique key of a job that the principal pushes; "" if it has none."""
         return "" if job.unique is None else unique_key(self.qualified_name(job.name), job.unique)
 
     def partitions_of(self, job_ids: Sequence[str]) -> list[int]:
         return [partition_of(job_id, self.partitions) for job_id in job_ids]
 
     def home(self, name: str) -> Store:
-        """Return the partition of a name, a group or a unique key."""
+        """Return the store's partition of a name, a group or a unique key."""
         return self.store.at(partition_of_name(name, self.partitions))
 
     def where(self, *job_ids: str) -> frozenset[int]:
-        """Return the partitions of these jobs."""
+        """Return the set of partitions that these jobs are in."""
         if self.partitions == 1:
             return frozenset((0,))
         return frozenset(partition_of(job_id, self.partitions) for job_id in job_ids)

@@ -1,6 +1,6 @@
-"""Saving settings: journaled and synced before they hold here, then sent to all daemons. Their size is bounded.
+"""Saves settings: they are on this daemon's disk before they hold here, and are then sent to all daemons.
 
-Acts with a token are noted in the audit before they are done: what cannot be noted is not done.
+Acts with a token are written to the audit log first: an act that cannot be written there is not done.
 """
 
 import json
@@ -22,31 +22,30 @@ from jqd.domain.tenant import bare
 from jqd.domain.tokens import Role
 from jqd.service.services import Services
 
-LOADED_S = 5.0  # a request waits no longer at the start: reading gigabytes of journal takes seconds, an answer of a
-# store that is there less than one
+LOADED_S = 5.0  # a request waits so long while the daemon starts: reading gigabytes of journal takes seconds
 UNLOADED = "this daemon still reads what its journal says of workers; try again in a moment"
-REFRESH_S = 1.0  # for what is not known here: a store that is there answers in some milliseconds
-REFRESHES = 2  # the second one 0.1 s later: what another daemon has just taken is on its way to the store
-FULL_S = 60  # so often the oldest notes of who did what are dropped
+REFRESH_S = 1.0  # wait for settings from the store, which answers in some milliseconds
+REFRESHES = 2  # the second comes 0.1 s later: a setting just saved at another daemon is on its way to the store
+FULL_S = 60  # the audit log drops its oldest notes once in so long
 MIB = 1 << 20
-RULES_BYTES_MAX = 64 * MIB  # of all: every daemon keeps them in memory, its journal and each store hold them, too.
-# 10,000 workers that name ten jobtypes each take some 5 MiB
+RULES_BYTES_MAX = 64 * MIB  # of all: each daemon keeps them in memory and journal, and each partition of the store has
+# them. 10,000 workers that name ten jobtypes each take some 5 MiB
 TENANT_BYTES_MAX = 8 * MIB  # of one tenant but "", without its tokens: 1,000 workers of ten jobtypes take some 0.5 MiB
-TENANTS_BYTES_MAX = 40 * MIB  # of all but "", which has 8 MiB for itself beside these and their tokens
+TENANTS_BYTES_MAX = 40 * MIB  # of all tenants but "": so that one has 8 MiB, beside these and tokens
 
 T = TypeVar("T")
 Note = Callable[[], Awaitable[None]]
 Make = Callable[[], Mapping[tuple[str, str], bytes]]
-"""(kind, name) → body of what is to be saved, nil to delete; called when nobody else is saving anything."""
+"""Returns what to save: (kind, name) → body, nil to delete. It is called while nobody else saves settings."""
 
 
 async def save(services: Services, make: Make, *, bounded: bool = True, act: str = "", what: str = "") -> None:
-    """Save settings, all or none; they are on disk and hold here when this returns.
+    """Save settings, all or none; they are on disk and hold at this daemon when this returns. The store gets them when
+    it answers, and other daemons from there.
 
-    The store gets them when it is there, the other daemons soon after. `bounded`: refuse what would be too much, or
-    more than can be noted. An act with a token is noted in the audit: `act` names it where the settings do not; `what`
-    is its object where these are not. Raises NotYet, JournalRefused, Invalid for too much, and what `make`
-    raises.
+    `bounded`: refuse settings above the size limits, and acts for which the audit log has no room.
+    `act`, `what`: the act and its object for the audit log, if they do not follow from the settings.
+    Raises NotYet, JournalRefused, Invalid for too many bytes, Overloaded for too many acts, and what `make` raises.
     """
     settings, journal = services.workers.settings, services.journal
     await _wait_for(settings.loaded, UNLOADED)
@@ -64,8 +63,8 @@ async def save(services: Services, make: Make, *, bounded: bool = True, act: str
 
 
 async def learn(services: Services, saved: Iterable[Setting]) -> None:
-    """Save settings as another process of this port has saved them: those that are news are on disk, and hold here,
-    when this returns. Raises NotYet, JournalRefused.
+    """Save settings that another process of this port saved: those newer than ours are on disk, and hold here, when
+    this returns. Raises NotYet, JournalRefused.
     """
     settings, journal = services.workers.settings, services.journal
     await _wait_for(settings.loaded, "this daemon still reads its journal")
@@ -90,9 +89,9 @@ def _with_notes(
 
 
 def _refuse_more(settings: SettingTable, made: list[Setting], by: str) -> None:
-    """Raise Invalid for too many bytes of settings. `by`: the tenant of the token; the tenant "" has no tenant's limit.
+    """Raise Invalid for too many bytes of settings. `by`: the tenant of the token; "" is not held to a tenant's limit.
 
-    Notes of the audit, which nobody can delete, have a limit of their own and do not count.
+    Notes of the audit log do not count: nobody can delete them, and they have a limit of their own.
     """
     for named, growth in settings.growths([setting for setting in made if setting.kind not in STOPS]).items():
         tenant = named if by else ""
@@ -112,8 +111,9 @@ def _refuse_more(settings: SettingTable, made: list[Setting], by: str) -> None:
 
 
 def expect_revision(services: Services, what: str, kind: str, name: str, revision: int | None) -> None:
-    """Raise Conflict where a setting is not as who changes it saw it. `revision`: 0, there was none; None: whatever it
-    is."""
+    """Raise Conflict if a setting was changed since the client saw it at `revision` (0: it did not exist; None: any).
+
+    `what`: the setting's noun for the message."""
     setting = services.workers.settings.get(kind, name)
     now = 0 if setting is None or setting.is_deleted else setting.revision
     if revision in (None, now):
@@ -125,13 +125,13 @@ def expect_revision(services: Services, what: str, kind: str, name: str, revisio
 
 
 def revision_of(services: Services, kind: str, name: str) -> int:
-    """Return the revision of a setting that is there."""
+    """Return the revision of a setting; 0 if it never existed."""
     setting = services.workers.settings.get(kind, name)
     return setting.revision if setting is not None else 0
 
 
 def expect_room(share: Share, tenant: str, tenants: Iterable[str]) -> None:
-    """Raise Conflict where a tenant cannot have one more. `tenants`: the owners of all that exist."""
+    """Raise Conflict if a tenant may have no further object of a kind. `tenants`: the owner of each existing object."""
     if why := share.why_no_more(tenant, Counter(tenants)):
         raise Conflict.at("", why)
 
@@ -143,14 +143,14 @@ async def wait_loaded(services: Services) -> None:
 
 
 async def refresh(services: Services) -> None:
-    """Fetch what other daemons saved a moment ago, if a store answers within REFRESH_S."""
+    """Fetch settings that other daemons saved a moment ago, if the store answers within REFRESH_S."""
     with trio.move_on_after(REFRESH_S):
         await services.workers.settings.look_again().wait()
 
 
 async def get_or_refresh(services: Services, find: Callable[[], T | None]) -> T | None:
-    """Return what `find` finds here, or after asking the store: another daemon may have saved it a moment ago. Asking
-    for what does not exist takes a little: looks are shared by all that wait, and there are ten a second at most."""
+    """Return what `find` finds in this daemon's settings; if that is None, fetch others from the store and look again:
+    another daemon may have just saved it. Fetches are shared, ten a second at most, so this may take a moment."""
     found = find()
     with trio.move_on_after(REFRESH_S):
         for _ in range(REFRESHES):
@@ -164,12 +164,12 @@ async def get_or_refresh(services: Services, find: Callable[[], T | None]) -> T 
 async def _wait_for(event: trio.Event, why: str) -> None:
     with trio.move_on_after(LOADED_S):
         await event.wait()
-    if not event.is_set():  # a process that stood still is late, also where nothing is waited for
+    if not event.is_set():  # not by the scope: after a stall it may be cancelled although the event was set
         raise NotYet(why)
 
 
 def noting(services: Services, act: str, what: str) -> Note:
-    """Return what writes the note of `record` the first time: to be awaited before the act first changes something."""
+    """Return a function that calls `record` the first time it is awaited: to be awaited before each change."""
     is_written = False
 
     async def note() -> None:
@@ -182,15 +182,15 @@ def noting(services: Services, act: str, what: str) -> Note:
 
 
 async def record(services: Services, act: str, what: str) -> None:
-    """Write an audit note of an act on jobs; it is on disk when this returns. Raises NotYet, Invalid, JournalRefused.
+    """Write an act on jobs to the audit log, on disk. Raises NotYet, Invalid, JournalRefused, Overloaded.
 
-    What pushers and workers do with single jobs of their own is their daily work, and stands in the job log.
+    Acts of pushers and workers on single jobs of their own are not written: they are in the job log.
     """
     if not services.principal.token or not services.principal.may(Role.OPERATOR) or services.principal.scopes:
         return
     settings, journal = services.workers.settings, services.journal
     await _wait_for(settings.loaded, UNLOADED)
-    # Without the lock of those who save: hundreds of acts on jobs share a sync, and nobody waits behind them.
+    # Without the lock of `save`, so that hundreds of acts on jobs share a sync and hold up nobody.
     bodies = _with_notes(services, {}, [(act, services.qualified_name(what))], bounded=True)
     made = settings.make(bodies, now_ms=services.clock.wall_ms(), origin=journal.ids.journal)
     position = journal.write(Lane.RULES, len(made), encode_rules(made))

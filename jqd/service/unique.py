@@ -1,4 +1,4 @@
-"""Pushed jobs whose unique key a living job has: they are duplicates of it, and may put it off (`debounce`)."""
+"""Finds pushed jobs whose unique key a living job has: they are its duplicates, and may put it off (`debounce`)."""
 
 from collections.abc import Iterator, Sequence
 
@@ -13,45 +13,45 @@ from jqd.service.edit import Edit, edit, latest
 from jqd.service.push_links import PushLinks
 from jqd.service.services import Services
 
-TRIES = 3  # a job that is to be put off begins in that moment: its key is free then, and another may get it
+TRIES = 3  # a job that is to be put off may begin just then, which may free its key; another job may get that
 
 
 class Known(Struct, frozen=True):
     """Which jobs of a request are duplicates, and which are pushed."""
 
     size: int
-    """Jobs in the request."""
+    """Number of jobs in the request."""
     pushed: list[int]
-    """Places in the request of those that are pushed."""
+    """Places in the request of the jobs that are pushed."""
     firsts: dict[int, str]
-    """Place → id of the job that has its key."""
+    """Place of a duplicate → id of the living job that has its key."""
     same: dict[int, int]
-    """Place → the place among those that are pushed of the one that has its key."""
+    """Place of a duplicate → index in `pushed` of the job that gets its key."""
 
     def ids(self, job_ids: Sequence[str | None]) -> list[str | None]:
-        """Return the ids in the order of the request. `job_ids`: of those that were pushed."""
+        """Return one id per job of the request, in its order. `job_ids`: of the jobs that were pushed."""
         found = dict(zip(self.pushed, job_ids, strict=True)) | self.firsts
         found |= {place: job_ids[at] for place, at in self.same.items()}
         return [found.get(place) for place in range(self.size)]
 
     def duplicates(self, job_ids: Sequence[str | None]) -> list[str]:
-        """Return the ids that stand for duplicates."""
+        """Return, for each duplicate, the id of the job that has its key. `job_ids`: of the jobs that were pushed."""
         same = (job_ids[at] for at in self.same.values())
         return [*self.firsts.values(), *(job_id for job_id in same if job_id is not None)]
 
     def faults(self, refused: Sequence[Fault]) -> Iterator[Fault]:
-        """Yield faults of those that were to be pushed, with their places in the request."""
+        """Return faults of jobs that were to be pushed, with these jobs' places in the request."""
         return (fault._replace(place=self.pushed[fault.place or 0]) for fault in refused)
 
 
 async def without_known(services: Services, batch: Batch, links: PushLinks) -> tuple[Batch, Known]:
-    """Reserve the unique keys of a batch, and return those of its jobs that are to be pushed.
+    """Reserve the unique keys of a batch; return the jobs to be pushed as a batch, and which others are duplicates.
 
     Raises Denied, NotYet, StoreAway, StoreRefused.
     """
     places = batch.places
     keys = [services.unique_key(job) for job in batch.jobs]
-    stands: dict[str, int] = {}  # key → which good job is pushed for it: the first, or the last that puts it off
+    stands: dict[str, int] = {}  # key → index of the job to be pushed for it: the first, or the last with `debounce`
     for at, (key, job) in enumerate(zip(keys, batch.jobs, strict=True)):
         if key and (key not in stands or job.debounce is not None):
             stands[key] = at
@@ -73,8 +73,8 @@ async def without_known(services: Services, batch: Batch, links: PushLinks) -> t
 
 
 async def _taken(services: Services, jobs: Sequence[JobSpec], links: PushLinks) -> dict[str, str]:
-    """Reserve the unique keys of these jobs; return key → id of the living job that has it. Such a job is put off at
-    once if its duplicate has `debounce`.
+    """Reserve the unique keys of jobs. Returns, for keys that are taken, key → id of the living job that has it. That
+    job is put off if its duplicate has `debounce`.
     """
     taken: dict[str, str] = {}
     due = {services.unique_key(job): job for job in jobs}
@@ -90,14 +90,14 @@ async def _taken(services: Services, jobs: Sequence[JobSpec], links: PushLinks) 
 
 
 async def _put_off(services: Services, job: JobSpec, first: str) -> bool:
-    """Give the first job of a key the date and the argument of this one, if it has `debounce`. Returns False: the job
-    begins already.
+    """Give `first`, the job that has a key, the date and argument of its duplicate, if that has `debounce`. Returns
+    False if `first` has begun or is gone, so that the key may be free.
     """
     if job.debounce is None:
         return True
     wanted = Edit(delay=job.debounce, argument=UNSET if bytes(job.argument) == NIL else job.argument)
     try:
-        if (await latest(services, first)).state is State.BLOCKED:  # it has no date, and waits for others anyway
+        if (await latest(services, first)).state is State.BLOCKED:  # it waits for other jobs, so it has no date
             wanted = Edit(argument=wanted.argument)
         if wanted != Edit():
             await edit(services, first, wanted)

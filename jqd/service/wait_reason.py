@@ -34,20 +34,20 @@ class WaitReason(NamedTuple):
     """For people, without a full stop."""
     since_ms: int = 0
     until_ms: int = 0
-    """When it is over by itself; 0: that is not known."""
+    """When the wait ends by itself; 0: unknown."""
     by: str = ""
-    """Who made it so."""
+    """The token that paused the jobs, or the worker that runs the job."""
     workers: tuple[tuple[str, str, str], ...] = ()
-    """Workers that take such jobs, and get none now: name, state, reason."""
+    """Workers that take such jobs but get none now: name, state, reason of each."""
     ahead: int | None = None
-    """Jobs of its type that come before it."""
+    """Number of jobs of the same type that come before it."""
     is_exact: bool = True
-    """There are so many before it; else so many or fewer."""
+    """Whether `ahead` is exact; else it is an upper bound."""
     better: tuple[tuple[str, int], ...] = ()
-    """Some of the other jobtypes whose best job is better, and how many of each are ready."""
+    """Other jobtypes whose first job comes before it: name, and number of ready jobs."""
     more_better: int = 0
-    """Such jobtypes beside those."""
+    """How many more such jobtypes there are."""
     holds: tuple[str, ...] = ()
-    """Jobs in flight that a constraint counts."""
+    """Ids of jobs in flight that a constraint counts."""
     deaths: int = 0
     """How many daemons died while they had the job in flight."""

@@ -1,8 +1,9 @@
-"""Who waits for jobs at this daemon: for their ends, for news of one, or for events of many. Nobody waits for them.
+"""Clients that wait for jobs at this daemon. No job ever waits for them.
 
-Waiters of ends are woken by what this daemon applies, and by `find.watch`; those of one job by `job_events.watch`.
-Events are rows of the job log (`domain/joblog.py`): what finds a listener's queue full is dropped, and the listener
-receives the count.
+Waiters     wait until a job has ended      woken when this daemon applies outcomes, and by `find.watch`
+Watched     follow the events of one job    woken by `job_events.watch`
+Listener    follow the events of many jobs  gets rows of the job log (`domain/joblog.py`); if its queue is full,
+                                            rows are dropped, and it gets their count
 """
 
 from collections import deque
@@ -18,7 +19,7 @@ from jqd.store import NO_LOG, JobView, Log
 
 
 class Waiters:
-    """Events by job. A hint only: whoever waits looks the job up again."""
+    """Events by job, for waits until it has ended. An event is only a hint: the waiter looks the job up again."""
 
     def __init__(self) -> None:
         self._bells: dict[str, list[trio.Event]] = {}
@@ -48,8 +49,8 @@ class Waiters:
                     bell.set()
 
 
-WAKEN = 25  # watchers at once: the loop does something else before the next ones
-LOG_BYTES_MAX = 65_536  # of a job, as the store keeps
+WAKEN = 25  # listeners woken before other tasks have their turn
+LOG_BYTES_MAX = 65_536  # kept of a job's log: as much as the store keeps
 
 
 class Watched:
@@ -59,19 +60,19 @@ class Watched:
         """`named`: the job was found by its pusher's own id, so it exists."""
         self.job_id, self.named = job_id, named
         self.view = view
-        """The job, as the store had it last; None: it is on its way into the store."""
+        """The job as it was last read; None: it is on its way into the store."""
         self.log = NO_LOG
         self.is_gone = False
         """Whether the job was deleted."""
         self.is_looked_at = False
-        """Whether the store was queried for the job's log."""
+        """Whether the store was asked for the job's log."""
         self.bells: dict[trio.Event, str | None] = {}
-        """Set when something has changed; and whose they are: a tenant, None: of one that sees all."""
+        """Event of each listener, set when the job changed → its tenant; None: it sees all tenants."""
         self.shared_events: dict[Hashable, Any] = {}
-        """What many say alike, until the next change."""
+        """Cache of what several listeners are sent alike; empty after each change."""
 
     def add(self, part: Log | None) -> bool:
-        """Append what the job printed to the lines that are known. Returns whether there were any."""
+        """Append a part of the job's log to the known one. Returns whether there was anything new."""
         if part is None or part == self.log:
             return False
         if part.fence == self.log.fence and self.log.start <= part.start <= self.log.end:
@@ -82,12 +83,12 @@ class Watched:
         return True
 
     def ring(self) -> None:
-        """Wake all who watch the job."""
+        """Wake all listeners at once."""
         for bell in list(self.bells):
             bell.set()
 
     async def wake(self) -> None:
-        """Let all that watch the job look again."""
+        """Wake all listeners after a change, a few at a time."""
         self.shared_events.clear()
         for number, bell in enumerate(list(self.bells)):
             if number % WAKEN == WAKEN - 1:
@@ -96,13 +97,13 @@ class Watched:
 
 
 def _first_line(data: bytes) -> int:
-    """Return where the lines begin that are kept; of a last line that is longer, where its end does."""
+    """Return where the last LOG_BYTES_MAX of a log begin, or the first whole line in them if there is one."""
     first = data.find(b"\n", len(data) - LOG_BYTES_MAX) + 1
     return first if 0 < first < len(data) else len(data) - LOG_BYTES_MAX
 
 
 QUEUE_MAX = 1_000  # rows of one listener, some 300 KB: a second of a busy daemon
-UNNAMED_MAX = 100  # of those, ones that have to be looked up: each is a call of the store
+UNNAMED_MAX = 100  # further rows whose jobs must be looked up: each is a call of the store
 
 
 class Listener:
@@ -118,8 +119,8 @@ class Listener:
         event: str | None = None,
         tag: str | None = None,
     ) -> None:
-        """Keep rows that match all that is given. A row that names no jobtype or no tags, where these matter, is kept,
-        to be looked up. `can_access`: the jobtypes that exist for the listener; None: all.
+        """The listener gets rows that match all given fields, and rows without the jobtype or tags that would tell: the
+        reader looks these jobs up. `can_access`: whether the listener may know of a jobtype; None: of all.
         """
         self.can_access = can_access
         self.tenant = tenant
@@ -132,7 +133,7 @@ class Listener:
         self._unnamed: deque[Row] = deque()
         self._dropped = 0
         self.ready = trio.Event()
-        """Set when there is something to take."""
+        """Set when `take` would return something."""
 
     def receive(self, rows: Sequence[Row]) -> None:
         """Queue the matching rows, as far as there is room."""
@@ -140,8 +141,8 @@ class Listener:
             if not self._fits(row):
                 continue
             if "jobtype" not in row and (self.can_access is not None or self.jobtype is not None):
-                # It may be anybody's: it takes no room from rows that are known to fit, and who may not know of all
-                # jobs does not learn how many of these there were.
+                # This row may be about anybody's job: so it takes no room from rows that are known to match, and a
+                # listener that may not know of all jobs does not learn how many such rows were dropped.
                 if len(self._unnamed) < UNNAMED_MAX:
                     self._unnamed.append(row)
                 elif self.can_access is None:

@@ -1,10 +1,10 @@
-"""Finds the jobs that a job has to do with, from any of them, the nearest first and only as far as is asked for.
+"""Walks a flow: finds all jobs that a job is linked with, the nearest first, and only as many as are asked for.
 
-    first ──▶ its parents, children ──▶ theirs …      one call of the store: some hundred jobs, or a chain of as many
-                                    ──▶ then the further children of wide ones, and members of groups
+    first job ──▶ its parents, children ──▶ their parents, children …    a call of the store follows some hundred jobs
+                                        ──▶ at last further children of jobs that have many, and members of groups
 
-A page is what comes next of such a walk, so the first one of 10,000 jobs costs no more than that of 500. Acts on a flow
-take it in parts of FLOW_MAX jobs.
+A page shows the next jobs of such a walk, so the first page of 10,000 jobs costs no more than that of 500. A cancel or
+retry of a flow takes its jobs in parts of FLOW_MAX.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -25,38 +25,39 @@ from jqd.service.principal import Principal
 from jqd.service.services import Services
 from jqd.store.links import Linked
 
-FLOW_MAX = 10_000  # jobs of one flow that are looked at, or changed by one call
-LINKS_MAX = 1_000_000  # their parents and children, of a flow, and of all that are kept: some 80 MB
-PIECE = 100  # jobs in one call of the store: 2 ms of it, and as long to read the answer here
-PIECES = 4  # such calls at once: the store does one while the answer of another is read here
-KNOWN = 400  # jobs found last that one call is told, so that it does not walk back
-WALKS = 4  # of which further pages may be asked for: some 10 MB each
-WALK_KEPT_S = 60.0  # since its first page
-CHILDREN_MAX = 200  # of one job that are told with it
-FURTHER_MAX = FLOW_MAX  # children of one job in one call, as many as a flow has jobs: 260 kB
+FLOW_MAX = 10_000  # jobs of one flow that are shown, or changed by one call
+LINKS_MAX = 1_000_000  # links to parents and children, of one flow, and of all kept walks: some 80 MB
+PIECE = 100  # jobs in one call of the store: 2 ms there, and 2 ms here to read the answer
+PIECES = 4  # such calls at once: the store runs one while this daemon reads the answer of another
+KNOWN = 400  # latest jobs that a call names to the store, so that it does not walk back
+WALKS = 4  # kept for their next pages: some 10 MB each
+WALK_KEPT_S = 60.0  # a walk is kept so long after its first page
+CHILDREN_MAX = 200  # children of a job that come with it; more take another call
+FURTHER_MAX = FLOW_MAX  # children of one job in that call: 260 kB
 MORE_MAX = 1_000  # members of a group in one call
-NEAR_MAX = 100  # ids of parents, or of children, told of one job
-INGESTED_S = 1.0  # for what this daemon has journaled: some milliseconds, unless the store is away or far behind
+NEAR_MAX = 100  # ids of parents, or of children, shown of one job
+INGESTED_S = 1.0  # wait for this daemon's journal to reach the store: milliseconds, unless that is away or behind
 
-BEHIND = "!"  # begins a cursor: below all ids, so a daemon that takes it for one repeats, and leaves out none
+BEHIND = "!"  # begins a cursor, as "!" sorts before all ids: if it is taken for an id, jobs are repeated, not left out
 
 Breathe = Callable[[], Awaitable[None]]
+"""Awaited between steps, so that other tasks have their turn."""
 
 
 class Flow(NamedTuple):
-    """The jobs of a flow that were found."""
+    """The jobs of a flow that were found so far."""
 
     jobs: dict[str, Linked]
     """Id → job."""
     names: Mapping[str, str]
-    """Pusher's own id, with its tenant → id."""
+    """Qualified own id → id."""
     is_whole: bool
-    """False: there are more than FLOW_MAX jobs, or LINKS_MAX links, or what was pushed here is not all in the store; or
-    another walk found the parts before."""
+    """False if jobs may be missing: the flow has more than FLOW_MAX jobs or LINKS_MAX links, jobs pushed at this daemon
+    are not in the store yet, or another walk found the parts before."""
 
     def cancelled_for(self, job: Linked) -> str:
-        """Return the parent for which a job was cancelled, as far as is known here; else "". That may have begun anew
-        since, and done well; the cancel may have come behind that, and is then known by `record_cancels`."""
+        """Return the parent because of which a job was cancelled, if it was found; else "". The parent may have been
+        retried since, and even have succeeded."""
         is_child = job.job.flow is not None and job.job.flow.on_parent_failure == "cancel"
         if job.state != State.CANCELLED or not is_child:
             return ""
@@ -66,13 +67,14 @@ class Flow(NamedTuple):
                 return each
         since = 1000 * job.ended_ms
         if job.cancelled_to == seen_to(job.generation):
-            # A named job that was refused behind its push is cancelled so, too: no parent began anew after that.
+            # The cancel was for this content alone, as one for a parent is, and may be later than the parent's retry.
+            # (A named job whose push was refused is cancelled so, too: no parent was retried after that.)
             since = job.generation or -1
         anew = [each for each in known if self.jobs[each].generation > since]
         return max(anew, key=lambda each: self.jobs[each].generation, default="")
 
     def parents(self, job: Linked) -> list[str]:
-        """Return the ids of a job's parents; of parents not found so far the ids that pushers chose."""
+        """Return the ids of a job's parents: for parents not found so far, as the pusher gave them."""
         flow = job.job.flow
         if flow is None:
             return []
@@ -85,51 +87,51 @@ class Page(NamedTuple):
 
     rows: Sequence[Linked]
     flow: Flow
-    """The known part of the flow: the jobs of this page, and jobs shown beside them."""
+    """The known part of the flow: with the jobs of this page, and those linked with them."""
     end: int
-    """How many jobs came before the next page; 0: that was all."""
+    """How many jobs come before the next page; 0: this is the last."""
 
 
 class RecentFlows:
-    """Keeps how far flows were walked, for the next page or part of each; a flow that was forgotten is walked anew."""
+    """Keeps walks for their next pages or parts. A flow whose walk is not kept any more is walked anew."""
 
     def __init__(self, _: SettingTable, clock: Clock) -> None:
         self._clock = clock
         self._kept: dict[tuple[Principal, str, int], tuple[float, Walk]] = {}
 
     def keep(self, principal: Principal, given: str, end: int, walk: "Walk") -> None:
-        """Keep a walk for its next page; of more than WALKS, or more than LINKS_MAX links, the oldest go."""
+        """Keep a walk for its next page. The oldest are dropped above WALKS, or LINKS_MAX links of all."""
         self._kept[principal, given, end] = walk.began_s + WALK_KEPT_S, walk
         while len(self._kept) > WALKS or sum(each.links for _, each in self._kept.values()) > LINKS_MAX:
             del self._kept[next(iter(self._kept))]
 
     def take(self, principal: Principal, given: str, end: int) -> "Walk | None":
-        """Return it unless it is too old; it is kept no more."""
+        """Return a kept walk, unless it is too old, and stop keeping it."""
         until_s, walk = self._kept.pop((principal, given, end), (0.0, None))
         return walk if self._clock.mono_s() < until_s else None
 
 
 class Walk:
-    """The jobs of a flow that were found so far."""
+    """A walk through a flow: the jobs found so far, and those still to be looked up."""
 
     def __init__(self, first: str, began_s: float, *, is_ingested: bool, is_taken: bool = False) -> None:
-        """`first`: the id of the job to begin with. `began_s`: by the monotonic clock. `is_taken`: in parts, so that
-        LINKS_MAX alone bounds it."""
+        """`first`: the id of the job to begin with. `began_s`: by the monotonic clock. `is_ingested`: the store has all
+        that was pushed here. `is_taken`: the jobs are taken in parts, so that LINKS_MAX alone limits the walk."""
         self.began_s = began_s
         self.is_anew = False
-        """Whether this walk skipped jobs that an earlier walk had listed, perhaps in another order: some jobs may be
-        left out.
-        """
+        """Whether this walk skipped jobs that an earlier one listed, perhaps in another order: so it may leave out
+        some."""
         self._is_taken = is_taken
         self._taken: set[str] = set()
         self.links = 0
         self._jobs: dict[str, Linked] = {}
         self._names: dict[str, str] = {}
         self._met = {first}
-        """Ids, and "=" with own ones, of all that is found or due."""
+        """Keys of all jobs that were found or are due: ids, or "=" and an own id."""
         self._due: dict[str, None] = {first: None}
+        """Keys of jobs to be looked up."""
         self._wide: dict[str, int] = {}
-        """Jobs with further children, and groups after "=" → how many of their members were listed."""
+        """Id of a job with further children, or "=" and a group → how many of its children or members were listed."""
         self._groups: set[str] = set()
         self._is_whole = is_ingested
 
@@ -139,7 +141,7 @@ class Walk:
         return Flow(self._jobs, self._names, self._is_whole)
 
     async def walk_to(self, services: Services, jobs: int, breathe: Breathe) -> None:
-        """Look on until so many are known, or all. Raises StoreAway, StoreRefused."""
+        """Walk on until so many jobs are known, or all. Raises StoreAway, StoreRefused."""
         while len(self._jobs) < jobs and (self._due or self._wide):
             if self._due:
                 await self._look(services, list(islice(self._due, PIECE * PIECES)), breathe)
@@ -153,7 +155,7 @@ class Walk:
             self._jobs.popitem()
 
     async def take(self, services: Services, breathe: Breathe) -> Flow:
-        """Return the next FLOW_MAX jobs, of which only ids are kept. Raises StoreAway, StoreRefused."""
+        """Return the next FLOW_MAX jobs, and forget all but their ids. Raises StoreAway, StoreRefused."""
         await self.walk_to(services, FLOW_MAX, breathe)
         some = dict(islice(self._jobs.items(), FLOW_MAX))
         self._taken.update(some)
@@ -163,11 +165,11 @@ class Walk:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is left to be taken."""
+        """Whether all jobs were taken."""
         return not (self._jobs or self._due or self._wide)
 
     async def page(self, services: Services, begin: int, size: int, breathe: Breathe) -> Page:
-        """Return the jobs from that place on. Raises StoreAway, StoreRefused."""
+        """Return the page of `size` jobs behind the first `begin`. Raises StoreAway, StoreRefused."""
         await self.walk_to(services, begin + size + 1, breathe)
         rows = list(islice(self._jobs.values(), begin, begin + size))
         near, asked = dict[str, None](), dict[str, bool]()
@@ -175,8 +177,8 @@ class Walk:
             near |= dict.fromkeys(row.listed[:NEAR_MAX])
             near |= dict.fromkeys(await self._parents_shown(services, row, asked))
             await breathe()
-        # They are beside the others: a walk made anew for a later page was not asked for this one, and must meet the
-        # jobs in the same order.
+        # These do not become part of the walk: one made anew for a later page has not shown this page, and must meet
+        # the jobs in the same order.
         beside = await _look_beside(services, [each for each in near if each in self._due], breathe)
         names = {row.job.name: job_id for job_id, row in beside.items() if row.job.name}
         flow = Flow({**beside, **self._jobs}, {**names, **self._names}, self._is_whole)
@@ -184,9 +186,8 @@ class Walk:
         return Page(sorted(rows, key=lambda row: row.job.id), flow, 0 if is_last else begin + size)
 
     async def _parents_shown(self, services: Services, row: Linked, asked: dict[str, bool]) -> Sequence[str]:
-        """Return the parents that are shown of a job: the first, those that it waits for, and that it was cancelled
-        for.
-        The latter two may be any of 10,000. `asked`: as in `_unended`."""
+        """Return the keys of the parents to be shown of a job: the first NEAR_MAX, those that it waits for, and the one
+        because of which it was cancelled. The latter may be any of 10,000. `asked`: see `_unended`."""
         parents = self.flow.parents(row)
         if len(parents) <= NEAR_MAX or row.state == State.CANCELLED:
             return [key_of(each) for each in parents]
@@ -194,20 +195,21 @@ class Walk:
         return [*map(key_of, parents[:NEAR_MAX]), *waits]
 
     async def _look(self, services: Services, given: Sequence[str], breathe: Breathe) -> None:
-        """Take the jobs with these ids, and what is found from them; the last stay due where links are very many."""
+        """Look up the jobs with these keys, and take them and jobs found from there. If there are very many links, the
+        last of them stay due."""
         walk_to = max(0, PIECE - len(given))
         known = list(islice(reversed(self._jobs), KNOWN)) if walk_to else []
         pieces = pieces_of(services, given)
         linked: dict[int, Sequence[Linked | None]] = {}
 
-        async def one(place: int) -> None:
-            home, its = pieces[place]
+        async def fetch(place: int) -> None:
+            home, piece = pieces[place]
             linked[place] = await services.store.at(home).list_links(
-                its, CHILDREN_MAX, 0, walk_to, known, LINKS_MAX // PIECES
+                piece, CHILDREN_MAX, 0, walk_to, known, LINKS_MAX // PIECES
             )
 
-        await act_on_each(range(len(pieces)), one, PIECES)
-        for place in range(len(pieces)):  # not as they came: whoever walks again meets the jobs in the same order
+        await act_on_each(range(len(pieces)), fetch, PIECES)
+        for place in range(len(pieces)):  # not in the order of answers: a walk made anew must meet the jobs in the same
             for row in linked[place]:
                 if row is not None and services.principal.can_access(row.job.jobtype):
                     self._add(row)
@@ -216,7 +218,7 @@ class Walk:
             await breathe()
 
     def _add(self, row: Linked) -> None:
-        """Take a job, unless it was found by way of one that the principal may not see."""
+        """Take a job, unless only a job that the principal may not see leads to it."""
         job, own = row.job, f"={row.job.name}" if row.job.name else row.job.id
         if job.id in self._jobs or job.id in self._taken or not (job.id in self._met or own in self._met):
             return
@@ -243,13 +245,13 @@ class Walk:
         self._due |= new
 
     async def _look_wide(self, services: Services, key: str) -> None:
-        """Meet further children of a job, or members of a group."""
+        """Fetch further children of a job, or members of a group, and make them due."""
         if key.startswith("="):
             group = await services.home(key[1:]).get_group(key[1:], MORE_MAX, self._wide[key])
             found, end = (group.job_ids, group.end) if group is not None else ((), 0)
         else:
-            # All in one call: a child that is told of its parent's end is listed last from then on, so whoever passes
-            # over as many as were listed before passes over others.
+            # All in one call: a child that learns of its parent's end moves to the end of the list, so skipping as many
+            # as were listed before would leave out some.
             home = partition_of(key, services.partitions)
             (row,) = await services.store.at(home).list_links([key], FURTHER_MAX)
             found, end = row.listed if row is not None else (), 0
@@ -263,7 +265,7 @@ class Walk:
 
 
 async def shown(services: Services, given: str, begin: int, size: int, breathe: Breathe) -> Page:
-    """Return a page of a flow: the jobs behind the `begin` nearest. Raises NotFound, StoreAway, StoreRefused."""
+    """Return a page of a flow: `size` jobs behind the `begin` nearest. Raises NotFound, StoreAway, StoreRefused."""
     recent = services.feature(RecentFlows)
     walk = recent.take(services.principal, given, begin) or await _begin(services, given, breathe)
     page = await walk.page(services, begin, size, breathe)
@@ -273,8 +275,9 @@ async def shown(services: Services, given: str, begin: int, size: int, breathe: 
 
 
 async def part(services: Services, act: str, given: str, begin: int, breathe: Breathe) -> tuple[Flow, int]:
-    """Return the next jobs that a job has to do with, behind the `begin` nearest: parents, children, and members of
-    groups; and how many jobs came before the next part, 0: that was all. `begin`: FLOW_MAX, or several times that.
+    """Return the part of a flow behind its `begin` nearest jobs, and where the next part begins (0: there is none).
+
+    `act`: the name of the act, as each walks for itself. `begin`: 0 or a multiple of FLOW_MAX.
     Raises NotFound, StoreAway, StoreRefused."""
     recent, key = services.feature(RecentFlows), f"{act} {given}"
     walk = recent.take(services.principal, key, begin)
@@ -291,7 +294,7 @@ async def part(services: Services, act: str, given: str, begin: int, breathe: Br
 
 
 async def with_parents(services: Services, flow: Flow, breathe: Breathe) -> Flow:
-    """Return a part of a flow, and the parents of those that ended badly, which may lie in another part."""
+    """Return a part of a flow with the parents of its failed and cancelled jobs, which may be in another part."""
     bad = (row for row in flow.jobs.values() if row.state in (State.FAILED, State.CANCELLED))
     other = dict.fromkeys(key_of(each) for row in bad for each in flow.parents(row) if each not in flow.jobs)
     beside = await look(services, other, breathe)
@@ -300,39 +303,40 @@ async def with_parents(services: Services, flow: Flow, breathe: Breathe) -> Flow
 
 
 async def look(services: Services, job_ids: Iterable[str], breathe: Breathe) -> dict[str, Linked]:
-    """Return those of these jobs that are in the store, and that the principal may see."""
+    """Return id → job for those of these jobs that are in the store, and that the principal may see."""
     found: dict[str, Linked] = {}
 
-    async def one(piece: tuple[int, Sequence[str]]) -> None:
-        home, its = piece
-        rows = await services.store.at(home).list_links(its, 0)
+    async def fetch(piece: tuple[int, Sequence[str]]) -> None:
+        home, keys = piece
+        rows = await services.store.at(home).list_links(keys, 0)
         found.update((row.job.id, row) for row in rows if row and services.principal.can_access(row.job.jobtype))
         await breathe()
 
-    await act_on_each(pieces_of(services, job_ids), one, PIECES)
+    await act_on_each(pieces_of(services, job_ids), fetch, PIECES)
     return found
 
 
 async def _look_beside(services: Services, given: Sequence[str], breathe: Breathe) -> dict[str, Linked]:
-    """As `look`, without what these wait for: that may be very much, and a page needs their names and states only."""
+    """Return jobs like `look`, but without their links: these may be very many, and a page does not need them."""
     found: dict[str, Linked] = {}
 
-    async def one(piece: tuple[int, Sequence[str]]) -> None:
-        home, its = piece
-        while its:
-            rows = await services.store.at(home).list_links(its, 0, links=LINKS_MAX // PIECES)
-            its = its[len(rows) :]
+    async def fetch(piece: tuple[int, Sequence[str]]) -> None:
+        home, keys = piece
+        while keys:
+            rows = await services.store.at(home).list_links(keys, 0, links=LINKS_MAX // PIECES)
+            keys = keys[len(rows) :]
             for row in rows:
                 if row is not None and services.principal.can_access(row.job.jobtype):
                     found[row.job.id] = row._replace(job=replace(row.job, flow=None))
             await breathe()
 
-    await act_on_each(pieces_of(services, given), one, PIECES)
+    await act_on_each(pieces_of(services, given), fetch, PIECES)
     return found
 
 
 async def wait_ingested(services: Services) -> bool:
-    """Whether the store has all that was pushed here before, within INGESTED_S: who pushed sees it."""
+    """Wait up to INGESTED_S until the store has all jobs pushed at this daemon, so that a pusher sees them. Return
+    whether it has."""
     return await services.control.wait_ingested(INGESTED_S)
 
 
@@ -347,18 +351,18 @@ async def _begin(services: Services, given: str, breathe: Breathe, *, is_taken: 
 
 
 async def _unended(services: Services, parents: Sequence[str], asked: dict[str, bool]) -> Sequence[str]:
-    """Return the first of these that have not ended. `asked`: parents for which the store was asked → whether they had
-    not; jobs side by side often wait for the same."""
+    """Return the keys of the first NEAR_MAX of these parents that have not ended. `asked`: a cache, key of a parent →
+    whether it had not ended; many jobs wait for the same ones."""
 
-    async def one(piece: tuple[int, Sequence[str]]) -> None:
-        home, its = piece
-        is_open = {*await services.store.at(home).unfinished(its)}
-        asked.update((each, each in is_open) for each in its)
+    async def ask(piece: tuple[int, Sequence[str]]) -> None:
+        home, keys = piece
+        is_open = {*await services.store.at(home).unfinished(keys)}
+        asked.update((each, each in is_open) for each in keys)
 
     found: list[str] = []
     for at in range(0, len(parents), PIECE * PIECES):
         some = [key_of(each) for each in parents[at : at + PIECE * PIECES]]
-        await act_on_each(pieces_of(services, [each for each in some if each not in asked]), one, PIECES)
+        await act_on_each(pieces_of(services, [each for each in some if each not in asked]), ask, PIECES)
         found += [each for each in some if asked[each]]
         if len(found) >= NEAR_MAX:
             break
@@ -366,20 +370,20 @@ async def _unended(services: Services, parents: Sequence[str], asked: dict[str, 
 
 
 def cursor_of(end: int) -> str:
-    """Return the cursor of the page after so many jobs."""
+    """Return the cursor of the page or part behind `end` jobs."""
     return f"{BEHIND}{end}"
 
 
 def key_of(parent: str) -> str:
-    """Return the key under which the store looks up a parent."""
+    """Return the key by which the store looks up a job: its id, or "=" and its own id."""
     return parent if parse_id(parent) is not None else f"={parent}"
 
 
 def pieces_of(services: Services, given: Iterable[str]) -> list[tuple[int, Sequence[str]]]:
-    """Return partition → the ids for one call there."""
+    """Split keys of jobs into pieces, each for one call: (partition, keys)."""
     homes: dict[int, list[str]] = {}
     for each in dict.fromkeys(given):
         is_own, count = each.startswith("="), services.partitions
         home = partition_of_name(each[1:], count) if is_own else partition_of(each, count)
         homes.setdefault(home, []).append(each)
-    return [(home, its[at : at + PIECE]) for home, its in homes.items() for at in range(0, len(its), PIECE)]
+    return [(home, keys[at : at + PIECE]) for home, keys in homes.items() for at in range(0, len(keys), PIECE)]

@@ -1,4 +1,4 @@
-"""Registers and unregisters workers, at this daemon for all."""
+"""Registers and unregisters workers, at this daemon for all daemons."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -20,9 +20,9 @@ from jqd.service.settings import get_or_refresh, save
 async def register(
     services: Services, spec: WorkerSpec, *, options: Mapping[str, TypeOptions] | None = None, peer: str | None
 ) -> Worker:
-    """Take a registration or its repetition; what changes is on disk when this returns, and reaches all daemons.
+    """Register a worker, or repeat its registration. Changes are on disk when this returns, and reach all daemons.
 
-    `options`: of jobtypes; new ones hold from now on, whoever pushes. `peer`: the address it came from. Raises Invalid,
+    `options`: default options of jobtypes, for all pushers. `peer`: the client's address. Raises Invalid, Denied,
     NotYet, JournalRefused.
     """
     if spec.id is not None and is_version(spec.id):
@@ -34,8 +34,8 @@ async def register(
     token = who.token if is_token_id(who.token) else ""
 
     def check() -> Worker:
-        """Check whether the principal may replace the worker: a registration without an id replaces one of the same
-        name and URL."""
+        """Return the worker, checked; raise Denied if it would replace one that the token does not cover (without an
+        id it replaces the worker of the same name and URL)."""
         worker = msgspec.structs.replace(checked(), scopes=who.scopes, token=token)
         known = services.workers.get(worker.id)
         if known is not None and not covers(services, known):
@@ -50,22 +50,22 @@ async def register(
         try:
             worker = await _save(services, check)
         except JournalRefused:
-            services.workers.reached(worker.id)  # a full disk silences no worker: its last registration holds on
+            services.workers.reached(worker.id)  # if the disk is full, its last registration stays valid
             raise
     services.workers.repeated(worker.id)
     return worker
 
 
 def covers(services: Services, worker: Worker) -> bool:
-    """Return whether the token's scopes cover all jobs of a worker: else it would get others' jobs by that worker's
-    name."""
+    """Return whether the token's scopes cover all jobtypes of a worker; else the caller would get other jobs in that
+    worker's name."""
     return not services.principal.scopes or (
         not worker.takes_any and all(map(services.principal.can_access, worker.jobs or ()))
     )
 
 
 def _refuse_foreign(services: Services, jobs: Sequence[str] | None) -> None:
-    """Raise Denied for a worker of jobs outside the token's scopes."""
+    """Raise Denied for jobtypes outside the token's scopes. `jobs`: None means all jobtypes."""
     if not services.principal.scopes:
         return
     foreign = (
@@ -78,7 +78,7 @@ def _refuse_foreign(services: Services, jobs: Sequence[str] | None) -> None:
 
 
 async def _save(services: Services, check: Callable[[], Worker]) -> Worker:
-    """Save a registration, unless the same was saved while this one waited."""
+    """Save a registration, unless an equal one was saved while this one waited. Returns the worker."""
     checked: list[Worker] = []
 
     def make() -> Mapping[tuple[str, str], bytes]:
@@ -96,7 +96,7 @@ async def _save(services: Services, check: Callable[[], Worker]) -> Worker:
 
 
 async def unregister(services: Services, worker_id: str) -> None:
-    """Forget a worker everywhere; jobs in flight are still waited for.
+    """Delete a worker at all daemons. Jobs in flight may end.
 
     Raises NotFound, Conflict, NotYet, JournalRefused.
     """
@@ -106,7 +106,7 @@ async def unregister(services: Services, worker_id: str) -> None:
     if worker.handler:
         why = f"{worker_id!r} is a version of handler {bare(worker.handler)!r}; delete that handler, or set it anew"
         raise Conflict.at("", why)
-    by_hand = services.principal.may(Role.OPERATOR)  # workers leave by themselves again and again
+    by_hand = services.principal.may(Role.OPERATOR)  # workers that leave by themselves are not for the audit log
     await save(services, partial(no_more, [worker.id]), act="worker delete", what=worker.id if by_hand else "")
 
 
@@ -116,20 +116,20 @@ def seen_by(services: Services) -> Iterator[Worker]:
 
 
 def gone(services: Services) -> list[Gone]:
-    """Return the workers that went away within the last day and have not come back, as far as the principal can see
-    them; none where its token is for some jobtypes only, as it is not known what they took."""
+    """Return the workers that went away within the last day and have not come back, if the principal can see them. A
+    token with scopes sees none, as their jobtypes are not known any more."""
     if services.principal.scopes:
         return []
     rows = services.control.gone("worker")
     return shown(
-        one
-        for one in rows
-        if services.workers.get(one.row.name) is None and services.principal.can_see(tenant_of(one.row.name))
+        each
+        for each in rows
+        if services.workers.get(each.row.name) is None and services.principal.can_see(tenant_of(each.row.name))
     )
 
 
 def unneeded_options(services: Services) -> dict[tuple[str, str], bytes]:
-    """Return settings that delete options of jobtypes which no worker and no handler has named for long."""
+    """Return the settings that delete options of jobtypes which no worker and no handler has named for long."""
     named = {jobtype for worker in services.workers.list() for jobtype in worker.jobs or ()}
     named.update(name for name, handler in services.workers.handlers().items() if code_for(handler))
     return services.options.unneeded(named, services.clock.mono_s())

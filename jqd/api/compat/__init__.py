@@ -1,1 +1,1 @@
-"""Surfaces for clients of other systems: one file each, none knows another."""
+"""APIs for clients of other systems: one file each, and none imports another."""

@@ -1,7 +1,7 @@
-"""The LightJQ surface (seed lightjq-spec), exactly as its own OpenAPI had it: an adapter over the same parts.
+"""The LightJQ API (seed lightjq-spec), exactly as its own OpenAPI document has it.
 
-MessagePack unless the client says JSON. Its statuses are fewer than ours: whatever is wrong with a request is a 400.
-For errors that are not the request's fault it uses statuses of HTTP: 429 for a quota, 503 and 507 for us.
+It speaks MessagePack unless the client says JSON. It has fewer statuses than jqd's own API: a wrong request is always a
+400. Other errors have HTTP's usual statuses: 429 for a quota, 503 and 507 for the daemon's own troubles.
 """
 
 from functools import partial
@@ -32,8 +32,8 @@ from jqd.service.find import find, wait_final, worker_of
 from jqd.service.outcome_batch import OutcomeAnswer
 from jqd.store import JobView
 
-MAX_RETRY = 10  # of a job that says nothing of it
-POLLING_S = 5.0  # `timeout` of a poll when none is given
+MAX_RETRY = 10  # default of a job
+POLLING_S = 5.0  # default `timeout` of a poll
 STATUSES: tuple[tuple[type[JqdError], int], ...] = (
     (ours.Denied, 403),
     (ours.NotFound, 404),
@@ -46,12 +46,12 @@ STATUSES: tuple[tuple[type[JqdError], int], ...] = (
     (ours.StoreRefused, 503),
     (ours.ServiceError, 400),
 )
-"""The first that fits."""
-UNSAID = frozenset({403, 413, 414, 415, 422})  # what the edge itself refuses with, and this interface has no word for
+"""Error → status: the first row that fits counts."""
+UNSAID = frozenset({403, 413, 414, 415, 422})  # jqd's statuses that LightJQ lacks: 400 is answered instead
 
 
 class LightJob(msgspec.Struct):
-    """The body of `POST /job`. As in all of this interface, fields that it does not know are passed over."""
+    """The body of `POST /job`. Unknown fields are ignored, as everywhere in this API."""
 
     name: Name
     argument: Value
@@ -62,7 +62,7 @@ class LightJob(msgspec.Struct):
 
 
 class LightWorker(msgspec.Struct):
-    """The body of `POST /worker`; `url` and `jobs` are ours."""
+    """The body of `POST /worker`; `url` and `jobs` are additions by jqd."""
 
     name: Name
     max_jobs: Slots
@@ -71,11 +71,11 @@ class LightWorker(msgspec.Struct):
 
 
 class AnyQuery(msgspec.Struct, frozen=True):
-    """A query of which nothing is read."""
+    """A query whose parameters are all ignored."""
 
 
 class Polling(msgspec.Struct, frozen=True):
-    """The query of a poll; what else stands there is passed over."""
+    """The query of a poll; other parameters are ignored."""
 
     timeout: Seconds = POLLING_S
 
@@ -96,7 +96,7 @@ class Status(msgspec.Struct, frozen=True):
     message: str = ""
     retry_count: int = 0
     finished_at: str | UnsetType = UNSET
-    """When its last attempt ended, by its worker's own word."""
+    """When the last attempt ended, as its worker reported it."""
 
 
 class LightRegistered(msgspec.Struct, frozen=True):
@@ -106,7 +106,7 @@ class LightRegistered(msgspec.Struct, frozen=True):
 
 
 class Done(msgspec.Struct):
-    """The body of `POST /done`: which of the two that follow it is."""
+    """The field of a body of `POST /done` that says whether it is a `Success` or a `Failure`."""
 
     type: Literal["success", "failure"]
 
@@ -134,7 +134,7 @@ async def push_job(parts: ApiContext, request: Request) -> Response:
     """`POST /job` → 201 {job_id}."""
     push.expect_open(parts.services)
     job = read_body(request, LightJob)
-    # Our own limits of a job hold here too, and what is registered of its type; only this default is LightJQ's.
+    # Only this default is LightJQ's: jqd's limits of a job, and the options of its jobtype, hold here too.
     if job.max_retry is UNSET and not parts.services.options.says(parts.services.qualified_name(job.name), "max_retry"):
         job.max_retry = MAX_RETRY
     batch = read_array(msgspec.msgpack.encode([job]), True, parts.config)
@@ -143,13 +143,13 @@ async def push_job(parts: ApiContext, request: Request) -> Response:
 
 
 async def get_job(parts: ApiContext, request: Request, job_id: str) -> Response:
-    """`GET /job/{job_id}`: how the job stands."""
+    """`GET /job/{job_id}`: state and result of the job."""
     view = await wait_final(parts.services, job_id, 0.0)
     return await _answer(parts, request, view)
 
 
 async def delete_job(parts: ApiContext, request: Request, job_id: str) -> Response:
-    """`DELETE /job/{job_id}`: only what has not started yet."""
+    """`DELETE /job/{job_id}`: cancel a job that has not started."""
     view = await find(parts.services, job_id)
     if view.state in (State.RUNNING, State.RETRYING) or view.state.is_final:
         raise Conflict(f"job {job_id} is {_status(view)}: it cannot be cancelled any more")
@@ -162,7 +162,7 @@ async def delete_job(parts: ApiContext, request: Request, job_id: str) -> Respon
 
 
 async def poll_job(parts: ApiContext, request: Request, job_id: str) -> Response:
-    """`GET /job/{job_id}/polling?timeout=5`: at once when done or failed for good, 408 when the time is over."""
+    """`GET /job/{job_id}/polling?timeout=5`: answer when the job has ended, or 408 when the time is over."""
     wait_s = _polling_s(request, parts.config.lightjq_wait_s_max)
     view = await wait_final(parts.services, job_id, wait_s)
     if not view.state.is_final:
@@ -171,7 +171,7 @@ async def poll_job(parts: ApiContext, request: Request, job_id: str) -> Response
 
 
 async def _answer(parts: ApiContext, request: Request, view: JobView | Coming) -> Response:
-    """How the job stands, its result with it."""
+    """Answer with the state and the result of a job."""
     services, result = parts.services, view.result if isinstance(view, JobView) else None
     if isinstance(result, LargeResult):
         return await render(parts, request, result, partial(_body, services, view), _language(request))
@@ -179,7 +179,7 @@ async def _answer(parts: ApiContext, request: Request, view: JobView | Coming) -
 
 
 def _polling_s(request: Request, max_s: float) -> float:
-    """Return the wait of a poll. LightJQ has no error for a wrong one: it counts as the default."""
+    """Return the wait of a poll in seconds. LightJQ has no error for an invalid one: it counts as the default."""
     try:
         return request.wait_s(read_query(request, Polling).timeout, max_s)
     except (Invalid, Problem):
@@ -189,22 +189,23 @@ def _polling_s(request: Request, max_s: float) -> float:
 async def register(parts: ApiContext, request: Request) -> Response:
     """`POST /worker` → 201 {worker_id}. Jobs are posted to /worker-job below its `url`; without one, it pulls.
 
-    Its own interface has no word for where it is reached: then the setting `api.lightjq_workers` says so by its name.
+    LightJQ itself has no `url`: for its workers the setting `api.lightjq_workers` has the URL, by the worker's name.
     """
     spec = WorkerSpec(**msgspec.structs.asdict(read_body(request, LightWorker)), style="lightjq")
     peer = request.peer
-    if spec.url is None and spec.name in (known := dict(one.split("=", 1) for one in parts.config.lightjq_workers)):
+    known = dict(each.split("=", 1) for each in parts.config.lightjq_workers)
+    if spec.url is None and spec.name in known:
         who = parts.services.principal
-        if who.tenant or who.scopes:  # it stands for all of the tenant ""
+        if who.tenant or who.scopes:  # such a worker serves the whole tenant ""
             raise Denied(f"worker {spec.name[:64]!r} is the operator's own; its token has no tenant and no scopes")
-        spec, peer = msgspec.structs.replace(spec, url=known[spec.name]), None  # the operator says it, not who asks
+        spec, peer = msgspec.structs.replace(spec, url=known[spec.name]), None  # the URL is not the peer's word
     worker = await workers.register(parts.services, spec, peer=peer)
     return answer(201, LightRegistered(bare(worker.id)), _language(request))
 
 
 async def unregister(parts: ApiContext, request: Request) -> Response:
-    """`DELETE /worker`: the worker that the header worker-id names is forgotten."""
-    await workers.unregister(parts.services, _worker_id(request, status=404))  # its document has no 400 here
+    """`DELETE /worker`: delete the worker that the header worker-id names."""
+    await workers.unregister(parts.services, _worker_id(request, status=404))  # LightJQ's document has no 400 here
     return Response(204)
 
 
@@ -212,7 +213,7 @@ async def done(parts: ApiContext, request: Request) -> Response:
     """`POST /done`: the outcome of a job of the worker that the header worker-id names."""
     worker_id = _worker_id(request)
     outcome: Success | Failure
-    packed = await packed_body(parts, request)  # once: a result in JSON may be large
+    packed = await packed_body(parts, request)  # converted once, as a result in JSON may be large
     if unpack(packed, Done).type == "success":
         outcome = unpack(packed, Success)
         report = Report(status=200, result=bytes(outcome.result), ended_at_ms=instant_in(outcome.finished_at))
@@ -235,7 +236,7 @@ async def done(parts: ApiContext, request: Request) -> Response:
 
 
 def refuse(request: Request, error: JqdError) -> Response:
-    """Return an error as LightJQ has it."""
+    """Return an error in LightJQ's form."""
     problem = as_problem(error, STATUSES)
     if problem.status in UNSAID:
         problem = Problem(400, problem.detail, errors=problem.errors)

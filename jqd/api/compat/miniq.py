@@ -1,4 +1,4 @@
-"""The calls of miniq (seed miniq-queue): jobs as lines of text, and what runs them.
+"""The miniq API (seed miniq-queue): jobs as lines of text, and handlers that run them.
 
     POST /{client}/job/{type}/add           POST /add?jobtype=&client=           → 200 {ok, count, ids}
     POST /{client}/handler/add/{type}/add?method=                                → 200 {ok, id}
@@ -6,8 +6,8 @@
     POST /{client}/handler/del/{type}/delete                                     → 200 {ok}
     GET  /                                  POST or GET /start, /stop            → 200 OK
 
-A client is a tenant; `-` is the tenant "". The payload is the line as it stands, as a text. Blank lines, and those that
-begin with #, are none. All jobs of a request are taken, or none. A handler's type may be of one version: `mail@3`.
+A client is a tenant; `-` is the tenant "". Each line is a job, with the line as its argument; blank lines, and lines
+that begin with #, are skipped. All jobs of a request are taken, or none. A type may name a handler's version: `mail@3`.
 """
 
 import re
@@ -39,12 +39,12 @@ from jqd.service.config import ServiceConfig
 from jqd.service.server_only import expect_allowed
 
 TEXT = "text/plain"
-# What curl says by itself, and what others say of bytes.
+# Media types that count as text: curl sends the third by default, other programs the fourth.
 PLAIN = dict.fromkeys(("", TEXT, "application/x-www-form-urlencoded", "application/octet-stream"), TEXT)
-NOBODYS = "-"  # no tenant is called so
-BY_PAGES = {"origin", "referer", "sec-fetch-site"}  # one of them with what a page asks for on loopback
+NOBODYS = "-"  # the client of the tenant ""; no tenant may be named so
+BY_PAGES = {"origin", "referer", "sec-fetch-site"}  # browsers send at least one with a page's request to loopback
 
-# Of node-miniq, where a handler says nothing else: a job is tried every 5 minutes for 6 hours, 2 minutes each.
+# Defaults of node-miniq for a handler: its jobs are tried every 5 minutes for 6 hours, 2 minutes each time.
 BATCH_OF_URL, BATCH_OF_CODE = 10, 5  # jobs
 MINIQ = JobOptions(max_retry=72, backoff=(300.0, 300.0), timeout=120.0)
 
@@ -56,9 +56,9 @@ class Adding(Struct, frozen=True, forbid_unknown_fields=True):
     """The query of `POST /add`."""
 
     jobtype: str = ""
-    """Needed: it is judged with its jobs."""
+    """Required: an empty one is refused like an invalid job."""
     client: str | None = None
-    """None: whose the token is that is shown."""
+    """None: the tenant of the token."""
 
 
 class Added(Struct, frozen=True):
@@ -74,20 +74,20 @@ class AddingHandler(Struct, frozen=True, forbid_unknown_fields=True):
     """The query of a new handler."""
 
     method: Annotated[Lang | None, Meta(description="one of http, python, node, sh")] = None
-    """How it is run: as `lang`, which it stands for where that is left out; both left out: http."""
+    """How the handler is run, if the body has no `lang`; default: http."""
 
 
 class MiniqOptions(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of a handler: jobs in one batch, and node-miniq's defaults for jobs."""
 
     batch: bool | UnsetType = UNSET
-    """Whether it gets several jobs at once; left out: code does."""
+    """Whether the handler gets several jobs at once; default: only code does."""
     batch_size: Jobs | UnsetType = msgspec.field(default=UNSET, name="batchSize")
-    """At most so many; left out: 10, or 5 of code."""
+    """The most jobs at once; default: 10, or 5 for code."""
 
 
 class MiniqHandler(Struct, frozen=True, forbid_unknown_fields=True):
-    """A handler, as miniq sets it."""
+    """A handler in miniq's form."""
 
     body: Body
     """The URL of a line runner, or code."""
@@ -103,7 +103,7 @@ class AddedHandler(Struct, frozen=True):
     """The answer to a new handler: its version."""
 
     id: str
-    """By which it is found, and jobs are pushed for it alone."""
+    """The version's id, such as `mail@3`: to get it, and to push jobs for this version alone."""
     ok: bool = True
 
 
@@ -120,24 +120,24 @@ class StoredHandler(Struct, frozen=True):
     type: str
     client: str
     dt: str
-    """When it was made."""
+    """When it was set."""
     data: MiniqHandler
 
 
 async def add(parts: ApiContext, request: Request) -> Added:
-    """`POST /add?jobtype=`: a job for each line → 200 {ok, count, ids}: on this daemon's disk, synced."""
+    """`POST /add?jobtype=`: push a job for each line → 200 {ok, count, ids}: on this daemon's disk, synced."""
     asked = read_query(request, Adding)
     return await _add(parts, request, asked.client, asked.jobtype)
 
 
 async def add_for(parts: ApiContext, request: Request, client: str, jobtype: str) -> Added:
-    """`POST /{client}/job/{type}/add`: the same for a client, which is a tenant, or - for none."""
+    """`POST /{client}/job/{type}/add`: push a job for each line, for a client: a tenant, or - for none."""
     return await _add(parts, request, client, jobtype)
 
 
 async def add_handler(parts: ApiContext, request: Request, client: str, jobtype: str) -> AddedHandler:
-    """`POST /{client}/handler/add/{type}/add?method=`: a new version of what runs a jobtype: a URL alone as text, or a
-    map → 200 {ok, id}."""
+    """`POST /{client}/handler/add/{type}/add?method=`: set a new version of a jobtype's handler: a map, or a URL alone
+    as text → 200 {ok, id}."""
     asked = read_query(request, AddingHandler)
     parts = _for_client(parts, client)
     given = _read_handler(request)
@@ -154,7 +154,7 @@ async def add_handler(parts: ApiContext, request: Request, client: str, jobtype:
 
 
 async def get_handler(parts: ApiContext, request: Request, client: str, jobtype: str) -> StoredHandler:
-    """`GET /{client}/handler/get/{type}`: what runs a jobtype; of the type `name@3` version 3 of it."""
+    """`GET /{client}/handler/get/{type}`: the handler of a jobtype; for the type `name@3`, version 3 of it."""
     parts = _for_client(parts, client)
     name, _, number = jobtype.rpartition("@") if is_version(jobtype) else (jobtype, "", "")
     _, version = await handlers.look(parts.services, name, int(number[:NAME_LENGTH_MAX]) if number else None)
@@ -162,7 +162,7 @@ async def get_handler(parts: ApiContext, request: Request, client: str, jobtype:
 
 
 async def delete_handler(parts: ApiContext, request: Request, client: str, jobtype: str) -> GoneHandler:
-    """`POST /{client}/handler/del/{type}/delete`: delete it with all its versions → 200 {ok}."""
+    """`POST /{client}/handler/del/{type}/delete`: delete a handler with all its versions → 200 {ok}."""
     parts = _for_client(parts, client)
     expect_allowed(parts.services, [parts.services.qualified_name(jobtype)])
     await handlers.delete(parts.services, jobtype)
@@ -170,12 +170,12 @@ async def delete_handler(parts: ApiContext, request: Request, client: str, jobty
 
 
 async def here(parts: ApiContext, request: Request) -> Response:
-    """`GET /` → 200 OK, while the process turns its loop."""
+    """`GET /` → 200 OK, while the daemon's process works."""
     return _ok()
 
 
 async def stop(parts: ApiContext, request: Request) -> Response:
-    """`POST /stop`: this daemon begins no job, through restarts, and takes pushes as before: it is drained."""
+    """`POST /stop`: drain this daemon: it begins no job, also after a restart, but takes pushes as before."""
     await pauses.drain(parts.services, pauses.THIS)
     return _ok()
 
@@ -199,11 +199,11 @@ async def get_start(parts: ApiContext, request: Request) -> Response:
 
 
 def _expect_program(parts: ApiContext, request: Request) -> None:
-    """Raise Problem 403 for a GET that a web page may have sent. Browsers mark such requests only on trusted addresses,
-    as loopback is, and not those of a proxy in front of it."""
+    """Raise Problem 403 for a GET that a web page may have sent: one with a page's headers and no token. Browsers send
+    these headers only to trusted addresses such as loopback, so behind a proxy a token is needed."""
     is_direct = parts.guard.loopback and not parts.guard.hosts
     is_marked = is_direct and not BY_PAGES & request.headers.keys()
-    has_token = request.headers.get(AUTHORIZATION, "").lower().startswith("bearer ")  # no page adds one unasked
+    has_token = request.headers.get(AUTHORIZATION, "").lower().startswith("bearer ")  # a foreign page has none to send
     if not is_marked and not has_token:
         raise Problem(403, f"it changes what the daemon does, and any web page can send a GET: POST {request.path}")
 
@@ -237,7 +237,7 @@ def _for_client(parts: ApiContext, client: str) -> ApiContext:
 
 
 def _read(body: bytes, jobtype: str, config: ServiceConfig) -> Batch | None:
-    """Read lines as jobs; None: all of them are dropped. Raises Unreadable, TooLarge."""
+    """Read lines as jobs; None if no line is a job. Raises Unreadable, TooLarge."""
     lines = [found.group() for found in islice(_LINE.finditer(body), config.array_jobs_max + 1)]
     if not lines:
         return None
@@ -267,7 +267,7 @@ def _definition(given: MiniqHandler, lang: Lang) -> Definition:
     of_jobs: dict[str, Any] = dict(MINIQ.given()) | dict(options.given())
     if not is_code:
         of_jobs |= {"style": "lines", "max_jobs": max(SLOTS, jobs)}
-    # A URL that came as text, from a file perhaps, ends with its line.
+    # A URL that came as text, perhaps from a file, may end with a newline.
     body = given.body if is_code else given.body.strip()
     fields = alike(Definition, given, lang=lang, body=body, options=HandlerOptions(batch=jobs, **of_jobs))
     return Definition(**fields)

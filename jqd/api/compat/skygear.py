@@ -1,11 +1,11 @@
-"""The Skygear surface (seed skygear-job-queue): two actions, one envelope, for callers with the master key.
+"""The Skygear API (seed skygear-job-queue): two actions, for callers with the master key.
 
     POST /               {action: "job:enqueue" | "job:cancel", api_key, …}
     POST /job/enqueue    {api_key, job: {action, args}, job_id, run_at, replace}    → {result: {job_id}}
     POST /job/cancel     {api_key, job_id}                                          → {result: {job_id}}
 
-The key stands in the body or in the header X-Skygear-Api-Key. Errors are {error: {name, code, message, info}}, with
-Skygear's names, codes and statuses. What a body has besides is passed over, as Skygear does.
+The key is in the body or in the header X-Skygear-Api-Key. Errors are {error: {name, code, message, info}}, with
+Skygear's names, codes and statuses. Unknown fields of a body are ignored, as Skygear does.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ from jqd.store import Replace
 
 ENQUEUE, CANCEL = "job:enqueue", "job:cancel"
 KEY_HEADER = "x-skygear-api-key"
-PLACES = {"/name": "job/action", "/argument": "job/args"}  # where fields of a job stand in a body of Skygear's
+PLACES = {"/name": "job/action", "/argument": "job/args"}  # pointer to a job's field → its place in Skygear's body
 NO_KEY = (
     "the api key is empty; send the master key, or a token of the role master, as api_key or in X-Skygear-Api-Key"
     " (Authorization is not read here)"
@@ -57,7 +57,7 @@ INVALID_ARGUMENT = Kind("InvalidArgument", 108, 400)
 DUPLICATED = Kind("Duplicated", 109, 409)
 NOT_FOUND = Kind("ResourceNotFound", 110, 404)
 UNDEFINED = Kind("UndefinedOperation", 117, 404)
-UNAVAILABLE = Kind("PluginUnavailable", 118, 503)  # what serves it cannot now; 507 where the disk is full
+UNAVAILABLE = Kind("PluginUnavailable", 118, 503)  # its status is 507 if the disk is full
 UNEXPECTED = Kind("UnexpectedError", 10_000, 500)
 KINDS: tuple[tuple[type[JqdError], Kind], ...] = (
     (ours.Denied, PERMISSION_DENIED),
@@ -68,11 +68,11 @@ KINDS: tuple[tuple[type[JqdError], Kind], ...] = (
     (ours.TooLarge, BAD_REQUEST),
     (ours.Overloaded, UNAVAILABLE),
 )
-"""The first that fits; the others by the status that they have elsewhere."""
+"""Error → kind: the first row that fits counts. Other errors go by their status in jqd's own API."""
 
 
 class Refused(Problem):
-    """A request that Skygear refuses with a name of its own."""
+    """A refusal for which Skygear has a kind of its own."""
 
     def __init__(self, kind: Kind, message: str) -> None:
         super().__init__(kind.status, message)
@@ -98,7 +98,7 @@ class SkyEnqueue(SkyKeyed, kw_only=True):
 
     job: SkyJob
     job_id: str | None = None
-    """None, or empty: one is made here."""
+    """None, or empty: jqd makes one."""
     run_at: Annotated[str, Meta(description="an ISO 8601 date with a time zone")] | None = None
     replace: bool = False
 
@@ -122,23 +122,23 @@ class SkyResult(Struct, frozen=True):
 
 
 class SkyError(Struct, frozen=True):
-    """An error, as Skygear has it."""
+    """An error in Skygear's form."""
 
     name: str
     code: int
     message: str
     info: dict[str, Sequence[str]]
-    """`arguments`: those that are wrong, where some are."""
+    """`arguments`: names of wrong fields, if there are any."""
 
 
 class SkyRefusal(Struct, frozen=True):
-    """An error in its envelope."""
+    """The body of a response with an error."""
 
     error: SkyError
 
 
 async def act(parts: ApiContext, request: Request) -> SkyResult:
-    """`POST /`: the action that the body names."""
+    """`POST /`: run the action that the body names."""
     parts, packed = _let_in(parts, request)
     action = unpack(packed, SkyKeyed).action
     if action == ENQUEUE:
@@ -149,17 +149,17 @@ async def act(parts: ApiContext, request: Request) -> SkyResult:
 
 
 async def enqueue(parts: ApiContext, request: Request) -> SkyResult:
-    """`POST /job/enqueue` → 200 {result: {job_id}}; 409 another job has that id, and `replace` is false."""
+    """`POST /job/enqueue` → 200 {result: {job_id}}; 409 if another job has that id and `replace` is false."""
     return await _enqueue(*_let_in(parts, request), request)
 
 
 async def cancel_job(parts: ApiContext, request: Request) -> SkyResult:
-    """`POST /job/cancel` → 200 {result: {job_id}}: it will not start. 404 where no such job waits."""
+    """`POST /job/cancel` → 200 {result: {job_id}}: the job will not start. 404 if no such job waits."""
     return await _cancel(*_let_in(parts, request), request)
 
 
 def refuse(request: Request, error: JqdError) -> Response:
-    """An error in Skygear's envelope."""
+    """Return an error in Skygear's form."""
     problem = as_problem(error)
     kind = _kind(error, problem)
     error_body = SkyError(kind.name, kind.code, problem.detail, _info(error))
@@ -189,8 +189,8 @@ def _info(error: JqdError) -> dict[str, Sequence[str]]:
 
 
 def _let_in(parts: ApiContext, request: Request) -> tuple[ApiContext, bytes]:
-    """Return the service for the key's principal, and the body as MessagePack. The key is the setting or a master's
-    token; without one nothing else of the request is judged."""
+    """Return the context acting for the key's principal, and the body as MessagePack. The key is the master key or a
+    token of the role master; it is checked before the rest of the request."""
     packed = pack(request)
     given = request.headers.get(KEY_HEADER) or unpack(packed, SkyKeyed).api_key or ""
     if not given:
@@ -215,11 +215,11 @@ async def _enqueue(parts: ApiContext, packed: bytes, request: Request) -> SkyRes
     if not isinstance(given.job.args, UnsetType):
         fields["argument"] = _args(given.job.args)
     if given.job_id:
-        fields |= {"job_id": given.job_id, "replace": given.replace}  # without an id there is nothing to be replaced
+        fields |= {"job_id": given.job_id, "replace": given.replace}  # without an id `replace` would be refused
     if given.run_at:
         fields["run_at"] = given.run_at
     batch = read_array(msgspec.msgpack.encode([fields]), True, parts.config)
-    batch.over = Replace.ENDED  # of what has ended there is no job any more
+    batch.over = Replace.ENDED  # in Skygear a job that has ended exists no more
     pushed = await push.push(parts.services, batch)
     if pushed.duplicates:
         raise Conflict(f"there is a job {given.job_id!r} already; enqueue with replace to have this one in its place")
@@ -227,7 +227,7 @@ async def _enqueue(parts: ApiContext, packed: bytes, request: Request) -> SkyRes
 
 
 def _args(args: Raw) -> Raw:
-    """Return the arguments. Raises Invalid unless they are an array or a map."""
+    """Return the arguments, if they are an array or a map. Raises Invalid."""
     first = bytes(memoryview(args)[:1])[0]
     if 0x80 <= first <= 0x9F or 0xDC <= first <= 0xDF:
         return args
@@ -235,7 +235,7 @@ def _args(args: Raw) -> Raw:
 
 
 async def _cancel(parts: ApiContext, packed: bytes, request: Request) -> SkyResult:
-    """Cancel a job that waits. For one that runs or has ended nothing is recorded."""
+    """Cancel a job that waits. Raises NotFound if it runs or has ended."""
     given = unpack(packed, SkyCancel).job_id
     job_id = await resolve(parts.services, given)
     view = await find(parts.services, job_id, named=job_id != given)
