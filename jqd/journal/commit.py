@@ -1,12 +1,12 @@
-"""Group commit: what is written, what is on disk, and the one task that brings the first to the second.
+"""Group commit: one task brings written frames to disk.
 
     write ──▶ pending ──commit──▶ durable: waiters return
                  │        └─error─▶ void: waiters are refused ──▶ a new segment, tried until the disk gives one
-                 └── while it refuses, nothing is taken
+                 └── until then, writes are refused
 
-While one commit runs, frames gather for the next one, so one sync serves all waiters, however many they are. Patient
-frames gather for a moment more, unless others come, and go with these. All disk calls are made in a thread. The cost of
-a frame does not depend on the number of frames or segments.
+While one commit runs, frames gather for the next, so one sync serves all waiters. Patient frames wait a moment longer,
+or until a frame comes that is not patient. All disk calls are made in a thread. The cost of a frame does not depend on
+the number of frames or segments.
 """
 
 import errno
@@ -35,10 +35,10 @@ from jqd.journal.tail import Tail
 from jqd.journal.thread import WriterThread, stay
 from jqd.journal.writer import Pending, Start, Writer
 
-STALLED_S = 10.0  # a commit takes milliseconds; a disk without an answer for so long gets no new work
-PATIENCE_S = 0.005  # a flood makes a few hundred commits a second less, and another's push seldom waits for one
-PATIENCES = 3  # times as long as a commit took, if that is longer: three quarters of a slow disk are for others
-PATIENCE_S_MAX = 0.1  # sometimes others wait for all that was written
+STALLED_S = 10.0  # a commit takes milliseconds; a disk that does not answer for so long gets no new work
+PATIENCE_S = 0.005  # how long patient frames wait: it saves a few hundred commits a second, and delays few pushes
+PATIENCES = 3  # they wait so many times the last commit's time, if longer: 3/4 of a slow disk stay for other frames
+PATIENCE_S_MAX = 0.1  # some callers wait for all frames, patient ones too
 COMMIT_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)  # bounds of the histogram
 VOIDS_MAX = 1_000  # refusals remembered for late waiters; they ask within seconds, refusals come twice a second
 
@@ -73,7 +73,7 @@ class Figures:
     ms_max: float = 0.0
     ms_total: float = 0.0
     seconds: Histogram = field(default_factory=lambda: Histogram(COMMIT_S))
-    """How long they took."""
+    """Histogram of the commits' seconds."""
 
 
 class Commits:
@@ -87,11 +87,11 @@ class Commits:
         self.journal_id = found.journal_id.hex()
         self.ids = IdSource(journal=journal_number(self.journal_id), salt=salt, clock=clock, after_ms=found.last_at_ms)
         self.segments = found.segments
-        """Oldest first; with those of earlier lives."""
+        """Oldest first; with those of earlier processes."""
         self.end = self.written = found.end
-        """Positions up to which everything is on disk, and up to which positions were given out."""
+        """`end`: position up to which everything is on disk. `written`: end of the last frame, durable or not."""
         self.last_end: dict[int, int] = dict.fromkeys(Lane, found.end)
-        """End of each lane's last durable frame; for frames of an earlier life only a bound is known."""
+        """End of each lane's last durable frame; at first an upper bound."""
         self._tails = {int(lane): Tail(lane, found.end) for lane in Lane}
         self.pending_bytes = 0
         self.figures = Figures()
@@ -101,17 +101,17 @@ class Commits:
         self._pending: deque[Pending] = deque()
         self._voids: deque[Void] = deque(maxlen=VOIDS_MAX)
         self._refusal: Refusal | None = None
-        self._began_s: float | None = None  # of the commit under way
-        self._roll_at_s = -math.inf  # a full segment goes on until then, where no other could be made
-        self._doomed: deque[Segment] = deque()
+        self._began_s: float | None = None  # monotonic: when the running commit began
+        self._rotate_after_s = -math.inf  # monotonic: until then no other try to replace a full segment
+        self._to_delete: deque[Segment] = deque()
         self._work = trio.Event()
         self._due = found.end
-        """All before it is to be written at once; behind it there are only patient frames, until `_due_s`."""
+        """Frames before this position are committed at once; behind it are only patient ones, due at `_due_s`."""
         self._due_s = math.inf
         self._moved = trio.Event()
         self._arrived = {int(lane): trio.Event() for lane in Lane}
-        """Set by a commit that has frames of the lane: most of 2,000 a second have none."""
-        self._parked: list[tuple[int, trio.lowlevel.Task]] = []
+        """Set by a commit that has frames of the lane: most of 2,000 commits a second have none."""
+        self._parked: list[tuple[int, trio.lowlevel.Task]] = []  # shielded waiters, and the position each waits for
         self._thread = WriterThread()
         self._log = get_logger("journal")
 
@@ -141,13 +141,13 @@ class Commits:
     def write(self, lane: Lane, records: int, body: bytes, *, patient: bool = False) -> int:
         """Append one frame of `records` records; returns the position after it. Not durable before `wsync`.
 
-        `patient`: it waits a few milliseconds for more, so that syncs are fewer, unless others are to be written. No
-        disk call and no wait. Raises JournalRefused while the disk refuses or too much waits for it already."""
+        `patient`: its commit may wait some milliseconds for more frames, to save syncs. No disk call and no wait.
+        Raises JournalRefused while the disk refuses, or too many bytes wait for it."""
         if not 1 <= records <= len(body):
             raise ValueError(
                 f"a frame takes records and no more of them than bytes; got {records} in {len(body)} bytes"
             )
-        if len(body) > self._config.frame_bytes_max:  # what is copied may be of a time when more was allowed
+        if len(body) > self._config.frame_bytes_max:  # a frame that is copied may be older than the limit
             raise JournalRefused(
                 f"{len(body)} bytes in one frame (limit {self._config.frame_bytes_max}): raise journal.frame_bytes_max",
                 full=False,
@@ -163,7 +163,7 @@ class Commits:
                 "nothing of this was accepted, try again in a moment",
                 full=False,
             )
-        # The date of a frame never falls behind the ids given out: a later life gives its ids after it.
+        # A frame is dated no earlier than any id given out: the next process dates its ids after the last frame.
         self._last_at_ms = max(self._clock.wall_ms(), self._last_at_ms, self.ids.last_ms)
         start, end = self.written, self.written + size
         self.written = end
@@ -181,13 +181,12 @@ class Commits:
         return end
 
     async def wsync(self, position: int | None = None, *, since: int | None = None, shielded: bool = False) -> None:
-        """Return once the frame that ends at `position` (the last one that was written) is on disk.
+        """Return once the frame that ends at `position` (by default the last one) is on disk.
 
-        `since`: where the first of several frames begins, `written` before it: all of them are meant. After a refusal
-        the journal goes on by itself, so the last frame says nothing of those before it. Raises JournalRefused when the
-        disk refused any of it: then it must not be acknowledged. Cancelling a waiter ends its waiting and nothing else.
-        `shielded`: not cancelled, at no cost, and woken once: a cancel scope and a check at every commit cost a push a
-        tenth of its time."""
+        `since`: for several frames, `written` as it was before the first: after a refusal the journal goes on, so the
+        last frame may be on disk and others not. Raises JournalRefused when the disk refused any of them: then none may
+        be acknowledged. Cancelling a waiter ends its waiting and nothing else. `shielded`: the wait cannot be
+        cancelled. It saves a cancel scope and a check at every commit, a tenth of a push's time."""
         position = self.written if position is None else position
         assert position <= self.written, f"position {position} was never given out; the last one is {self.written}"
         while True:
@@ -202,13 +201,13 @@ class Commits:
                 await self._moved.wait()
 
     def _expect_valid(self, since: int, position: int) -> None:
-        """Raise JournalRefused where a position behind `since`, up to that one, was given out and then refused."""
+        """Raise JournalRefused if a frame between `since` and `position` was refused."""
         at = bisect_right(self._voids, since, key=lambda void: void.end)
         if at < len(self._voids) and self._voids[at].start < position:
             raise self._voids[at].refusal.error()
 
     def begin(self) -> None:
-        """Make the first segment of this life; while the disk refuses one, writes are refused. Blocks: for a thread."""
+        """Make this process's first segment; while the disk refuses it, writes are refused. Blocks: for a thread."""
         try:
             self._writer.begin(self._start())
             self._enlist()
@@ -216,7 +215,8 @@ class Commits:
             self._refusal = Refusal(str(error), error.full)
 
     def delete(self, segments: Iterable[Segment]) -> None:
-        self._doomed.extend(segments)
+        """Delete segments in the background."""
+        self._to_delete.extend(segments)
         self._work.set()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -231,20 +231,20 @@ class Commits:
                     self._work = trio.Event()
                     if self._config.commit_linger_ms:
                         await self._linger()
-                    await self._work_off()
+                    await self._commit_due()
             finally:
                 try:
                     self._due = self.written
-                    await self._work_off()
+                    await self._commit_due()
                 finally:
                     self._refusal = self._refusal or Refusal("the journal is closed", full=False)
                     if self.end < self.written:
                         self._voids.append(Void(self.end, self.written, self._refusal))
-                    self._ring()  # waiters that are shielded must wake, also after an internal error
+                    self._wake_waiters()  # shielded ones must wake, also after an internal error
 
     async def _wait_due(self) -> None:
         """Wait for something to be written, or until patient frames have waited long enough."""
-        if self._due_s == math.inf:  # without a deadline, which costs as much as a turn of the loop
+        if self._due_s == math.inf:  # no patient frame waits; a deadline would cost as much as one loop
             await self._work.wait()
             return
         with trio.move_on_at(self._due_s) as patience:
@@ -259,10 +259,10 @@ class Commits:
                 await self._work.wait()
                 self._work = trio.Event()
 
-    async def _work_off(self) -> None:
+    async def _commit_due(self) -> None:
         while self._pending and self._pending[0].start < self._due:
             await self._commit_once()
-        if self._doomed:
+        if self._to_delete:
             await self._thread.run(self._delete_in_thread)
 
     # ------------------------------------------------------------ one commit
@@ -279,30 +279,30 @@ class Commits:
             await self._thread.run(partial(self._commit_in_thread, batch))
         except JournalRefused as error:
             self._refuse(Refusal(str(error), error.full), first_seq=batch[0].seq)
-        except BaseException:  # no memory, say: what follows must not be committed behind what is missing
+        except BaseException:  # no memory, say: later frames must not be committed behind missing ones
             self._refuse(Refusal("a commit broke off by an internal error", full=False), first_seq=batch[0].seq)
             raise
         else:
-            self._note(batch, (self._clock.mono_s() - self._began_s) * 1000)
+            self._note_durable(batch, (self._clock.mono_s() - self._began_s) * 1000)
         self._began_s = None
         self._enlist()
-        self._ring()
+        self._wake_waiters()
 
     def _commit_in_thread(self, batch: list[Pending]) -> None:
         segment = self._writer.segment
         assert segment is not None
         aged = segment.size and batch[0].at_ms - segment.header.created_at_ms >= self._config.segment_age_s * 1000
         is_full = aged or segment.size >= self._config.segment_bytes
-        if is_full and self._clock.mono_s() >= self._roll_at_s:
+        if is_full and self._clock.mono_s() >= self._rotate_after_s:
             try:
                 self._writer.begin(Start(segment.end, segment.end, batch[0].seq, batch[0].at_ms))
             except JournalRefused:
                 if not self._writer.is_open:
                     raise
-                self._roll_at_s = self._clock.mono_s() + self._config.retry_s  # not with each commit
+                self._rotate_after_s = self._clock.mono_s() + self._config.retry_s  # not with each commit
         self._writer.commit(batch)
 
-    def _note(self, batch: list[Pending], ms: float) -> None:
+    def _note_durable(self, batch: list[Pending], ms: float) -> None:
         self.end = self._accepted_end = batch[-1].end
         size = self.end - batch[0].start
         self.pending_bytes -= size
@@ -321,7 +321,7 @@ class Commits:
         figures.seconds.note(ms / 1000)
 
     def _refuse(self, refusal: Refusal, *, first_seq: int) -> None:
-        """Refuse all that is not on disk: its positions become void and are never given out again."""
+        """Refuse all frames that are not on disk: their positions become void and are never given out again."""
         self._log.error("journal.refusing", why=refusal.why, full=refusal.full, bytes=self.pending_bytes)
         self.figures.refusals += 1
         self._refusal = refusal
@@ -339,7 +339,7 @@ class Commits:
             await self._try_segment()  # the disk took frames until now: perhaps only this file is bad
         while self._refusal is not None:
             await trio.sleep(self._config.retry_s)
-            await self._work_off()  # trimming may give the room that is needed
+            await self._commit_due()  # nothing is pending, but deleting segments may make room
             await self._try_segment()
 
     async def _try_segment(self) -> None:
@@ -352,14 +352,14 @@ class Commits:
         self.end = self.written
         self._refusal = None
         self._log.warning("journal.resumed", position=self.end)
-        self._ring()
+        self._wake_waiters()
 
     def _start(self) -> Start:
         self._last_at_ms = max(self._last_at_ms, self._clock.wall_ms())
         return Start(self.written, self._accepted_end, self._next_seq, self._last_at_ms)
 
     def _enlist(self) -> None:
-        """Add a segment that the writer began; drop the one before it if it has no frame."""
+        """Add the segment that the writer began; delete the one before it if that has no frame."""
         newest = self._writer.segment
         assert newest is not None
         if self.segments and self.segments[-1] is newest:
@@ -372,20 +372,20 @@ class Commits:
         self.segments.append(newest)
 
     def _delete_in_thread(self) -> None:
-        """Delete the oldest first, each deletion made durable: a crash must not leave a gap that looks like damage."""
-        while self._doomed:
-            segment = self._doomed[0]
+        """Delete the oldest first and sync each deletion: a crash must not leave a gap that looks like damage."""
+        while self._to_delete:
+            segment = self._to_delete[0]
             try:
                 self._files.unlink(segment.path)
                 self._files.sync_directory()
             except OSError as error:
                 if error.errno != errno.ENOENT:
-                    # Tried again with the next segment; until then this one only takes space.
+                    # Tried again with the next segment; until then the file only takes space.
                     self._log.error("journal.delete_failed", segment=segment.path.name, error=str(error))
                     return
-            self._doomed.popleft()
+            self._to_delete.popleft()
 
-    def _ring(self) -> None:
+    def _wake_waiters(self) -> None:
         self._moved.set()
         self._moved = trio.Event()
         parked, self._parked = self._parked, []

@@ -1,7 +1,4 @@
-"""Examines the disk that a journal lies on: would it lose jobs?
-
-It writes and syncs a small file of its own and deletes it; a journal there is not touched.
-"""
+"""Examines whether the disk that a journal lies on would lose jobs, with a small file of its own."""
 
 import errno
 import os
@@ -12,10 +9,10 @@ from pathlib import Path
 from jqd.domain.diagnostic import Diagnostic, Severity
 
 FREE_BYTES = 256 << 20  # four segments: below that a burst of pushes may meet a full disk
-FREE_FILES = 1_000  # a journal makes one for each segment, but others on that disk take them, too
+FREE_FILES = 1_000  # a journal needs one for each segment, but other programs on that disk take them, too
 MOUNTS = Path("/proc/self/mountinfo")
 
-# Files there go with a restart or with a container, which a journal has to outlive.
+# File systems that go with a restart or with a container, which a journal has to outlive.
 PASSING = {
     "tmpfs": "it is memory: a restart of the machine forgets all jobs",
     "ramfs": "it is memory: a restart of the machine forgets all jobs",
@@ -28,7 +25,7 @@ REMOTE = frozenset(
 
 
 def examine_disk(directory: Path, *, mounts: Path = MOUNTS) -> list[Diagnostic]:
-    """Findings about the place where the journal lies, or will lie once it is made."""
+    """Return findings about the disk where the journal lies, or will lie once it is made."""
     place = directory.absolute()
     while not place.exists():
         place = place.parent
@@ -67,7 +64,7 @@ def examine_room(place: Path) -> Iterator[Diagnostic]:
             "nothing can be accepted; the system does that to a disk with errors",
             "look at the disk and at the log of the system, and mount it for writing again",
         )
-    elif state.f_files and state.f_favail < FREE_FILES:  # no number: that kind has no limit
+    elif state.f_files and state.f_favail < FREE_FILES:  # f_files 0: this file system has no limit of files
         yield Diagnostic(
             "disk_nearly_full",
             Severity.WARN,
@@ -107,7 +104,7 @@ def _kind(place: Path, mounts: Path) -> Iterator[Diagnostic]:
 
 
 def _file_system(place: Path, mounts: Path) -> str:
-    """The kind of file system that holds `place`; empty where the system does not say (it is no Linux)."""
+    """Return the type of file system that holds `place`; empty if unknown (not Linux)."""
     try:
         device = os.stat(place).st_dev
         lines = mounts.read_text(encoding="utf-8", errors="replace").splitlines()

@@ -1,6 +1,6 @@
-"""The disk seam: every file call of the journal, and no other. `tests.harness.files` has the disk that fails.
+"""Every file call of the journal, so that tests can replace the disk (`tests.harness.files` has one that fails).
 
-Raises OSError as the system does. Retries and decisions are the journal's.
+The calls raise OSError as the system does, and never retry.
 """
 
 import contextlib
@@ -19,9 +19,8 @@ LOCK = "lock"
 
 
 class Files:
-    """The journal's calls to the disk, all under its one directory. `open_directory` comes first; any call may raise.
-
-    Safe to use from several threads."""
+    """The journal's calls to the disk, all in its one directory. `open_directory` comes first; any call may raise
+    OSError. Safe to use from several threads."""
 
     def __init__(self) -> None:
         self._directory: int | None = None
@@ -74,11 +73,11 @@ class Files:
         return fd
 
     def create(self, path: Path) -> int:
-        """A new, empty file to append to; it replaces a file of that name."""
+        """Make an empty file to append to, in place of any file of that name; returns the descriptor."""
         return self._open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
 
     def open(self, path: Path, *, write: bool = False) -> int:
-        """An existing file, to read, or to cut and sync. OSError for what is no file: opening a pipe would block."""
+        """Open an existing file to read, or to cut and sync. Refuses a pipe, which could block."""
         fd = self._open(path, (os.O_RDWR if write else os.O_RDONLY) | os.O_NONBLOCK)
         if stat.S_ISREG(os.fstat(fd).st_mode):
             return fd
@@ -88,7 +87,7 @@ class Files:
     def close(self, fd: int) -> None:
         with self._opening:
             if self._second_fd is None and self._directory is not None:
-                # The spare descriptor is in use: this one replaces it in one step, before any other thread can have it.
+                # The spare descriptor was used up: make `fd` the new one in one step, before another thread takes it.
                 os.dup2(self._directory, fd, inheritable=False)
                 self._second_fd = fd
             else:
@@ -119,18 +118,18 @@ class Files:
         return path.stat().st_size
 
     def in_place(self, fd: int, path: Path) -> bool:
-        """Whether `path` still names the open file: nobody deleted or replaced it, or its directory."""
+        """Whether `path` still names the open file: neither it nor its directory was deleted or replaced."""
         try:
             return os.path.samestat(os.fstat(fd), path.stat())
         except (FileNotFoundError, NotADirectoryError):
             return False
 
     def names(self, path: Path) -> list[str]:
-        """Return the names in a directory, in no order."""
+        """Return the names in a directory, unsorted."""
         return os.listdir(path)
 
     def rename(self, old: Path, new: Path) -> None:
-        """Replaces a file named `new`."""
+        """Rename a file, in place of any file named `new`."""
         old.replace(new)
 
     def link(self, old: Path, new: Path) -> None:
@@ -162,7 +161,7 @@ class Files:
 
 @contextlib.contextmanager
 def closing(files: Files, fd: int) -> Iterator[int]:
-    """The descriptor, closed with the block. A failing close changes nothing: all that counts was synced before."""
+    """Close a descriptor with the block. A failing close is ignored: all that counts was synced before."""
     try:
         yield fd
     finally:

@@ -1,4 +1,4 @@
-"""Bytes of a segment: its head, its frames, and how to tell them from anything else. Pure.
+"""Bytes of a segment: its head, its frames, and how to tell them from anything else.
 
     segment head: two copies of the same 96 bytes, each alone in a page of 4,096, then the frames
     ┌────────┬───────┬─────┬─────┬────────────┬────────────┬───────┬──────────────┬───────────┬────────────┬─────────┐
@@ -32,12 +32,12 @@ FRAME_MAGIC = b"\xf6JQ\x01"  # 0xf6 is no UTF-8, and rare in MessagePack: a quic
 
 _HEADER = struct.Struct("<8sHHI16s16sQQQQ16s")
 _FRAME = struct.Struct("<4sIIIIIQQBBH")
-_PLAIN = struct.Struct("<4sIIIIIQQI")  # with the last three fields as one number: the kind when the others are 0
-_SUMMED = struct.Struct("<IIIIQQI")  # what the header's own sum is of
+_PLAIN = struct.Struct("<4sIIIIIQQI")  # as _FRAME, the last three fields as one number: the kind, if the others are 0
+_SUMMED = struct.Struct("<IIIIQQI")  # the fields that the header's own checksum covers
 HEADER_COPY_BYTES = 4_096  # the unit in which disks and file systems lose data
 HEAD_BYTES = 2 * HEADER_COPY_BYTES
 FRAME_HEADER_BYTES = _FRAME.size
-_SUMMED_FROM = 8  # of a frame header: after its magic and its own sum
+_SUMMED_FROM = 8  # offset in a frame header, after its magic and its own checksum
 NO_JOURNAL = bytes(16)
 TORN_KIND = 0  # bytes that a power cut tore inside a commit, sealed as a frame: nobody reads them
 _LANES = frozenset(map(int, Lane))
@@ -45,14 +45,14 @@ _KINDS = frozenset({TORN_KIND, *_LANES})
 
 
 class SegmentHeader(NamedTuple):
-    """A segment's head: its writer, and where the segment begins."""
+    """A segment's head: its journal, its id, and where it begins."""
 
     journal_id: bytes
     segment_id: bytes
     first: int
     """Position of its first frame."""
     previous_end: int
-    """Where the accepted part before it ends. Positions between the two were given out but refused."""
+    """Where the segment before ends. Frames between this and `first` were refused."""
     first_seq: int
     created_at_ms: int
     before: bytes = NO_JOURNAL
@@ -60,20 +60,20 @@ class SegmentHeader(NamedTuple):
 
 
 class FrameHeader(NamedTuple):
-    """A frame's header; the checksum of its body is not verified yet."""
+    """A frame's header, whose own checksum is good; its body is not verified."""
 
     length: int
     body_crc: int
     records: int
     back: int
-    """Bytes from where its commit began to this frame."""
+    """Bytes from the start of its commit to this frame."""
     seq: int
     at_ms: int
     kind: int
 
 
 class Plain(msgspec.Struct, gc=False):
-    """A frame whose header and body are good: as a `Frame`, but cheap enough to make a million of them."""
+    """A frame whose header and body are good. Cheaper to make than a `Frame`."""
 
     start: int
     end: int
@@ -87,7 +87,7 @@ class Plain(msgspec.Struct, gc=False):
 
 
 def pack_head(header: SegmentHeader) -> bytes:
-    """The HEAD_BYTES at the start of a segment file."""
+    """Return the HEAD_BYTES at the start of a segment file."""
     rest = header[2:]
     zeroed = _HEADER.pack(SEGMENT_MAGIC, VERSION, 0, 0, header.journal_id, header.segment_id, *rest)
     copy = _HEADER.pack(SEGMENT_MAGIC, VERSION, 0, zlib.crc32(zeroed), header.journal_id, header.segment_id, *rest)
@@ -95,7 +95,7 @@ def pack_head(header: SegmentHeader) -> bytes:
 
 
 def unpack_head(data: bytes, name: str) -> SegmentHeader | None:
-    """The header from the copy that is good, or None. Raises JournalVersion when its format is not ours."""
+    """Return the header from a good copy; None if both are bad. Raises JournalVersion for an unknown format."""
     other = 0
     for at in range(0, HEAD_BYTES, HEADER_COPY_BYTES):
         copy = data[at : at + _HEADER.size]
@@ -120,14 +120,14 @@ def _seed(segment_id: bytes, position: int) -> int:
 def pack_frame_header(
     segment_id: bytes, position: int, *, kind: int, records: int, back: int, seq: int, at_ms: int, body: bytes
 ) -> bytes:
-    """The FRAME_HEADER_BYTES before `body`, for a frame that begins at `position`."""
+    """Return the FRAME_HEADER_BYTES before `body`, for a frame that begins at `position`."""
     seed = _seed(segment_id, position)
     summed = _SUMMED.pack(len(body), zlib.crc32(body, seed), records, back, seq, at_ms, kind)
     return FRAME_MAGIC + zlib.crc32(summed, seed).to_bytes(4, "little") + summed
 
 
 def unpack_frame_header(segment_id: bytes, position: int, data: bytes, offset: int) -> FrameHeader | None:
-    """The header in `data` at `offset`, or None when there is no good one of this segment and position."""
+    """Return the header in `data` at `offset`, or None when there is no good one of this segment and position."""
     if len(data) - offset < FRAME_HEADER_BYTES:
         return None
     magic, crc, length, body_crc, records, back, seq, at_ms, kind, flags, zero = _FRAME.unpack_from(data, offset)
@@ -149,11 +149,10 @@ def body_holds(segment_id: bytes, position: int, header: FrameHeader, body: byte
 def plain_frames(
     segment_id: bytes, position: int, data: bytes, offset: int, end: int, *, lane: Lane | None, frames_max: int
 ) -> list[Plain]:
-    """The frames in `data` from `offset` on that are wholly in it, contiguous, and certainly good.
+    """Return good frames of `data` from `offset` on, up to the first that is bad, sealed or not wholly in `data`.
 
-    Stops before the first other one: `unpack_frame_header` and `body_holds` judge that. They would accept the same
-    frames, at five times the cost. With `lane` only bodies of that lane are verified and given; without it all bodies
-    are verified and none is given."""
+    The caller judges that one by `unpack_frame_header` and `body_holds`, which cost five times as much. With `lane`
+    only bodies of that lane are verified and returned; without it all bodies are verified and none is returned."""
     found: list[Plain] = []
     take, unpack, crc32, base = found.append, _PLAIN.unpack_from, zlib.crc32, zlib.crc32(segment_id)
     last = min(len(data), offset + end - position)

@@ -1,11 +1,11 @@
 """Reads a journal directory without changing it, also while a daemon uses it: the base of `jqd journal`.
 
-It opens files to read and takes no lock, so a daemon may write, rotate and delete meanwhile. It reads a snapshot: the
-names, heads and sizes at the begin. A segment that is deleted before its turn was applied long ago and is left out;
-frames written after the snapshot are not read. Memory: a few hundred bytes for each segment, one window and one body.
+It takes no lock, so a daemon may write, rotate and delete meanwhile. It first takes a snapshot of names, heads and
+sizes. A segment deleted later was applied long ago and is left out; frames written later are not read. Memory: a few
+hundred bytes for each segment, one window and one body.
 
-The rules of recovery (`recover.py`) tell damage from a torn tail: a later frame, or the head of the next segment, says
-up to where all was on disk once.
+Damage is told from a torn tail as in recovery (`recover.py`): a later frame, or the head of the next segment, says up
+to where everything was on disk once.
 """
 
 import enum
@@ -25,31 +25,31 @@ class Kind(enum.StrEnum):
     """What is wrong at a place, or why there is no frame."""
 
     BAD_HEAD = "bad head"
-    """A copy of a segment's head is bad; or both are, and its frames cannot be checked."""
+    """One copy of a segment's head is bad; or both are, so that its frames cannot be checked."""
     BAD_HEADER = "bad header"
     """No good frame header where a frame should begin."""
     BAD_BODY = "bad body"
-    """The body of a frame whose header is good."""
+    """The body of a frame is bad, and its header good."""
     MISSING = "missing bytes"
-    """The next segment says that there were more."""
+    """The file ends before the accepted end that the next segment's head names."""
     UNREADABLE = "unreadable"
     """The disk gave an error."""
     FOREIGN = "foreign segment"
-    """Renamed, or of another journal."""
+    """The segment was renamed, or belongs to another journal."""
     VERSION = "unknown version"
-    """Its format is not ours, so damage cannot be detected."""
+    """The segment's format is unknown, so damage cannot be detected."""
     TORN = "torn tail"
     """Bytes that a crash left behind the last good frame, or that are being written now. Never acknowledged."""
     TORN_INSIDE = "torn inside"
-    """Between good frames of the last commit; never acknowledged either."""
+    """Bad bytes between good frames of the last commit; never acknowledged either."""
     VOID = "void"
-    """Bytes behind the accepted end of a closed segment: refused, and read by no reader."""
+    """Bytes behind the accepted end of a closed segment: refused, and never read."""
     KEPT = "kept"
-    """The second name of a segment that was deleted since."""
+    """The second name of a damaged segment that was deleted since."""
 
     @property
     def is_damage(self) -> bool:
-        """Whether something that was acknowledged may be lost there."""
+        """Whether acknowledged records may be lost there."""
         return self not in (Kind.TORN, Kind.TORN_INSIDE, Kind.VOID, Kind.KEPT)
 
 
@@ -77,20 +77,20 @@ class Good(NamedTuple):
 
 @dataclass(slots=True)
 class SegmentView:
-    """One segment as the snapshot has it."""
+    """One segment in the snapshot."""
 
     path: Path
     first: int
     size: int
     """Size of the file in bytes."""
     head: bytes
-    """The bytes where its head should be."""
+    """The first HEAD_BYTES of the file, perhaps damaged."""
     header: SegmentHeader | None
-    """The header; None when frames cannot be checked: `places` has the reason."""
+    """None when frames cannot be checked: `places` has the reason."""
     end: int = 0
     """Position up to which frames may lie."""
     following: SegmentHeader | None = None
-    """The head of the next segment. None for the newest, and if that head is lost: then the accepted end is unknown."""
+    """The head of the next segment. None, so that the accepted end is unknown, for the newest and if that is lost."""
     places: list[Place] = field(default_factory=list)
     """What is wrong with its head and its size."""
 
@@ -100,11 +100,11 @@ class SegmentView:
         return self.first + max(0, self.size - HEAD_BYTES)
 
     def offset(self, position: int) -> int:
-        """Return the byte of the file where a position lies."""
+        """Return the offset of a position in the file."""
         return HEAD_BYTES + position - self.first
 
     def place(self, kind: Kind, start: int, end: int, note: str = "") -> Place:
-        """Return what was found between two positions, with the file and its byte."""
+        """Return a place for what is wrong between two positions."""
         return Place(self.path.name, self.offset(start), end - start, kind, note)
 
 
@@ -124,8 +124,9 @@ def snapshot(files: Files, directory: Path) -> list[SegmentView]:
 
 
 def _listed(files: Files, directory: Path, missed: str) -> list[SegmentView] | str:
-    """Return the name of a segment that was deleted meanwhile: what stood in it may stand in one that was begun
-    meanwhile. Raises OSError if it is `missed`, the one before: its name stays."""
+    """Return the segments; or the name of one that was deleted meanwhile, so that the caller lists them again.
+
+    Raises OSError if that is `missed`, which the try before found deleted: its name stays in the directory."""
     names = sorted(files.names(directory))
     listed: list[SegmentView] = []
     for name in names:
@@ -142,7 +143,7 @@ def _listed(files: Files, directory: Path, missed: str) -> list[SegmentView] | s
 
 
 def retired_in(files: Files, segments: Sequence[SegmentView]) -> int:
-    """The position from which a daemon reads jobs there; 0: all. Raises JournalRefused."""
+    """Return the position from which a daemon reads jobs of this directory; 0: all. Raises JournalRefused."""
     if not segments:
         return 0
     directory = segments[0].path.parent
@@ -186,7 +187,7 @@ def _see(files: Files, path: Path, first: int) -> SegmentView:
 
 
 def _bad_copies(name: str, head: bytes, header: SegmentHeader) -> Iterator[Place]:
-    """Return the copies of a head that are not, to the last byte, as they should be."""
+    """Yield the copies of a head that differ in any byte from `header`."""
     good = pack_head(header)
     for at in range(0, HEAD_BYTES, HEADER_COPY_BYTES):
         stop = at + HEADER_COPY_BYTES
@@ -195,7 +196,7 @@ def _bad_copies(name: str, head: bytes, header: SegmentHeader) -> Iterator[Place
 
 
 def _judge_headers(files: Files, listed: list[SegmentView]) -> None:
-    """Compare heads and sizes: which segments belong to this journal, and what is missing between them."""
+    """Compare heads and sizes to find foreign segments and missing bytes; sets each segment's end."""
     before: SegmentView | None = None
     journal_id: bytes | None = None
     for seen in listed:
@@ -217,7 +218,7 @@ def _judge_headers(files: Files, listed: list[SegmentView]) -> None:
 
 
 def _reaches(files: Files, seen: SegmentView, position: int) -> bool:
-    """Whether a segment has a good frame that ends behind a position; frames are read if its file goes that far."""
+    """Whether a segment has a good frame that ends behind a position."""
     if seen.header is None or seen.file_end <= position:
         return False
     reaches = False
@@ -228,9 +229,9 @@ def _reaches(files: Files, seen: SegmentView, position: int) -> bool:
 
 
 def _bound(seen: SegmentView, following: SegmentView) -> None:
-    """A segment counts up to the accepted end that the next one's head names."""
+    """Lower a segment's end to the accepted end that the next one's head names."""
     if following.header is None:
-        seen.end = min(seen.end, following.first)  # as far as is known
+        seen.end = min(seen.end, following.first)  # an upper bound: the accepted end is unknown
         return
     seen.following = following.header
     accepted = max(seen.first, following.header.previous_end)
@@ -246,10 +247,10 @@ def _bound(seen: SegmentView, following: SegmentView) -> None:
 
 
 def walk(files: Files, seen: SegmentView, *, kinds: Collection[int] | None = None) -> Iterator[Good | Place]:
-    """The good frames of a segment, oldest first, and the places between them.
+    """Yield the good frames of a segment, oldest first, and the bad places between them.
 
-    With `kinds` only frames of these are given, and the bodies of others are not read. What a disk cannot read is a
-    place, too. A segment that was deleted meanwhile has nothing."""
+    With `kinds` it yields only frames of these kinds, and does not read other bodies. A disk error is a bad place, too.
+    A segment that was deleted meanwhile yields nothing."""
     if seen.header is None:
         return
     judge = _Judge(seen)
@@ -281,17 +282,17 @@ def _walk(walker: Walker, judge: "_Judge", kinds: Collection[int] | None) -> Ite
 
 
 class _Judge:
-    """Distinguishes damage from a torn tail, as soon as the bytes read so far decide it."""
+    """Tells damage from a torn tail, as soon as the frames read so far decide it."""
 
     def __init__(self, seen: SegmentView) -> None:
         self.seen = seen
         self.position = seen.first
-        """Up to where was read."""
+        """Position up to which the segment was read."""
         self._good_end = seen.first
-        self._doubtful: list[tuple[Gap, Kind]] = []  # nothing later proved them damage yet
+        self._doubtful: list[tuple[Gap, Kind]] = []  # gaps that no later frame has proved to be damage
 
     def gap(self, gap: Gap, kind: Kind) -> Iterator[Place]:
-        """Note bytes that are no good frame."""
+        """Take a gap; yields it if it is certainly damage."""
         self.position = gap.end
         if self.seen.following is None:
             self._doubtful.append((gap, kind))
@@ -299,7 +300,7 @@ class _Judge:
             yield self.seen.place(kind, *gap)
 
     def good(self, frame: Frame) -> Iterator[Place]:
-        """Note a good frame: bytes before it that are no frame, and that it says were on disk, are damage."""
+        """Take a good frame; yields the gaps before its commit, which were on disk once and so are damage."""
         self.position = self._good_end = frame.end
         if frame.header.kind != TORN_KIND and self._doubtful:
             synced = frame.start - frame.header.back
@@ -318,10 +319,7 @@ class _Judge:
 
 
 def frames_of(files: Files, seen: SegmentView) -> int | None:
-    """Return how many frames a segment holds: by the numbers in the heads, or by counting.
-
-    None when that cannot be determined.
-    """
+    """Return how many frames a segment holds, by the numbers in the heads or by counting; None if unknown."""
     if seen.header is None or any(place.kind is Kind.MISSING for place in seen.places):
         return None
     if seen.following is not None:

@@ -1,10 +1,10 @@
-"""The local durable log: all that is acknowledged is written here first, and read back exactly.
+"""The local durable log: every acknowledged record is written here first, and read back exactly.
 
     write ──▶ pending frames ──▶ one commit: write + sync ──▶ durable ──▶ read_reserve / read / rsync, per lane
 
 `write` is cheap and not durable; `wsync` returns once what was written is on disk. One commit serves
-all waiters, and while it runs frames gather for the next. Readers are numbered from 0, each with a read point of its
-own in every lane: what lies before it is in the store. Idea of the method names: seed miniq-queue.
+all waiters, and while it runs frames gather for the next. Readers are numbered from 0. Each reader has a read point in
+every lane: the store has all records before it.
 """
 
 import errno
@@ -26,8 +26,8 @@ from jqd.journal.recover import Recovered, Retired, write_retired
 from jqd.journal.segment import Segment
 from jqd.journal.writer import FULL, Writer
 
-AHEAD_S = 600  # nobody gives ids so far ahead but who has a clock that is
-RANGE_RECORDS = 10_000  # of one piece of a range: some milliseconds of decoding
+AHEAD_S = 600  # if the newest record is dated so far ahead of our clock, one of the clocks is wrong: warn
+RANGE_RECORDS = 10_000  # records that `read_range` yields at once: some milliseconds of decoding
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class JournalStats:
     refusals: int
     refusing: str | None
     damaged: list[str] = field(default_factory=list)
-    """One sentence for each place that cannot be read; health is degraded while there is any."""
+    """One sentence for each unreadable place; health is degraded while there is any."""
 
 
 class Journal(Commits):
@@ -60,45 +60,45 @@ class Journal(Commits):
     ) -> None:
         super().__init__(config, clock, files, writer, found, salt)
         self.opened_at = found.end
-        """Where this life begins: frames before it were written by earlier lives."""
+        """Position at which this process began: earlier processes wrote the frames before it."""
         self._opened_s, self._opened_ms = clock.boot_s(), clock.wall_ms()
         self.unsure_to = found.end
-        """Up to here may stand changes that no store has confirmed."""
+        """Changes before this position may not be confirmed by any store."""
         ahead_s = (found.last_at_ms - self._opened_ms) // 1000
         if ahead_s > AHEAD_S:
             self._log.warning("journal.ids_ahead", seconds=ahead_s)
         self.is_new = found.is_new
-        """Begun by this life, so none before it can have been in any store."""
+        """Whether this process created the journal, so that no store can hold any of its records yet."""
         self._retired = found.retired
         self._damaged = found.damaged
         self._unreadable: dict[Lane, str] = {}
         self._read_points: dict[tuple[Lane, int], int] = {}
         self._readers: dict[tuple[Lane, int], Reader] = {}
-        self._read_limiter = trio.CapacityLimiter(1)  # for a range; every reader brings its own
+        self._read_limiter = trio.CapacityLimiter(1)  # one thread for `read_range`, and one more for each reader
 
     # ------------------------------------------------------------ reading
 
     @property
     def start(self) -> int:
-        """The oldest position that is kept."""
+        """Return the position of the oldest frame that is kept."""
         return next((segment.first for segment in self.segments), self.end)
 
     @property
     def retired(self) -> int:
-        """Return the position before which jobs are never read again: they have ended, or were copied behind it."""
+        """Return the position before which jobs are never read again: they ended, or were copied behind it."""
         return self._retired.position
 
     @property
     def others_s(self) -> float:
-        """How long endings are kept for a daemon that does not report."""
+        """Return how long outcomes and cancels are kept for a daemon that does not report."""
         return self._config.others_s
 
     def oldest(self, lane: Lane) -> int:
-        """The position from which that lane is read."""
+        """Return the position from which that lane is read first."""
         return max(self.start, self.retired) if lane in CARRIED else self.start
 
     def read_point(self, lane: Lane, reader: int = 0) -> int:
-        """Position up to which the store has the lane, or the lane holds nothing."""
+        """Return the position before which the store has every record of the lane."""
         point = self._read_points.get((lane, reader))
         point = self.reached(lane, self.oldest(lane) if point is None else point)
         self._read_points[lane, reader] = point
@@ -107,11 +107,10 @@ class Journal(Commits):
     def read_reserve(
         self, lane: Lane, records_max: int, bytes_max: int = 4 * MIB, *, start: int | None = None, reader: int = 0
     ) -> Reservation | None:
-        """Return what is durable from `start` on, or from the read point; None when that is nothing of the lane. No
-        I/O.
+        """Reserve durable records from `start`, or from the read point; None when the lane has none there. No I/O.
 
-        At most `records_max` records, and no further frame once `bytes_max` bytes are reached. What lies before and
-        behind `retired` is given apart: the first holds less than its range."""
+        `read` gives at most `records_max`, and no further frame once `bytes_max` bytes are reached. No reservation
+        spans `retired`: outcomes before it are applied without their followers."""
         start = self.read_point(lane, reader) if start is None else start
         if start >= self.last_end[lane]:
             return None
@@ -119,9 +118,9 @@ class Journal(Commits):
         return Reservation(lane, start, end, records_max, bytes_max, reader)
 
     async def read(self, token: Reservation) -> list[Slice]:
-        """Return the reserved records, with every checksum verified; lowers token.end to what was given. May be empty.
+        """Return the reserved records, perhaps none, with every checksum verified. Lowers token.end to where they end.
 
-        Damage is reported in `stats` and skipped. If the disk cannot be read, that is reported, and `read` waits.
+        Reports damage in `stats` and skips it. Reports a disk that cannot be read, and tries again until it can.
         Raises JournalStuck when a read made no progress."""
         if (slices := self._tails[token.lane].read(token)) is not None:
             await trio.lowlevel.checkpoint()
@@ -132,7 +131,7 @@ class Journal(Commits):
         return await self._read(reader, token)
 
     async def read_range(self, lane: Lane, start: int, end: int) -> AsyncGenerator[list[Slice], None]:
-        """What is durable of a lane between two positions, some MiB at a time; otherwise as `read`."""
+        """Yield a lane's durable records between two positions, some MiB at a time. Treats errors as `read` does."""
         reader = Reader(self._files)
         position, end = max(start, self.start), min(end, self.end)
         try:
@@ -172,10 +171,9 @@ class Journal(Commits):
         self._read_points[lane, reader] = max(position, self.read_point(lane, reader))
 
     def read_cancel(self, lane: Lane, position: int, reader: int = 0) -> None:
-        """Note that the store lacks the records from that position on: read on there, or from the oldest position that
-        is kept.
+        """Move the read point back to `position`, or to the oldest kept one: the store lacks the records behind it.
 
-        Raises JournalDamaged when it lies past our end."""
+        Raises JournalDamaged when `position` lies past the journal's end."""
         if position > self.end:
             raise JournalDamaged(
                 f"the store has applied position {position} of journal {self.journal_id}, but its directory "
@@ -187,14 +185,14 @@ class Journal(Commits):
         self._read_points[lane, reader] = max(position, oldest)
 
     def place_of(self, position: int) -> str:
-        """The segment and byte of a position, for people."""
+        """Return a position as segment and byte, for people."""
         for segment in self.segments:
             if segment.first <= position < segment.end:
                 return f"{segment.path.name}, byte {HEAD_BYTES + position - segment.first} (position {position})"
         return f"position {position}"
 
     def reached(self, lane: Lane, position: int) -> int:
-        """`position`, or the end when nothing of the lane follows it."""
+        """Return `position`, or the journal's end when no frame of the lane follows."""
         return self.end if position >= self.last_end[lane] else position
 
     def is_behind(self, lane: Lane, reader: int = 0) -> bool:
@@ -213,11 +211,11 @@ class Journal(Commits):
         self._config = config
 
     def retirable(self, position: int) -> int:
-        """The position up to which jobs before `position` are past retention; not below what is retired already.
+        """Return up to where jobs before `position` are past retention; at least `retired`.
 
-        It may lie in the open segment if no frame comes any more: else that segment would keep endings for ever."""
+        This may lie in the open segment if frames no longer come: that segment would keep its jobs for ever."""
         config = self._config
-        retirable, left = self.retired, sum(one.size for one in self.segments if one.end > self.retired)
+        retirable, left = self.retired, sum(segment.size for segment in self.segments if segment.end > self.retired)
         for segment, following in itertools.pairwise(self.segments):
             if segment.end <= retirable:
                 continue
@@ -227,12 +225,12 @@ class Journal(Commits):
             retirable, left = segment.end, left - segment.size
         opened = self.segments[-1:]
         age_s = self._age_s(opened[0]) if opened else 0.0
-        # The whole frame: it must not be retired in part.
+        # A frame must not be retired in part, so the open segment is retired as a whole or not at all.
         whole = position >= self.end and age_s > max(config.retention_s, config.segment_age_s)
         return self.end if whole else retirable
 
     def overdue(self, position: int) -> int:
-        """The position up to which closed segments, if they end by `position`, need not be kept for other daemons."""
+        """Return the end of the closed segments up to `position` that need not be kept for other daemons."""
         config, overdue, left = self._config, self.start, self._bytes()
         for segment, following in itertools.pairwise(self.segments):
             too_old = self._age_s(following) >= config.retention_s + config.others_s
@@ -242,21 +240,22 @@ class Journal(Commits):
         return overdue
 
     def _age_s(self, segment: Segment) -> float:
-        """Return for how long a segment has been begun. No clock that is set meanwhile shortens the retention."""
+        """Return the age of a segment in seconds. Setting the wall clock while the daemon runs does not change it."""
         now_s = self._clock.boot_s()
         if segment.begun_s is not None:
             return now_s - segment.begun_s
         return now_s - self._opened_s + max(0, self._opened_ms - segment.header.created_at_ms) / 1000
 
     def opened_by(self, now_ms: int) -> None:
-        """Note what another clock says, or ours by now: one that was ahead at the start would make all of earlier lives
-        old."""
+        """Correct the time at which the journal was opened, by the clock that says `now_ms`, if that makes it earlier.
+
+        A wall clock that was ahead at the start would make all segments of earlier processes look old."""
         since_ms = round((self._clock.boot_s() - self._opened_s) * 1000)
         self._opened_ms = min(self._opened_ms, now_ms - since_ms)
 
     def closed(self, position: int) -> int:
-        """The end of the last closed segment that ends at or before `position`; the journal's start when none does."""
-        return max((one.end for one in self.segments[:-1] if one.end <= position), default=self.start)
+        """Return the end of the last closed segment that ends by `position`; the journal's start when none does."""
+        return max((segment.end for segment in self.segments[:-1] if segment.end <= position), default=self.start)
 
     async def retire(self, position: int) -> None:
         """Note durably that jobs before that position are never read again. Raises JournalRefused."""

@@ -25,9 +25,9 @@ async def open_journal(
     journal_id: bytes | None = None,
     random_bytes: Callable[[int], bytes] = os.urandom,
 ) -> AsyncIterator[Journal]:
-    """Lock the directory, recover what an earlier life left, begin a new segment, commit until the block ends.
+    """Lock the directory, recover its segments, begin a new one, commit until the block ends.
 
-    `journal_id`: begin a new id from here on, for a directory that turned out to be a copy; positions go on growing.
+    `journal_id`: give the journal this new id, for a directory that turned out to be a copy; positions go on growing.
 
     If the disk gives no new segment now, because it is full for example, the journal starts, refuses writes, and
     resumes by itself. Raises JournalLocked; JournalVersion; JournalDamaged; JournalRefused when the directory cannot be

@@ -1,4 +1,4 @@
-"""Reads reserved ranges back from the segments. The same walk as recovery; runs in a thread."""
+"""Reads reserved ranges back from the segments, with the `Walker` that recovery uses. Runs in a thread."""
 
 import contextlib
 from collections.abc import Sequence
@@ -11,26 +11,26 @@ from jqd.domain.record import Lane
 from jqd.journal.files import Files
 from jqd.journal.segment import Frame, Gap, Segment, Walker, quarantine
 
-FRAMES_MAX = 20_000  # looked at in one read, other lanes' included: some 50 ms
-DAMAGED_MAX = 100  # places that are listed
-PLAIN_FRAMES = 1_000  # taken at once: a window holds about so many single jobs
+FRAMES_MAX = 20_000  # frames scanned in one read, other lanes' included: some 50 ms
+DAMAGED_MAX = 100  # damaged places that are listed
+PLAIN_FRAMES = 1_000  # frames decoded at once: a window holds about so many single jobs
 
 
 @dataclass(slots=True)
 class Reservation:
-    """A range of positions that is to be read."""
+    """A range of positions to read."""
 
     lane: Lane
     start: int
     end: int
-    """What is durable now; `read` lowers it to what it gave."""
+    """At first the journal's durable end; `read` lowers it to where it stopped."""
     records_max: int
     bytes_max: int
     reader: int = 0
 
 
 class Slice(msgspec.Struct, gc=False):
-    """Part of a frame: records `first` … `stop` - 1 of `body` fall into the range that was read."""
+    """Part of a frame: records `first` … `stop` - 1 of `body` lie in the range that was read."""
 
     lane: Lane
     start: int
@@ -44,7 +44,7 @@ class Slice(msgspec.Struct, gc=False):
 
 @dataclass(slots=True)
 class Left:
-    """How much one read may still give, and scan."""
+    """How many records and bytes one read may still return, and how many frames it may still scan."""
 
     records: int
     bytes: int
@@ -55,7 +55,7 @@ class Left:
 
 
 class Reader:
-    """One lane's way through the segments. Keeps the last segment open, and remembers where a frame began."""
+    """Reads one lane through the segments. Keeps the last segment open, and remembers where a frame began."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
@@ -67,10 +67,10 @@ class Reader:
         self.damaged: list[str] = []
 
     def read(self, token: Reservation, segments: Sequence[Segment]) -> list[Slice]:
-        """The lane's records from token.start on, up to its limits; lowers token.end to what was scanned.
+        """Return the lane's records from token.start on, up to its limits. Lowers token.end to where it stopped.
 
-        Raises OSError, and JournalStuck when token.end would not lie behind token.start; nothing is skipped then, and
-        the next call begins anew."""
+        Raises OSError, and JournalStuck when token.end would not lie behind token.start. After either nothing is
+        skipped: the next call begins anew."""
         try:
             slices = self._read(token, segments)
             _expect_progress(token, slices)
@@ -99,7 +99,7 @@ class Reader:
             at, stop = self._begin(segment, position), min(segment.end, token.end)
             assert self._walker is not None
             while at < stop:
-                # Most frames are whole and good, and are taken many at once. Any other is judged alone.
+                # Most frames are whole and good, and are taken many at once. Others are judged one by one.
                 if at < position:
                     at = self._skip_plain(token.lane, at, min(position, stop))
                 if at >= position:
@@ -114,9 +114,9 @@ class Reader:
         return slices
 
     def _skip_plain(self, lane: Lane, at: int, position: int) -> int:
-        """Walk from `at` to `position`, or to the first frame that `_take_plain` cannot take.
+        """Walk from `at` to `position`, or to the first frame that `Walker.plain` does not give.
 
-        What lies before the range counts for no limit, or a range deep in a segment would never be reached: half a
+        Frames before the range count towards no limit, or a range deep in a segment would never be reached: half a
         million single jobs fill one, and are passed in half a second."""
         assert self._walker is not None
         while plain := self._walker.plain(at, position, lane, PLAIN_FRAMES):
@@ -124,7 +124,7 @@ class Reader:
         return at
 
     def _take_plain(self, lane: Lane, at: int, stop: int, slices: list[Slice]) -> int:
-        """Take whole good frames from `at` on; returns where the first other one begins."""
+        """Take whole good frames from `at` on; returns where it stopped."""
         assert self._walker is not None
         left, self._frame_start = self._left, at
         while not left.out() and (plain := self._walker.plain(at, stop, lane, min(left.frames, PLAIN_FRAMES))):
@@ -140,9 +140,9 @@ class Reader:
         return at
 
     def _take(self, segment: Segment, piece: Frame | Gap, lane: Lane, position: int, slices: list[Slice]) -> int:
-        """Take what `piece` holds of this lane from `position` on; returns where to go on. Damage is only reported."""
+        """Take the records of this lane in `piece` from `position` on, or report its damage; returns where to go on."""
         left = self._left
-        left.frames -= piece.end > position  # as _skip_plain
+        left.frames -= piece.end > position  # frames before the range count towards no limit
         behind = max(position, piece.end)
         if isinstance(piece, Gap):
             self._report(segment, piece)
@@ -164,14 +164,14 @@ class Reader:
         return end
 
     def _begin(self, segment: Segment, position: int) -> int:
-        """Open `segment`; returns where a frame begins, at `position` or before it."""
+        """Open `segment`; returns where a frame begins, at or before `position`."""
         if self._segment is not segment:
             self.close()
             self._fd = self._files.open(segment.path)
             self._segment = segment
             self._frame_start = segment.first
         assert self._fd is not None
-        # A new walker: the window of the last one may end in bytes that were not written yet.
+        # A new walker each time: the window of the last one may end in bytes that were not written yet.
         self._walker = Walker(self._files, self._fd, segment.header)
         return self._frame_start if self._frame_start <= position else segment.first
 
@@ -182,7 +182,7 @@ class Reader:
 
 
 def _expect_progress(token: Reservation, slices: Sequence[Slice]) -> None:
-    """Raise JournalStuck unless the reader has moved on: else it would read the same for ever, and apply it again."""
+    """Raise JournalStuck unless the read moved on: the same records would be read and applied for ever."""
     behind = token.start
     for piece in slices:
         if piece.end <= behind:

@@ -1,16 +1,16 @@
 """Start-up: find the segments, believe only what checksums prove, cut the torn tail, name the damage.
 
-    look    every head; every frame of the newest segment       changes nothing, so what is refused stays untouched
-    mend    quarantine, cut or seal what is torn, drop what is   none of it is needed: a failing disk stops no start
-            empty
+    look    every head; every frame of the newest segment       changes nothing: a refused directory stays untouched
+    mend    quarantine damage, cut or seal torn bytes,          is not necessary: if the disk fails here, the daemon
+            delete empty segments                               starts all the same
 
 Older segments are not read: each was synced before the next was begun, and the next head says where it ends. Readers
 verify every frame again anyway and report damage. Memory: one window, one body.
 
-The file `retired` has the position from which jobs are read: those before it have ended, or were copied behind it.
-Their segments may stay longer, for endings that other daemons' jobs need (docs/adr/0001).
+The file `retired` has the position from which jobs are read: those before it ended, or were copied behind it. Their
+segments may stay longer, for outcomes and cancels of other daemons' jobs (docs/adr/0001).
 
-    retired    jqd-retired 1 <position> <end> <CRC-32 of what stands before it>
+    retired    jqd-retired 1 <position> <end> <CRC-32 of the bytes before it>
 
 `end` is where the journal ended when the file was written: the copies lie before it. If the directory ends earlier, it
 is older than the file; then the file is ignored, and all jobs are read.
@@ -47,7 +47,7 @@ RETIRED = "retired"
 
 _LINE = re.compile(rb"(jqd-retired 1 (\d{1,20}) (\d{1,20}) )([0-9a-f]{8})\n")
 _BYTES_MAX = 128
-PLAIN_FRAMES = 1_000  # looked at in one go; more would be more memory, not less time
+PLAIN_FRAMES = 1_000  # frames decoded at once; more would take more memory, not less time
 
 
 class Retired(NamedTuple):
@@ -57,23 +57,23 @@ class Retired(NamedTuple):
 
 @dataclass
 class Recovered:
-    """What recovery found of an earlier life."""
+    """What recovery found in the directory."""
 
     segments: list[Segment] = field(default_factory=list)
     journal_id: bytes | None = None
-    """The newest id: a copied directory continues under a new one."""
+    """The newest id: a copied directory continues under a new one. None: there was no segment."""
     is_new: bool = False
-    """Nothing was left, not even an id: no earlier life of it can have been in any store."""
+    """Whether the journal is created now, so that no store can hold any of its records."""
     before: bytes = NO_JOURNAL
-    """The id before that."""
+    """The id before `journal_id`; zeros: none."""
     end: int = 0
-    """Where the next segment begins: after all positions that may have been given out."""
+    """Where the next segment begins: behind all positions that may have been given out."""
     accepted_end: int = 0
-    """Where the accepted part ends; the next segment's head repeats it."""
+    """Where the accepted frames end; the next segment's head repeats it."""
     next_seq: int = 1
     last_at_ms: int = 0
     damaged: list[str] = field(default_factory=list)
-    """One sentence for each place that has neither good frames nor a torn tail."""
+    """One sentence for each damaged place."""
     retired: Retired = field(default_factory=Retired)
 
 
@@ -118,7 +118,7 @@ def recover(files: Files, directory: Path) -> Recovered:
 
 
 def _read_headers(files: Files, directory: Path, names: list[str], found: Recovered) -> list[Path]:
-    """Fill in the segments and where they can end at most; returns the files whose head is lost."""
+    """Fill in the segments, each with the most that it can hold; returns the files whose head is lost."""
     headless = []
     for name in names:
         first = first_of(name)
@@ -128,12 +128,12 @@ def _read_headers(files: Files, directory: Path, names: list[str], found: Recove
         frames_bytes = max(0, files.size(path) - HEAD_BYTES)
         header = None if name.endswith(DAMAGED) else _read_head(files, path)
         if header is None:
-            # The store may know positions in it: they are never given out again.
+            # The store may know positions in this file: they are never given out again.
             found.end = max(found.end, first + frames_bytes)
             if name.endswith(SUFFIX):
                 headless.append(path)
             continue
-        # A segment with another id belongs here only if its head names the id so far.
+        # A segment with a new journal id belongs here only if its head names the id before.
         if header.first != first or found.journal_id not in (None, header.journal_id, header.before):
             raise JournalDamaged(
                 f"{path} does not belong where it lies: it was renamed, or comes from another journal. "
@@ -150,7 +150,7 @@ def _read_head(files: Files, path: Path) -> SegmentHeader | None:
 
 
 def _bound_by_next(found: Recovered) -> None:
-    """A segment counts up to the accepted end that the next one's head names."""
+    """Lower each segment's end to the accepted end that the next one's head names."""
     for segment, following in zip(found.segments, found.segments[1:], strict=False):
         accepted = max(segment.first, following.header.previous_end)
         if segment.end < accepted:
@@ -164,13 +164,13 @@ class Scan(NamedTuple):
     """The gaps of the newest segment before its last good frame."""
 
     damage: list[Gap]
-    """Gaps in the part that was on disk once, as a later frame says."""
+    """Gaps that were on disk once, as a later frame says."""
     torn: list[Gap]
-    """Gaps in a commit that never ended: nothing in it was acknowledged."""
+    """Gaps in a commit that never ended, so that none of it was acknowledged."""
 
 
 def _scan_newest(files: Files, found: Recovered) -> Scan:
-    """Walk the newest segment: it ends with its last good frame."""
+    """Walk the newest segment to find its gaps, and its end: that of its last good frame."""
     scan = Scan([], [])
     if not found.segments:
         return scan
@@ -231,8 +231,8 @@ def _mend_newest(files: Files, found: Recovered, scan: Scan) -> None:
 
 
 def _sync(files: Files, fd: int, segment: Segment, found: Recovered) -> None:
-    """Sync good frames that a killed daemon may have left unsynced. From now on they count as durable, also where that
-    fails: those of the last commit may have been acknowledged."""
+    """Sync good frames that a killed daemon may have left unsynced. Even if that fails they count as durable from now
+    on: the last commit may have been acknowledged."""
     try:
         files.sync(fd)
     except OSError as error:
@@ -242,15 +242,15 @@ def _sync(files: Files, fd: int, segment: Segment, found: Recovered) -> None:
 
 
 def _seal(files: Files, fd: int, segment: Segment, gap: Gap) -> None:
-    """Make frames of torn bytes between good ones, lest readers take them for damage."""
+    """Turn torn bytes between good frames into a frame, or readers would take them for damage."""
     if gap.end - gap.start <= FRAME_HEADER_BYTES:
-        return  # no frame is that short: readers will complain
+        return  # no frame is so short: readers will report damage
     seal(files, fd, segment.header, gap)
     get_logger("journal").warning("journal.torn_inside", segment=segment.path.name, start=gap.start, end=gap.end)
 
 
 def _cut_tail(files: Files, segment: Segment) -> None:
-    """Cut the torn tail. Nothing in it was acknowledged, for its sync never came back. A copy is kept for people."""
+    """Cut the torn tail, and keep a copy for people. It was never acknowledged, for its sync never returned."""
     size = HEAD_BYTES + segment.size
     kept = segment.path.with_name(f"{segment.path.stem}-{segment.end}{TORN}")
     if not segment.size:
@@ -264,7 +264,7 @@ def _cut_tail(files: Files, segment: Segment) -> None:
 
 
 def _try(call: Callable[..., None], *arguments: Path) -> None:
-    """Tidy up, and ignore a failure: what is left is harmless."""
+    """Make a call, and only log its failure: the files it leaves are harmless."""
     try:
         call(*arguments)
     except OSError as error:
@@ -272,7 +272,7 @@ def _try(call: Callable[..., None], *arguments: Path) -> None:
 
 
 def write_retired(files: Files, directory: Path, retired: Retired) -> None:
-    """Replace the file durably. Raises OSError. Blocks: for a thread."""
+    """Replace the file `retired` durably. Raises OSError. Blocks: for a thread."""
     line = f"jqd-retired 1 {retired.position} {retired.end} ".encode()
     path = directory / RETIRED
     new = path.with_name(RETIRED + NEW)
@@ -284,7 +284,9 @@ def write_retired(files: Files, directory: Path, retired: Retired) -> None:
 
 
 def read_retired(files: Files, directory: Path, end: int) -> tuple[Retired, str | None]:
-    """The content of the file, and a sentence when it is ignored. `end`: of the journal. Raises OSError."""
+    """Return what the file `retired` says, or (0, 0) and a sentence why it is ignored. Raises OSError.
+
+    `end`: where the journal ends now."""
     path = directory / RETIRED
     with closing(files, files.open(path)) as fd:
         data = files.read(fd, _BYTES_MAX, 0)

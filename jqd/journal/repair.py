@@ -11,11 +11,11 @@
 Bytes that are overwritten or cut are first copied durably to another file. The repair plans before it changes anything,
 so a directory that it refuses stays as it was. After an interruption it can be run again; a second run changes nothing.
 
-A lost head is recovered from the frames behind it. Both checksums of a frame begin with CRC-32 of the segment's id, so
-without the id no frame can be checked. But a CRC can be run backwards: from the sum of one frame header, over its bytes
-and its position, to the CRC it began with. Any id with that CRC makes all frames of the segment good again, and no
-others. Every frame of the segment leads to the same CRC; a payload that holds frames of another segment leads to
-another one, which makes fewer frames good.
+A lost head is recovered from the frames behind it. Both checksums of a frame start from the CRC-32 of the segment's id,
+so without the id no frame can be checked. But a CRC can be run backwards: from the checksum of a frame header, over its
+bytes and its position, to the CRC that it started from. Any id with that CRC makes all frames of the segment good
+again, and no others. Every frame of the segment leads to the same CRC; frames of another segment inside a payload lead
+to another one, which makes fewer frames good.
 """
 
 import os
@@ -50,7 +50,7 @@ PLACES_MAX = 16  # with more of them a segment is kept whole, not piece by piece
 def repair(
     files: Files, directory: Path, *, dry_run: bool = False, random_bytes: Callable[[int], bytes] = os.urandom
 ) -> list[str]:
-    """Mend the directory; returns a sentence for each thing done, or with `dry_run` for each that would be.
+    """Mend the directory; returns a sentence for each change, with `dry_run` for each that would be made.
 
     Raises JournalLocked while a daemon uses it; JournalVersion for another format, JournalDamaged for segments of
     another journal, JournalRefused for a disk that fails. Nothing was changed then, unless the disk failed midway."""
@@ -70,15 +70,15 @@ def repair(
 
 
 class _Mender:
-    """One way through the directory, oldest segment first."""
+    """Mends, or plans to mend, the segments of a directory, oldest first."""
 
     def __init__(self, files: Files, directory: Path, random_bytes: Callable[[int], bytes], *, dry_run: bool) -> None:
         self._files, self._directory, self._random_bytes = files, directory, random_bytes
         self._dry = dry_run
         self._done: list[str] = []
-        self._end: int | None = None  # where the accepted part of the segments so far ends
+        self._end: int | None = None  # where the last mended segment ends
         self._names = set(files.names(directory))
-        self._renamed = set[str]()  # from *.damaged to the name they had
+        self._renamed = set[str]()  # *.damaged files that get their first name back
 
     def run(self) -> list[str]:
         segments = snapshot(self._files, self._directory)
@@ -108,9 +108,9 @@ class _Mender:
         whole = self._keep(seen.path, 0, seen.size, "whole") if len(places) > PLACES_MAX else None
         for place in places:
             start = place.offset - HEAD_BYTES + seen.first
-            short = place.size <= FRAME_HEADER_BYTES  # the rest of a frame at the end of the file: no seal fits
+            short = place.size <= FRAME_HEADER_BYTES  # part of a frame at the end of the file: no seal fits
             if place.kind is Kind.TORN and (anything_good or short or not lost):
-                self._end = start  # nothing in it was acknowledged; in other segments the next head leaves it out
+                self._end = start  # it was never acknowledged; unless `last`, the next head leaves it out
                 if last:
                     self._cut(seen, place, start)
             elif short:
@@ -122,7 +122,7 @@ class _Mender:
     # ------------------------------------------------------------ heads
 
     def _head(self, seen: SegmentView, like: SegmentHeader | None) -> SegmentHeader:
-        """The head that the segment has, or should have; the file is changed if it has another."""
+        """Return the head that the segment should have; writes it if the file has another."""
         header, why = seen.header, "one copy of its head was bad: written anew from the other"
         if header is None:
             header, why = self._found(seen, like)
@@ -138,7 +138,7 @@ class _Mender:
             with self._writing(seen.path) as fd:
                 for at in range(0, HEAD_BYTES, HEADER_COPY_BYTES):
                     self._files.overwrite(fd, pages[at : at + HEADER_COPY_BYTES], at)
-                    self._files.sync(fd)  # one copy is good at any time
+                    self._files.sync(fd)  # so at any time one copy is good
         if seen.path.suffix == DAMAGED:
             self._renamed.add(seen.path.name)
             if not self._dry:
@@ -148,7 +148,7 @@ class _Mender:
         return header
 
     def _found(self, seen: SegmentView, like: SegmentHeader | None) -> tuple[SegmentHeader, str]:
-        """A head for a segment that lost both copies."""
+        """Return a head for a segment that lost both copies, and a sentence about it."""
         end = seen.first if self._end is None else self._end
         blank = SegmentHeader(self._random_bytes(16), b"", seen.first, end, 1, 0)
         header = found_head(self._files, seen, like or blank, self._random_bytes)
@@ -194,7 +194,7 @@ class _Mender:
             self._files.sync_directory()
 
     def _put_away(self, path: Path) -> None:
-        """Rename what was kept because of damage: starts do not report it any more."""
+        """Remove a *.damaged file if it is a second name of a segment, else rename it: starts stop reporting it."""
         segment = path.with_suffix(SUFFIX)
         with closing(self._files, self._files.open(path)) as fd:
             is_segment = self._files.in_place(fd, segment)
@@ -217,7 +217,7 @@ class _Mender:
         return name
 
     def _free(self, stem: str, suffix: str) -> str:
-        """A name that no file has, so that earlier copies stay."""
+        """Return a name that no file has, so that earlier copies stay."""
         name, number = f"{stem}{suffix}", 1
         while name in self._names:
             number += 1
@@ -232,7 +232,7 @@ class _Mender:
 
 
 def _refuse(place: Place) -> None:
-    """Raise for places that no repair may touch."""
+    """Raise JournalVersion, JournalDamaged or JournalRefused for a place that no repair may touch."""
     if place.kind is Kind.VERSION:
         raise JournalVersion(place.note)
     if place.kind is Kind.FOREIGN:
@@ -251,9 +251,9 @@ def _refuse(place: Place) -> None:
 def found_head(
     files: Files, seen: SegmentView, like: SegmentHeader, random_bytes: Callable[[int], bytes]
 ) -> SegmentHeader | None:
-    """A head for a segment that lost its own, with which every good frame is good again. None when no frame is.
+    """Return a head for a segment that lost its own, under which its frames are good. None when no frame is.
 
-    What frames do not know (the journal's id) is taken from `like`."""
+    The journal's id, which frames do not hold, is taken from `like`."""
     best, most = None, 0
     with closing(files, files.open(seen.path)) as fd:
         for crc in _candidates(files, fd, seen):
@@ -274,14 +274,14 @@ def found_head(
 
 
 def id_with(crc: int, random_bytes: Callable[[int], bytes]) -> bytes:
-    """A segment id whose CRC-32 is `crc`: all but four of its bytes are random."""
+    """Return a segment id whose CRC-32 is `crc`: all but four of its bytes are random."""
     most = random_bytes(12)
     patch = _rolled_back(crc, bytes(4)) ^ zlib.crc32(most)
     return most + patch.to_bytes(4, "little")
 
 
 def _candidates(files: Files, fd: int, seen: SegmentView) -> list[int]:
-    """The CRCs with which places that look like frames began: the most frequent first."""
+    """Return the CRCs from which the checksums of likely frames started: the most frequent first."""
     votes: Counter[int] = Counter()
     position = seen.first
     while position < seen.end and votes.total() < VOTES_MAX:
@@ -297,7 +297,7 @@ def _candidates(files: Files, fd: int, seen: SegmentView) -> list[int]:
 
 
 def _began_with(header: bytes, position: int) -> int:
-    """CRC-32 of the segment id under which this would be a good frame header at `position`."""
+    """Return the CRC-32 of the segment id under which `header` is good at `position`."""
     total = int.from_bytes(header[_SUM_AT:_SUMMED_FROM], "little")
     return _rolled_back(_rolled_back(total, header[_SUMMED_FROM:]), position.to_bytes(8, "little"))
 
@@ -316,7 +316,7 @@ _BY_TOP = {value >> 24: index for index, value in enumerate(_TABLE)}  # the high
 
 
 def _rolled_back(crc: int, data: bytes) -> int:
-    """The value that `zlib.crc32(data, value)` turns into `crc`."""
+    """Return the value that `zlib.crc32(data, value)` turns into `crc`."""
     register = crc ^ _MASK
     for byte in reversed(data):
         index = _BY_TOP[register >> 24]

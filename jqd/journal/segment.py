@@ -1,4 +1,4 @@
-"""Segments on disk: their names, walking their frames, and keeping bytes that are no frame."""
+"""Segments on disk: names them, walks their frames, keeps and seals bytes that are no frame."""
 
 import re
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ from jqd.journal.frame import (
 )
 
 COPY_BYTES = 1 << 20
-SEAL_BYTES_MAX = 1 << 20  # of one seal: a reader takes a frame's body whole
+SEAL_BYTES_MAX = 1 << 20  # body of one seal: a reader holds a whole body in memory
 WINDOW_BYTES = 256 << 10  # read ahead: a few hundred small frames in one call
 SUFFIX = ".jqd"
 DAMAGED = ".damaged"
@@ -44,7 +44,7 @@ class Segment:
     """Position after its last accepted frame."""
     damaged: list["Gap"] = field(default_factory=list)
     begun_s: float | None = None
-    """When it was begun, on the clock since boot; None: by an earlier life of the daemon."""
+    """When this process began it, in seconds since boot; None: an earlier process did."""
 
     @property
     def first(self) -> int:
@@ -75,13 +75,13 @@ def name_of(first: int) -> str:
 
 
 def first_of(name: str) -> int | None:
-    """The position in the name of a segment, good or damaged; None when it is no segment."""
+    """Return the position in a segment's file name, `.jqd` or `.damaged`; None for other names."""
     match = _NAME.fullmatch(name)
     return int(match[1]) if match else None
 
 
 def quarantine(files: Files, segment: Segment, gap: Gap) -> str | None:
-    """Note damage in `segment` and keep its bytes from deletion under a second name; good frames are still read.
+    """Note damage in `segment`, and give the file a second name that keeps it from deletion.
 
     Returns a sentence that says where, or None when this gap was noted before."""
     if gap in segment.damaged:
@@ -116,9 +116,9 @@ class Walker:
         self._window_at = 0  # file offset of the window
 
     def frames(self, position: int, end: int, *, check: bool) -> Iterator[Frame | Gap]:
-        """Frames from `position` (where one begins) to `end`, and the gaps between good ones. Raises OSError.
+        """Yield frames from `position` (where one begins) to `end`, and the gaps between good ones. Raises OSError.
 
-        With `check` bodies are verified too; without, only headers, as for frames of other lanes."""
+        With `check` bodies are verified too; without, only headers."""
         while position < end:
             piece = self.piece_at(position, end)
             bad = check and isinstance(piece, Frame) and self.body(piece) is None
@@ -126,7 +126,7 @@ class Walker:
             position = piece.end
 
     def plain(self, position: int, end: int, lane: Lane | None, frames_max: int) -> list[Plain]:
-        """As many good frames from `position` on as the window holds; may be none. See plain_frames."""
+        """Return the good frames from `position` on that the window holds, perhaps none. See `plain_frames`."""
         data, offset = self._look(position, FRAME_HEADER_BYTES)
         return plain_frames(self._id, position, data, offset, end, lane=lane, frames_max=frames_max)
 
@@ -135,7 +135,7 @@ class Walker:
         return self.frame_at(position, end) or Gap(position, self._next_good(position, end))
 
     def frame_at(self, position: int, end: int) -> Frame | None:
-        """The frame with a good header at `position`; None when there is none, or when it would end behind `end`."""
+        """Return the frame with a good header at `position`; None if there is none, or if it would end behind `end`."""
         data, offset = self._look(position, FRAME_HEADER_BYTES)
         header = unpack_frame_header(self._id, position, data, offset)
         if header is None or position + FRAME_HEADER_BYTES + header.length > end:
@@ -143,7 +143,7 @@ class Walker:
         return Frame(position, position + FRAME_HEADER_BYTES + header.length, header)
 
     def body(self, frame: Frame) -> bytes | None:
-        """The body, or None when its checksum does not hold."""
+        """Return the body of a frame, or None when its checksum is wrong."""
         length = frame.header.length
         at = frame.start + FRAME_HEADER_BYTES
         if length > WINDOW_BYTES:
@@ -154,7 +154,7 @@ class Walker:
         return body if body_holds(self._id, frame.start, frame.header, body) else None
 
     def _next_good(self, position: int, end: int) -> int:
-        """The first position after `position` with a good frame header of this segment; `end` if there is none."""
+        """Return the next position with a good frame header of this segment; `end` if there is none."""
         at = position + 1
         while at < end:
             data, offset = self._look(at, FRAME_HEADER_BYTES)
@@ -171,7 +171,8 @@ class Walker:
         return end
 
     def _look(self, position: int, size: int) -> tuple[bytes, int]:
-        """A window that holds at least `size` bytes from `position` on (less at the end of the file), and where."""
+        """Return a window with `size` bytes from `position` on (fewer at the end of the file), and their offset in it.
+        """
         inside = HEAD_BYTES + position - self._first - self._window_at
         if inside < 0 or inside + size > len(self._window):
             self._window = self._read(position, WINDOW_BYTES)
@@ -198,7 +199,7 @@ def copy_damaged(files: Files, source: Path, target: Path, offset: int, size: in
 
 
 def seal(files: Files, fd: int, header: SegmentHeader, gap: Gap) -> None:
-    """Make frames that nobody reads of bytes that are no frame: only bytes that become headers are overwritten.
+    """Turn a gap into frames of TORN_KIND, which nobody reads: overwrites only bytes that become their headers.
 
     `gap` is larger than a header. Nothing is synced."""
     start = gap.start

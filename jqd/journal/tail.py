@@ -1,5 +1,5 @@
-"""The frames of a lane that were committed last, in memory: most are applied milliseconds after they were written, and
-a read of them costs neither a thread nor the disk nor their checksums."""
+"""Keeps a lane's newest frames in memory: most are applied milliseconds after they were written, and are read without
+a thread, the disk or checksums."""
 
 from bisect import bisect_right
 from collections.abc import Iterable
@@ -10,30 +10,30 @@ from jqd.domain.record import Lane
 from jqd.journal.reader import Reservation, Slice
 from jqd.journal.writer import Pending
 
-TAIL_BYTES = 2 << 20  # of a lane: some tenths of a second of single pushes; who is further behind reads the disk
+TAIL_BYTES = 2 << 20  # per lane: some tenths of a second of single pushes; older frames are read from disk
 _end = attrgetter("end")
 
 
 class Tail:
-    """Frames of one lane, without a gap up to the journal's end."""
+    """The newest frames of one lane, without a gap."""
 
     def __init__(self, lane: Lane, end: int) -> None:
-        """`end`: of the journal, when this life begins."""
+        """`end`: where the journal ends at the start."""
         self._lane = lane
         self._begin = end
-        """All frames of the lane behind this position are here."""
+        """`_frames` holds every frame of the lane behind this position."""
         self._frames: list[Pending] = []
         self._bytes = 0
 
     def add(self, frame: Pending) -> None:
-        """Keep a frame that is on the disk, and of the older ones as many as there is room for."""
+        """Add a frame that is on disk; drops old ones when there is no room."""
         self._frames.append(frame)
         self._bytes += frame.end - frame.start
         if self._bytes > TAIL_BYTES:
             self._drop()
 
     def _drop(self) -> None:
-        """Drop half of what may be kept: one by one each would move all others."""
+        """Drop the older half at once: to drop one frame moves all others."""
         gone = 0
         while self._bytes > TAIL_BYTES // 2:
             frame = self._frames[gone]
@@ -43,7 +43,7 @@ class Tail:
         del self._frames[:gone]
 
     def read(self, token: Reservation) -> list[Slice] | None:
-        """As `Reader.read`; None where the range begins before what is kept."""
+        """Return the reserved records, as `Reader.read` does; None if the range begins before the kept frames."""
         if token.start < self._begin:
             return None
         slices: list[Slice] = []
@@ -53,7 +53,7 @@ class Tail:
                 token.end = slices[-1].end
                 break
             first = max(0, token.start - frame.start)
-            if first >= frame.records:  # such a position no record has
+            if first >= frame.records:  # token.start lies behind this frame's last record
                 continue
             stop = min(frame.records, first + records)
             end = frame.end if stop == frame.records else frame.start + stop

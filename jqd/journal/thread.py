@@ -1,5 +1,5 @@
-"""The thread that writes: one, for as long as its journal is at work. A call in one of trio's threads, which is named
-anew and waits for its next call in two steps, costs three times as much, a fifth of what one push takes."""
+"""The writer thread of a journal. A call in one of trio's threads, which is renamed for each call and waits for the
+next in two steps, costs three times as much: a fifth of a push's time."""
 
 import socket
 import threading
@@ -10,34 +10,33 @@ import trio
 
 
 class WriterThread:
-    """Makes one call after the other while its block runs. It is a daemon: a disk that hangs keeps no process alive.
+    """Makes one call after another while its block runs. It is a daemon: a disk that hangs keeps no process alive.
 
-    The end of a call comes by a socket for which the caller itself waits: by way of trio's queue for threads it takes a
-    turn of the loop more, and half as much time again."""
+    It signals the end of a call by a socket on which the caller waits: trio's queue for threads would take another turn
+    of the loop, and half as much time again."""
 
-    _rung: socket.socket
-    _bell: socket.socket
-    """Its other end."""
+    _done_receiver: socket.socket
+    _done_sender: socket.socket
 
     def __init__(self) -> None:
         self._work: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         self._error: BaseException | None = None
 
     def __enter__(self) -> None:
-        self._rung, self._bell = socket.socketpair()
+        self._done_receiver, self._done_sender = socket.socketpair()
         threading.Thread(target=self._serve, name="jqd-journal", daemon=True).start()
 
     def __exit__(self, *_: object) -> None:
         self._work.put(None)
-        self._rung.close()
-        self._bell.close()
+        self._done_receiver.close()
+        self._done_sender.close()
 
     async def run(self, call: Callable[[], object]) -> None:
-        """Make a call, and return at its end, whatever is cancelled meanwhile. One at a time. Raises what it raises."""
+        """Make a call in the thread, one at a time; returns at its end, even if cancelled. Raises its error."""
         self._work.put(call)
         with trio.CancelScope(shield=True):
-            await trio.lowlevel.wait_readable(self._rung)
-        self._rung.recv(1)
+            await trio.lowlevel.wait_readable(self._done_receiver)
+        self._done_receiver.recv(1)
         error, self._error = self._error, None
         if error is not None:
             raise error
@@ -46,12 +45,12 @@ class WriterThread:
         while (call := self._work.get()) is not None:
             try:
                 call()
-            except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+            except BaseException as error:  # noqa: BLE001 - `run` raises it
                 self._error = error
-            del call  # with the frames, until the next commit
-            self._bell.send(b".")
+            del call  # else its frames stay in memory until the next commit
+            self._done_sender.send(b".")
 
 
 def stay(_: Callable[[], None]) -> trio.lowlevel.Abort:
-    """Return that a waiting task is not cancelled."""
+    """Refuse to cancel a waiting task: trio's abort function for `wait_task_rescheduled`."""
     return trio.lowlevel.Abort.FAILED

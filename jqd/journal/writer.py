@@ -1,11 +1,11 @@
-"""The one writer: brings waiting frames to disk, and decides what an error means. Runs in its own thread.
+"""The writer brings waiting frames to disk and decides what an error means. It runs in its own thread.
 
     <first>.jqd.new ──head, sync──▶ renamed to <first>.jqd ──directory sync──▶ takes frames ──error──▶ poisoned
                                                                                             └─full───▶ rotated
 
 An error of any write or sync poisons the segment: its descriptor is never synced again (the next sync would succeed
 wrongly), all waiters are refused, and writing goes on in a new segment whose head says where the accepted part before
-it ends. A full segment takes more frames while the disk gives no other file. Nothing ever turns the log off.
+it ends. A full segment takes more frames while the disk gives no other file.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from jqd.journal.files import Files
 from jqd.journal.frame import HEAD_BYTES, NO_JOURNAL, SegmentHeader, pack_frame_header, pack_head
 from jqd.journal.segment import NEW, Segment, name_of
 
-BUFFERS_MAX = 1_000  # of one writev; Linux takes 1,024
+BUFFERS_MAX = 1_000  # buffers of one writev; Linux takes 1,024
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 NO_SEGMENT = "a new segment cannot be made"
 RESUME_FREE_BYTES = 8 << 20  # a disk that was full must have room for a commit before pushes are taken again
@@ -67,12 +67,12 @@ class Writer:
         self._fd: int | None = None
         self._full = False
         self.segment: Segment | None = None
-        """The open segment; None before the first could be made."""
+        """The newest segment; None before the first could be made."""
 
     def begin(self, start: Start) -> Segment:
-        """Make the next segment and its name durable, then write to it. Raises JournalRefused; try again later.
+        """Make the next segment and its name durable, and open it. Raises JournalRefused; try again later.
 
-        Where only the disk would not have another file, the segment before is still open (`is_open`)."""
+        If only making the file failed, the segment before stays open (`is_open`)."""
         header = SegmentHeader(self._journal_id, self._random_bytes(16), *start, self._before)
         path = self._directory / name_of(start.first)
         new = path.with_name(path.name + NEW)
@@ -85,7 +85,7 @@ class Writer:
             fd = self._make(new, pack_head(header))
         except OSError as error:
             raise self._refused(NO_SEGMENT, error) from error
-        self.close()  # from here on there may be another, and what is written to this one would lie in both
+        self.close()  # once the new name may exist, frames written to the old segment would lie in both
         self._fd = fd
         try:
             self._files.rename(new, path)
@@ -103,20 +103,20 @@ class Writer:
         return self._fd is not None
 
     def _make(self, path: Path, head: bytes) -> int:
-        """Return a new file with that head, on disk. Raises OSError."""
+        """Make a file with that head, synced; returns its descriptor. Raises OSError."""
         fd = self._files.create(path)
         try:
             self._write_all(fd, [head])
             self._files.sync(fd)
         except BaseException:
             self._close(fd)
-            with contextlib.suppress(OSError):  # the next start deletes it else; each try has another name
+            with contextlib.suppress(OSError):  # else the next start deletes it
                 self._files.unlink(path)
             raise
         return fd
 
     def commit(self, frames: Sequence[Pending]) -> None:
-        """Write and sync. On JournalRefused none of `frames` may be acknowledged, and `begin` must come next."""
+        """Write and sync frames. On JournalRefused none of them may be acknowledged, and `begin` must come next."""
         assert self.segment is not None
         assert self._fd is not None
         segment = self.segment
@@ -147,7 +147,7 @@ class Writer:
         self._full = False
 
     def _check_place(self, path: Path) -> None:
-        """Raise OSError where a new segment could do harm or would fail at once."""
+        """Raise OSError if the lock is lost, a full disk is still full, or a file with frames has that name."""
         self._check_lock()
         if self._full and self._files.free_bytes(self._directory) < RESUME_FREE_BYTES:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -159,7 +159,7 @@ class Writer:
             raise OSError(errno.EEXIST, f"{path.name} exists and holds something; move it away")
 
     def _check_lock(self) -> None:
-        """Raise OSError when another daemon may use this directory by now: two of them write over one another."""
+        """Raise OSError when the lock file is gone: another daemon may write to this directory, too."""
         fd, lock = self._lock
         if not self._files.in_place(fd, lock):
             raise OSError(errno.ESTALE, "the lock file was deleted or replaced; end this daemon and look who did it")
@@ -179,7 +179,7 @@ class Writer:
                 rest[done] = memoryview(rest[done])[written:]
 
     def _poison(self) -> None:
-        """Free the space of refused frames, if the disk lets us; then never touch this file again."""
+        """Cut off refused frames, if the disk lets us, and close the segment for good."""
         assert self.segment is not None
         assert self._fd is not None
         # Nothing relies on the cut: the next segment's head says where this one ends.
@@ -194,7 +194,7 @@ class Writer:
             self._close(fd)
 
     def _close(self, fd: int) -> None:
-        # All that counts was synced before, and the rest is refused: a failing close changes neither.
+        # Accepted frames were synced before, others are refused: a failing close changes neither.
         with contextlib.suppress(OSError):
             self._files.close(fd)
 
