@@ -1,4 +1,4 @@
-"""Looks from async code: in a thread, which asks no more once nobody waits for it."""
+"""Runs blocking read calls for async code in a thread, which stops asking when the task is cancelled."""
 
 import threading
 from collections.abc import Callable
@@ -14,7 +14,7 @@ _abandoned: ContextVar[threading.Event | None] = ContextVar("jqd_abandoned", def
 
 
 async def look(call: Callable[..., R], *args: object, limiter: anyio.CapacityLimiter | None = None) -> R:
-    """Return what `call` returns in a thread. A cancelled task leaves the thread alone; it ends with its long poll."""
+    """Return what `call` returns in a thread. After a cancellation the thread ends by itself, with its long poll."""
     abandoned = threading.Event()
     token = _abandoned.set(abandoned)  # the thread gets a copy of this context
     try:
@@ -25,6 +25,6 @@ async def look(call: Callable[..., R], *args: object, limiter: anyio.CapacityLim
 
 
 def is_abandoned() -> bool:
-    """Return whether whoever began this look waits for it no longer."""
+    """Return whether the task that called `look` for this thread was cancelled."""
     abandoned = _abandoned.get()
     return abandoned is not None and abandoned.is_set()

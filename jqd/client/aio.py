@@ -1,6 +1,6 @@
 """The pusher's client for async code, under asyncio and trio: the blocking client's calls, made in threads.
 
-So there is one client, with one way to repeat a request, to ask another daemon and to say what went wrong.
+So requests are repeated, other daemons asked and errors raised by the same code.
 """
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
@@ -21,14 +21,14 @@ from jqd.client.events import JobEvent
 
 P = ParamSpec("P")
 R = TypeVar("R")
-AT_ONCE = 100  # jobs of a list brought from its thread together
+AT_ONCE = 100  # jobs of a list that one call in a thread fetches
 
 
 def _call(
     method: Callable[Concatenate[Client, P], R], *, looks: bool = False
 ) -> "Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, R]]":
-    """Return a blocking method as an async one. It is awaited even when its task is cancelled, for the daemon may have
-    acted; one that only `looks` is abandoned then, and its thread ends with its long poll."""
+    """Return a blocking method as an async one. A cancelled task still awaits its end, for the daemon may have acted.
+    `looks`: the method only reads, so a cancelled task leaves it, and its thread ends with its long poll."""
 
     async def call(self: "AsyncClient", /, *args: P.args, **kwargs: P.kwargs) -> R:
         return await self.in_thread(partial(method, self.client, *args, **kwargs), abandon=looks)
@@ -52,7 +52,7 @@ def _each(
 
 
 class AsyncClient:
-    """As `Client`, call by call, for one event loop. At most 32 calls that look and 32 others are under way at once.
+    """An async `Client`: the same methods, for one event loop. At most 32 read calls and 32 others run at once.
 
     async with AsyncClient("http://127.0.0.1:7420") as client:
         job_id = await client.push("resize", {"path": "a.png"}, keep_result=True)
@@ -63,11 +63,11 @@ class AsyncClient:
         self, url: str | Sequence[str] | None = None, *, timeout_s: float = TIMEOUT_S_DEFAULT, token: str | None = None
     ) -> None:
         self.client = Client(url, timeout_s=timeout_s, token=token)
-        """The blocking one, which can be used beside it."""
+        """The blocking client, which can be used beside this one."""
         self._limiter, self._lookers = (anyio.CapacityLimiter(CONNECTIONS_MAX) for _ in range(2))
 
     def speaking_for(self, tenant: str) -> Self:
-        """As `Client.speaking_for`."""
+        """Return a view that acts for one tenant: see `Client.speaking_for`."""
         view = copy(self)
         view.client = self.client.speaking_for(tenant)
         return view
@@ -87,7 +87,7 @@ class AsyncClient:
         return await anyio.to_thread.run_sync(call, limiter=self._limiter)
 
     def buffer(self, **limits: Unpack[Limits]) -> Buffer:
-        """`async with client.buffer() as buffer:` and `await buffer.apush(…)`: see `Buffer`."""
+        """Return a `Buffer` for many pushes: `async with client.buffer() as buffer:`, `await buffer.apush(…)`."""
         return self.client.buffer(**limits)
 
     flow = _call(Client.flow, looks=True)
@@ -134,8 +134,7 @@ class AsyncClient:
     delete_handler = _call(Client.delete_handler)
 
     async def events(self, job_id: str) -> AsyncIterator[JobEvent]:
-        """As `Client.events`. A task that is cancelled leaves the thread that waits for the next event: it ends by
-        itself within 15 s."""
+        """Yield the job's events, as `Client.events` does. After a cancellation its thread ends within 15 s."""
         found = self.client.events(job_id)
         try:
             while (event := await self.in_thread(partial(next, found, None), abandon=True)) is not None:
@@ -144,8 +143,7 @@ class AsyncClient:
             found.close()
 
     async def counters(self) -> AsyncIterator[JobEvent]:
-        """As `Client.counters`. A task that is cancelled leaves the thread that waits for the next event: it ends with
-        that, a second later."""
+        """Yield the daemon's counters, as `Client.counters` does. After a cancellation its thread ends within 1 s."""
         found = self.client.counters()
         while (event := await self.in_thread(partial(next, found, None), abandon=True)) is not None:
             yield event

@@ -1,4 +1,4 @@
-"""The answers of a daemon: what they say, and the named error that a refusal is."""
+"""Decodes a daemon's answers, and turns refusals into named errors."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -19,10 +19,10 @@ from jqd.client.transport import Response
 from jqd.domain.errors import Closed, IdsUnknown
 from jqd.domain.media import language_of
 
-ERRORS_SHOWN_MAX = 5  # in a message; all of them stand in `errors`
+ERRORS_SHOWN_MAX = 5  # in a message; `errors` has all
 DETAIL_CHARS_MAX = 300  # of an answer quoted in a message
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError)
-USERS = frozenset({"argument", "result", "error"})  # values that pushers and workers made
+USERS = frozenset({"argument", "result", "error"})  # fields whose values pushers and workers made
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Answer:
 
 
 def decoded(url: str, response: Response) -> Any:
-    """Return the body as a value. Raises JqdClientError for what no daemon says."""
+    """Return the body as a value; text of a refusal as a string. Raises JqdClientError if no daemon would send it."""
     body, status = response.body, response.status
     if not body:
         return None
@@ -51,10 +51,8 @@ def decoded(url: str, response: Response) -> Any:
 
 
 def _unpacked(packed: bytes) -> Any:
-    """Decode a body. A user's value that Python cannot hold (text that is not UTF-8, a map whose keys are maps) stays
-    `msgspec.Raw`.
-
-    Whoever looks how a job stands need not be able to read what somebody else pushed with it.
+    """Decode a MessagePack body. A user's value that Python cannot hold (text that is not UTF-8, a map whose keys are
+    maps) stays `msgspec.Raw`: the caller may want only the job's state.
     """
     try:
         return msgspec.msgpack.decode(packed)
@@ -73,14 +71,14 @@ def _value(packed: msgspec.Raw, *, may_stay: bool) -> Any:
 
 
 def error_of(response: Response, body: Any) -> JqdClientError:
-    """Return the error that a refusal is. `body`: as it was decoded."""
+    """Return a refusal as its error. `body`: decoded."""
     status = response.status
     fields = body if isinstance(body, dict) else {}
     text = body if isinstance(body, str) else ""
     detail = str(fields.get("detail") or fields.get("title") or text or "no reason was given")
     message = f"{detail} ({status})"
     errors = item_errors(fields.get("errors"))
-    # A detail that names the field already needs no repetition.
+    # Field errors that `detail` contains already are not repeated.
     if more := [f"{error.pointer} {error.detail}".strip() for error in errors if error.detail not in detail]:
         message += ": " + "; ".join(more[:ERRORS_SHOWN_MAX])
     if status in (400, 414, 415, 422):
@@ -93,7 +91,7 @@ def error_of(response: Response, body: Any) -> JqdClientError:
 
 
 def item_errors(value: Any) -> list[ItemError]:
-    """Return `errors` of an answer; an entry that is not understood is kept as text."""
+    """Return an answer's `errors`; keeps an unknown entry as text."""
     if not isinstance(value, list):
         return []
     errors = []
@@ -107,12 +105,12 @@ def item_errors(value: Any) -> list[ItemError]:
 
 
 def odd(what: str, answer: Answer) -> JqdClientError:
-    """Return the error for a 2xx that no jqd daemon would give."""
+    """Return the error for a 2xx answer that no jqd daemon would give. `what`: names the call."""
     return JqdClientError(f"{what} was answered with something else; is it a jqd daemon?", status=answer.status)
 
 
 def _after(header: str | None) -> float | None:
-    """Return the seconds of a Retry-After header; a date is ignored, as a wall clock may be wrong."""
+    """Return the seconds of a Retry-After header; None for a date, as a wall clock may be wrong."""
     try:
         seconds = float(header) if header is not None else None
     except ValueError:

@@ -1,7 +1,8 @@
-"""Sends what is left in buffers when a process ends, and reports what could not be sent; and empties them in forks.
+"""Sends the jobs left in buffers when a process ends, reports those that could not be sent, and empties the buffers of
+forked children.
 
-A program that has lost jobs does not end with 0. An exit handler of Python cannot say so, so this one lets all others
-run and then leaves with 1 itself.
+A program that lost jobs ends with exit code 1. A Python exit handler cannot set the code, so this one lets all others
+run and then calls `os._exit`.
 """
 
 import atexit
@@ -14,8 +15,8 @@ from typing import Protocol
 from jqd.client.pending import Pending
 from jqd.domain.lossy_stream import LossyStream
 
-CODE = 1  # of a process whose jobs could not all be pushed
-SHOWN_MAX = 20  # of them in the message
+CODE = 1  # exit code when some jobs could not be pushed
+SHOWN_MAX = 20  # lost jobs named in the message
 
 
 class Leaves(Protocol):
@@ -26,7 +27,7 @@ class Leaves(Protocol):
 class AtExit:
     def __init__(self) -> None:
         self._buffers: list[Leaves] = []
-        self._expected_in = 0  # the process whose end is awaited
+        self._expected_in = 0  # id of the process in which the exit handler is registered
         self._lock = RLock()
 
     def add(self, buffer: Leaves) -> None:
@@ -38,7 +39,7 @@ class AtExit:
             self._buffers.remove(buffer)
 
     def expect(self) -> None:
-        """Have this buffer send its rest when the process ends."""
+        """Register the exit handler in this process."""
         if self._expected_in == os.getpid():
             return
         self._expected_in = os.getpid()
@@ -46,13 +47,13 @@ class AtExit:
         if processes is None or processes.parent_process() is None:
             atexit.register(self._leave)
             return
-        # A process that multiprocessing has started leaves without the handlers of atexit, but for these.
+        # A process that multiprocessing has started ends without atexit handlers, but calls its own finalizers.
         from multiprocessing.util import Finalize
 
         Finalize(self, self._leave, kwargs={"is_main": False}, exitpriority=0)
 
     def _leave(self, *, is_main: bool = True) -> None:
-        buffers, self._buffers = self._buffers, []  # once: the handlers run below are these, too
+        buffers, self._buffers = self._buffers, []  # only once: run_others() below calls this handler again
         lost = [one for buffer in buffers for one in buffer.leave()]
         if not lost:
             return
@@ -62,7 +63,7 @@ class AtExit:
         LossyStream(sys.stderr).write(
             f"jqd: {len(lost)} buffered jobs are not known to be pushed: {shown}{more}; {why}\n"
         )
-        # No public call runs what others have registered for the end; without it this would cut them off.
+        # os._exit would skip other exit handlers, and no public call runs them.
         run_others = getattr(atexit, "_run_exitfuncs", None)
         if is_main and run_others is not None:
             run_others()
@@ -72,7 +73,7 @@ class AtExit:
         os._exit(CODE)
 
     def after_in_child(self) -> None:
-        """Begin a forked child with empty buffers and new locks: a thread of the parent may hold the old ones."""
+        """Empty the buffers of a forked child and replace locks, which a thread of the parent may hold."""
         self._lock = RLock()
         for buffer in self._buffers:
             buffer.forget()

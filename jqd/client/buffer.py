@@ -1,10 +1,10 @@
-"""Pushes that nobody waits for: gathered, and sent by the thousand from a thread in the background.
+"""Gathers pushes that nobody waits for, and sends them by the thousand from a background thread.
 
-    push ──▶ waiting ──▶ request of up to 1,000 ──▶ daemon ──▶ each `Pending` knows what became of it
+    push ──▶ waiting ──▶ request of up to 1,000 ──▶ daemon ──▶ each `Pending` has its result
              bounded: push waits when it is full
 
-What waits here is acknowledged by nobody, and is lost with the process. Each job has an id before it is sent, so a
-request whose answer was lost is sent again and counts once.
+Jobs in the buffer are not acknowledged, and are lost if the process is killed. Each job has an id before it is sent, so
+a request whose answer was lost is sent again and counts once.
 """
 
 import logging
@@ -28,11 +28,11 @@ from jqd.domain.units import BYTES, Duration, amount, duration_s
 
 JOBS_MAX = 10_000  # some 10 MB of small jobs: a second of a daemon's work
 BYTES_MAX = 16 << 20  # of jobs as they are sent; as objects they are a few times as large
-LINGER = "10ms"  # many pushes come in that time where it matters, and nobody notices it where it does not
-WAIT = "10s"  # of a push that finds no room: as long as one waits for an answer
-PATIENCE = "1m"  # a daemon's restart, or its machine's
-EXIT_S = 30.0  # what is left at the end of the process has so long, as a worker's drain
-REQUEST_JOBS = 1_000  # the cost of a request is shared by then
+LINGER = "10ms"  # enough to gather many pushes under load, and too short to notice otherwise
+WAIT = "10s"  # how long a push waits for room: as long as for an answer
+PATIENCE = "1m"  # enough for a restart of a daemon or its machine
+EXIT_S = 30.0  # to send what is left when the process ends; as long as a worker's drain
+REQUEST_JOBS = 1_000  # by then a request costs little per job
 REQUEST_BYTES = 1 << 20
 
 
@@ -44,23 +44,22 @@ class Limits(TypedDict, total=False):
     size: int | str
     """The most bytes of these jobs: a number, or text like "16MiB"."""
     linger: Duration
-    """A job goes out when it has waited so long, or when a request is full."""
+    """How long a job waits for others, unless a request is full sooner."""
     wait: Duration
-    """A push that finds no room waits so long for it."""
+    """How long a push waits for room."""
     patience: Duration
-    """A request is sent again for so long whose daemon is away."""
+    """How long a request is sent again while its daemon is away."""
 
 
 class Buffer:
-    """See above. `with` it, `async with` it, or `close` it; what is left when the process ends is sent then.
-
-    Safe between threads. Its limits are those of `Limits`.
+    """Gathers pushes and sends them in the background. Use `with`, `async with` or `close`; jobs that are left when the
+    process ends are sent then. Safe between threads.
     """
 
     def __init__(
         self, push_all: PushAll, *, closed: Callable[[], None] | None = None, **limits: Unpack[Limits]
     ) -> None:
-        """`closed`: called when the buffer is closed. Raises TypeError, ValueError."""
+        """`closed`: called when the buffer is closed. Raises TypeError and ValueError for wrong limits."""
         if unknown := limits.keys() - Limits.__annotations__.keys():
             raise TypeError(
                 f"a buffer has no limit {min(unknown)!r}{suggestion(min(unknown), list(Limits.__annotations__))}"
@@ -81,27 +80,27 @@ class Buffer:
         LEAVING.add(self)
 
     def _begin(self) -> None:
-        """Begin empty, in this process; a child of a fork does so again."""
+        """Empty the buffer and make new locks: at first, and in a forked child."""
         self._changed = threading.Condition()
         self._sending = threading.Lock()
         self._sender = Sender(self._push_all, self._patience_s)
         self._waiting: deque[Pending] = deque()
-        self._out: list[Pending] = []  # in a request now
-        self._failed: list[Pending] = []  # whose errors nobody has heard of
-        self._bytes = 0  # of those waiting and those out
-        self._since_s: float | None = None  # the oldest of those waiting came then
-        self._hurry = False
+        self._out: list[Pending] = []  # jobs of the request under way
+        self._failed: list[Pending] = []  # jobs whose errors may not have been raised yet
+        self._bytes = 0  # of the jobs in `_waiting` and `_out`
+        self._since_s: float | None = None  # monotonic: since when the oldest job waits
+        self._hurry = False  # send now, without linger
         self._thread: threading.Thread | None = None
 
     # ------------------------------------------------------------ for whoever pushes
 
     def push(self, name: str, argument: Any = None, **options: Any) -> Pending:
-        """As `Client.push`, without `replace` and `ack`: answers before a daemon has the job, and what it answers knows
-        its `job_id`. Raises BufferFull, TooLarge, and ValueError for what can never be pushed."""
+        """Put one job into the buffer; returns at once, with its `job_id`. Options: those of `Client.push`, without
+        `replace` and `ack`. Raises BufferFull, TooLarge, and ValueError for a job that can never be pushed."""
         return self.push_one(listed_job(0, {"name": name, "argument": argument, **options}))
 
     async def apush(self, name: str, argument: Any = None, **options: Any) -> Pending:
-        """As `push`, for async code, under asyncio and trio: where there is no room a thread waits for it."""
+        """Put one job into the buffer from async code, as `push` does: a thread waits if there is no room."""
         call = partial(self.push, name, argument, **options)
         if self.has_room():
             return call()
@@ -110,14 +109,14 @@ class Buffer:
         return await anyio.to_thread.run_sync(call)
 
     def push_one(self, job: Mapping[str, Any]) -> Pending:
-        """As `push`, of a map as `POST /v1/jobs` takes it."""
+        """Put one job into the buffer, given as the map that `POST /v1/jobs` takes. Raises as `push`."""
         pending = self.offer(job)
         if pending is None:
             raise RuntimeError("this buffer is closed; make another")
         return pending
 
     def offer(self, job: Mapping[str, Any]) -> Pending | None:
-        """As `push_one`; returns None if the buffer is closed: nothing was taken."""
+        """Put one job into the buffer, as `push_one` does; return None if it is closed."""
         if job.get("replace"):
             raise ValueError("a push with replace counts each time it is sent, so it is not buffered: use Client.push")
         own_id = job.get("job_id")
@@ -128,7 +127,7 @@ class Buffer:
             raise TooLarge(f"a job of {pending.size} bytes; this buffer has room for {self.bytes_max}")
         with self._changed:
             if not self._has_room(pending.size):
-                self._hurry = True  # whoever waits for room does not wait for the linger
+                self._hurry = True  # make room at once, without linger
                 self._changed.notify_all()
             if not self._changed.wait_for(lambda: self._is_closed or self._has_room(pending.size), self._wait_s):
                 raise BufferFull(
@@ -146,15 +145,15 @@ class Buffer:
             return self._has_room(0)
 
     def flush(self, wait: Duration | None = None) -> None:
-        """Return when all jobs pushed before are known to be taken. Raises NotPushed for those that are not, also of
-        earlier ones that nobody has heard of; TimedOut after `wait`, which leaves them here."""
+        """Return when daemons have taken all jobs pushed so far. Raises NotPushed for those that failed, also earlier
+        if their errors were not raised yet; TimedOut after `wait`: the jobs stay in the buffer."""
         left = self.settle(None if wait is None else duration_s(wait))
         self._raise_unfetched()
         if left:
             raise TimedOut(f"{left} jobs wait in the buffer after {wait}: no daemon is known to have them yet")
 
     def close(self) -> None:
-        """Flush, and take no more. Raises as `flush`."""
+        """Take no more jobs, and flush. Raises as `flush`."""
         self._shut()
         self.settle(None)
         LEAVING.discard(self)
@@ -182,7 +181,7 @@ class Buffer:
         if error is None:
             self.close()
             return
-        # What was pushed is pushed, as without a buffer; that it could not be is added to what went wrong in the block.
+        # Jobs are still sent, as without a buffer; those that fail are added as a note to the block's own error.
         try:
             self.close()
         except NotPushed as lost:
@@ -191,7 +190,7 @@ class Buffer:
     # ------------------------------------------------------------ for the end of the process
 
     def settle(self, wait_s: float | None) -> int:
-        """Wait until the present jobs are sent, at most so long. Returns how many are left."""
+        """Send the present jobs, waiting `wait_s` at most. Returns how many are left."""
         with self._changed:
             mine = [*self._out, *self._waiting]
         self._send_now()
@@ -200,9 +199,9 @@ class Buffer:
             return sum(not one.is_over for one in mine)
 
     def leave(self) -> list[Pending]:
-        """Send the rest when the process ends, for EXIT_S at most, and take no more.
+        """Close the buffer at the end of the process: send the rest, for EXIT_S at most.
 
-        Returns failures that nobody has fetched.
+        Returns the jobs that were not pushed, whose errors were not raised yet.
         """
         self._sender.until_s = self._clock.mono_s() + EXIT_S
         self._shut()
@@ -212,7 +211,7 @@ class Buffer:
             return [*self._failed_unreported(), *(one for one in (*self._out, *self._waiting) if not one.is_over)]
 
     def forget(self) -> None:
-        """Empty the buffer in a child of a fork: its jobs are the parent's, which alone sends them."""
+        """Empty the buffer in a forked child: only the parent sends its jobs."""
         self._begin()
 
     # ------------------------------------------------------------ inside
@@ -232,8 +231,8 @@ class Buffer:
         if self._thread is None:
             LEAVING.expect()
             self._thread = threading.Thread(target=self._work, name="jqd-buffer", daemon=True)
-            self._thread.start()  # a daemon thread: others may end the process, which then waits for `leave`
-        # The thread counts the linger by itself; it is woken for the first job, and for a request that is full.
+            self._thread.start()  # a daemon thread keeps no process alive; at its end `leave` sends the rest
+        # The thread times the linger itself; it is woken for the first job, and when a request is full.
         if len(self._waiting) == 1 or self._is_full():
             self._changed.notify_all()
 
@@ -241,7 +240,7 @@ class Buffer:
         return len(self._waiting) >= REQUEST_JOBS or self._bytes >= REQUEST_BYTES
 
     def _due_s(self) -> float | None:
-        """Return the seconds until a request goes out, 0 or less for now; None: nothing waits."""
+        """Return the seconds until the next request, 0 or less for now; None: nothing waits."""
         if not self._waiting or self._since_s is None:
             return None
         return 0.0 if self._hurry or self._is_full() else self._since_s + self._linger_s - self._clock.mono_s()
@@ -252,7 +251,7 @@ class Buffer:
             self._changed.notify_all()
             thread = self._thread
         if thread is None or not thread.is_alive():
-            while self._send_some():  # a process that ends starts no thread any more
+            while self._send_some():  # send here: a process that ends can start no thread
                 continue
 
     def _work(self) -> None:
@@ -265,7 +264,7 @@ class Buffer:
             self._send_some()
 
     def _send_some(self) -> bool:
-        """Send one request, repeatedly while its daemon is away. Returns whether there was anything to send."""
+        """Send one request, again while its daemon is away. Returns whether there was anything to send."""
         with self._sending:
             with self._changed:
                 self._out = self._next()
@@ -276,7 +275,7 @@ class Buffer:
             try:
                 error = self._sender.send(self._out)
             except BaseException:
-                with self._changed:  # a Ctrl-C where this thread sends: it is all sent again, under the same ids
+                with self._changed:  # Ctrl-C, say: all these jobs are sent again, under the same ids
                     self._waiting.extendleft(reversed(self._out))
                     self._out = []
                 raise
@@ -293,22 +292,22 @@ class Buffer:
         return True
 
     def _next(self) -> list[Pending]:
-        """Return the jobs of the next request: within its limits, and no id twice, for a daemon refuses that."""
-        some: dict[str, Pending] = {}
+        """Remove and return the jobs of the next request; never two with one id, which a daemon would refuse."""
+        batch: dict[str, Pending] = {}
         size = 0
-        while self._waiting and len(some) < REQUEST_JOBS and self._waiting[0].job_id not in some:
-            if some and size + self._waiting[0].size > REQUEST_BYTES:
+        while self._waiting and len(batch) < REQUEST_JOBS and self._waiting[0].job_id not in batch:
+            if batch and size + self._waiting[0].size > REQUEST_BYTES:
                 break
-            one = self._waiting.popleft()
-            some[one.job_id] = one
-            size += one.size
-        return list(some.values())
+            pending = self._waiting.popleft()
+            batch[pending.job_id] = pending
+            size += pending.size
+        return list(batch.values())
 
     def _failed_unreported(self) -> list[Pending]:
         return [one for one in self._failed if not one.is_reported]
 
     def _raise_unfetched(self) -> None:
-        """Raise NotPushed for failures that nobody has fetched."""
+        """Raise NotPushed for failed jobs whose errors were not raised yet."""
         with self._changed:
             failed, self._failed = self._failed_unreported(), []
         for one in failed:
@@ -320,7 +319,7 @@ class Buffer:
             )
 
     def _shut(self) -> None:
-        """Take no more. The rest is still sent, at the latest when the process ends."""
+        """Take no more jobs. The rest is still sent, at the latest when the process ends."""
         with self._changed:
             was_open, self._is_closed = not self._is_closed, True
             self._changed.notify_all()

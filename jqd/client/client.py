@@ -44,25 +44,28 @@ from jqd.domain.clock import Clock, SystemClock
 from jqd.domain.job_spec import PushOptions
 from jqd.domain.units import Duration, duration_s
 
-TIMEOUT_S_DEFAULT = 10.0  # for an answer: many times what a push takes, short enough to notice a dead daemon
+TIMEOUT_S_DEFAULT = 10.0  # for an answer: many times a push's time, short enough to notice a dead daemon
 WAIT_S_MAX = 20.0  # one long poll: shorter than what proxies cut off
-WAITERS_MAX = 16  # requests of one `wait` at once
-COUNTERS_QUIET_S = 10.0  # they come each second
+WAITERS_MAX = 16  # requests that one `wait` makes at once
+COUNTERS_QUIET_S = 10.0  # longest silence of the counters' stream; they come each second
 Maps = Sequence[Mapping[str, Any]]
 POLL_S_MIN = 0.05  # between polls of a daemon that answers a long poll at once
 
 
 class Client(Manage):
-    """Talks to a daemon, or to one of several of one store.
+    """Talks to a daemon, or to one of several daemons of one store.
 
-    `url`: without it the daemon that `JQD_URL` and `JQD_TOKEN` name, else the one on this machine. Of several (a list,
-    or a text with commas) the first that answers is asked, and the next when it does not. So that a push is never two,
-    each then gets an id of its own from this client, unless it has one; while the store is away, which alone knows ids,
-    it goes to one daemon without, where none may have taken it before. `timeout_s`: for one answer, on top of the time
-    that a call asks the daemon to wait. `token`: sent as a bearer token; `tenant`: whom to
-    speak for, where the token is for all. A client may be made before a process forks,
-    and is used on both sides: the child makes connections of its own (not with a `transport`). Every method raises
-    `Unreachable` when no answer came, and the other members of `JqdClientError` by what it says.
+    `url`: one URL, or several (a list, or text with commas): the client asks one daemon until it does not answer, then
+    the next. By default the daemons that `JQD_URL` names (with `JQD_TOKEN`), else the one on this machine. `timeout_s`:
+    for one answer, on top of the time that a call asks the daemon to wait. `token`: sent as a bearer token. `tenant`:
+    whom to speak for, if the token is for all tenants.
+
+    With several URLs each push without a `job_id` gets one from this client, so that two daemons never take it twice.
+    While the store is away, which alone knows ids, the push goes without the id to one daemon, if none can have taken
+    it before.
+
+    A client made before a process forks can be used in both: the child makes its own connections (but not with a
+    `transport`). Every method raises `Unreachable` when no answer came, and other `JqdClientError`s by the answer.
     """
 
     def __init__(
@@ -100,21 +103,23 @@ class Client(Manage):
     # ------------------------------------------------------------ push
 
     def push(self, name: str, argument: Any = None, *, ack: Ack | None = None, **options: Unpack[PushOptions]) -> str:
-        """Push one job; answers its id once it is safe on the daemon's disk (or what `ack` asks for).
+        """Push one job; returns its id once the job is safe on the daemon's disk (or as safe as `ack` asks for).
 
-        `argument`: any MessagePack value. `priority`: smaller runs first. `timeout`: how long one attempt may take, in
-        seconds or like "20s" or "5m"; `delay` and every other duration, too. `backoff`: the wait after the first failed
-        attempt, which grows as the daemon's own does; or a list of all waits, of which the last one stays.
-        `job_id`: your own id for the job; pushing the same job again then answers the same id and counts once. Only a
-        push with a `job_id` is repeated when its connection breaks, and not with `replace`, which would run the job a
-        second time. `run_at` (aware datetime, Unix seconds or ISO 8601) and `delay`: not before. `expires_in`: so
-        long after its date, or after the push, it is dead unless an attempt has begun. For options that are left out
-        the daemon's defaults hold. Raises `LessSafe` when the job was taken, but is less safe than `ack` asks for.
+        `argument`: any MessagePack value. `priority`: smaller runs first. `timeout`: how long one attempt may take.
+        Durations are seconds, or text like "20s" or "5m". `backoff`: the wait after the first failed attempt, which
+        grows as the daemon's own does; or a list of all waits, whose last one repeats. `job_id`: your own id for the
+        job; pushing the same job again then returns the same id and counts once. Only a push with a `job_id` is
+        repeated when its connection breaks, and not with `replace`, which would run the job a second time. `run_at`
+        (aware datetime, Unix seconds or ISO 8601) and `delay`: earliest start. `expires_in`: how long after that, or
+        after the push, the job is dead unless an attempt has begun. Options left out have the daemon's defaults. Raises
+        `LessSafe` when the job was taken, but is less safe than `ack` asks for.
         """
         return self.push_one(job_map(name, argument, **options), ack=ack).job_id
 
     def push_one(self, job: Mapping[str, Any], *, ack: Ack | None = None) -> PushedJob:
-        """As `push`, of a map as `POST /v1/jobs` takes it; answers also whether the job was known already."""
+        """Push one job, given as the map that `POST /v1/jobs` takes; returns its id and whether it was known already.
+
+        Raises as `push`."""
         named = self._named(job)
         with sending([named], self.url) as traced:
             body, params = encode(traced[0]), query(ack=ack)
@@ -132,10 +137,10 @@ class Client(Manage):
     def push_many(
         self, jobs: Iterable[Mapping[str, Any]], *, atomic: bool = False, ack: Ack | None = None
     ) -> list[str]:
-        """Push many jobs, each a map with the parameters of `push` by name; answers their ids in the same order.
+        """Push many jobs, each a map with the parameters of `push` by name; returns their ids in the same order.
 
-        Long lists go in several requests. Raises `PartlyPushed` when some jobs were taken and others not; with
-        `atomic` all go in one request and are taken, or none and `Invalid`, `Conflict` or `TooLarge` says why. Raises
+        Long lists go in several requests. Raises `PartlyPushed` when some jobs were taken and others not. With `atomic`
+        all go in one request, and all are taken or none: `Invalid`, `Conflict` or `TooLarge` says why. Raises
         `LessSafe` when all were taken, but some are less safe than `ack` asks for.
         """
         return [each.job_id for each in self.push_all(jobs, atomic=atomic, ack=ack)]
@@ -143,7 +148,7 @@ class Client(Manage):
     def push_all(
         self, jobs: Iterable[Mapping[str, Any]], *, atomic: bool = False, ack: Ack | None = None
     ) -> list[PushedJob]:
-        """As `push_many`; answers also which jobs were known already."""
+        """Push many jobs as `push_many` does; returns each id with whether the job was known already."""
         given = [listed_job(index, job) for index, job in enumerate(jobs)]
         with sending([self._named(job) for job in given], self.url) as listed:
             return self._push_all(given, listed, atomic=atomic, ack=ack)
@@ -179,11 +184,11 @@ class Client(Manage):
         raise PartlyPushed(f"{taken(job_ids)} jobs were taken, the rest refused{first}", job_ids=job_ids, errors=errors)
 
     def buffer(self, **limits: Unpack[Limits]) -> Buffer:
-        """`with client.buffer() as buffer:` for many pushes that nobody waits for one by one: see `Buffer`."""
+        """Return a `Buffer` for many pushes that nobody waits for one by one: `with client.buffer() as buffer:`."""
         return Buffer(self.push_all, **limits)
 
     def _named(self, job: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the job; with an id where several daemons may be asked to take it and it has none."""
+        """Return the job; with a new id if several daemons may be asked to take it and it has none."""
         if len(self._http.urls) == 1 or job.get("job_id") is not None or job.get("replace") or job.get("unique"):
             return job
         return {**job, "job_id": uuid4().hex}
@@ -207,14 +212,14 @@ class Client(Manage):
     # ------------------------------------------------------------ look and wait
 
     def get(self, job_id: str, wait: Duration | None = None, *, whole: bool = False) -> JobInfo:
-        """How the job stands; with `wait`, once it has ended or after so long (10, "1m"). Raises NotFound.
+        """Return the job as it is now; with `wait` (10, "1m"), when it has ended or that time is over.
 
-        `whole`: with its argument, also where that is above 64 KiB.
+        `whole`: with its argument even above 64 KiB. Raises NotFound.
         """
         return self._get(job_id, _wait_s(wait), whole=whole)[0]
 
     def _get(self, job_id: str, wait: float, *, whole: bool = False) -> tuple[JobInfo, bool]:
-        """Return the job, and whether the answer has a result: only that of a job with `keep_result` has one."""
+        """Return the job, and whether the answer has a result, as only jobs with `keep_result` have."""
         until_s = self._clock.mono_s() + wait
         while True:
             asked_s = self._clock.mono_s()
@@ -229,16 +234,16 @@ class Client(Manage):
             if info.ended or now_s >= until_s or is_abandoned():
                 return info, not answer.body.keys().isdisjoint(("result", "result_bytes"))
             if now_s - asked_s < POLL_S_MIN:
-                # The daemon should have waited. If it does not, this keeps us from asking in a tight loop.
+                # The daemon should have waited. If it did not, do not ask in a tight loop.
                 self._http.pause(min(POLL_S_MIN, until_s - now_s))
 
     def result(self, job_id: str, wait: Duration | None = None, consume: bool = False) -> Any:
-        """What the job's worker returned. `consume`: the daemon drops it then; without, it does after some time.
+        """Return the job's result. `consume`: the daemon then drops it at once, otherwise after some time.
 
-        None is what the worker returned, or stands for a result that was dropped after its time. Raises `NoResult` when
-        the job was pushed without `keep_result`, or returned more than can be kept, `TimedOut` when it has not ended
-        (after `wait`), `JobFailed` when it failed or was cancelled, `NotFound`. A result is read first and dropped
-        second, so that no lost answer loses it; two clients that consume it at the same moment may both get it.
+        None also stands for a result that was dropped after its time. Raises `NoResult` when the job was pushed without
+        `keep_result`, or its result was too large to keep; `TimedOut` when it has not ended (after `wait`); `JobFailed`
+        when it failed or was cancelled; `NotFound`. `consume` reads first and drops second, so that no lost answer
+        loses the result; two clients that consume it at the same moment may both get it.
         """
         wait_s = _wait_s(wait)
         info, kept = self._get(job_id, wait_s)
@@ -252,22 +257,22 @@ class Client(Manage):
                 f"{_named(info)} has succeeded, but was pushed without keep_result=True, "
                 "so nobody kept what it returned"
             )
-        if info.result is None and info.message:  # of a success it says nothing else
+        if info.result is None and info.message:  # a success has a message only if its result was dropped
             raise NoResult(f"{_named(info)} has succeeded; {info.message}")
         result = info.result
         if info.result_bytes:
             result = self._http.call_for_map(f"the result of {job_id}", "GET", f"{job_path(job_id)}/result")["result"]
         if consume and result is not None:
-            # We have the result. A daemon that did not get this request drops it by itself after a while.
+            # If this request is lost, the daemon drops the result by itself after a while.
             with suppress(Unreachable, TimedOut, Unavailable):
                 self._http.call("GET", f"{job_path(job_id)}/result", params=query(consume=True))
         return result
 
     def wait(self, job_ids: Iterable[str], timeout: float | None = None) -> list[JobInfo]:
-        """Wait until all jobs have ended; answers them in the same order. `timeout`: seconds for all, None for ever.
+        """Wait until all jobs have ended; returns them in the same order. `timeout`: seconds for all, None for ever.
 
-        Asks for many at once, but never more than a few requests at a time. Raises `TimedOut` with the ids that had
-        not ended in `pending`, and `NotFound` as soon as one is met.
+        Waits for at most 16 jobs at a time. Raises `TimedOut`, whose `pending` has the ids that have not ended, and
+        `NotFound` as soon as a job is unknown.
         """
         listed = list(job_ids)
         if not listed:
@@ -289,12 +294,13 @@ class Client(Manage):
         return infos
 
     def events(self, job_id: str) -> JobEvents:
-        """What happens to the job, as it happens: `state`, `progress`, `log` (the lines that it prints), and at last
-        `end`. It goes on at another daemon when one goes away. Raises NotFound, Unreachable."""
+        """Return an iterator of the job's events as they happen: `state`, `progress`, `log` (lines that it prints), and
+        at last `end`. When a daemon goes away it goes on at another. Raises NotFound, Unreachable."""
         return JobEvents(self._http, job_id)
 
     def log(self, job_id: str) -> str:
-        """The end of what the last attempt printed; of a running job what its worker sent so far. Raises NotFound."""
+        """Return the end of what the last attempt printed; of a running job, what its worker sent so far. Raises
+        NotFound."""
         return str(self._http.call_for_map("a question for a log", "GET", f"{job_path(job_id)}/log").get("log", ""))
 
     def cancel(self, job_id: str) -> Cancel:
@@ -310,17 +316,17 @@ class Client(Manage):
     def ask(
         self, path: str, /, *, method: str = "GET", body: Any = None, wait_s: float = 0.0, **params: Any
     ) -> dict[str, Any]:
-        """What a call of the API answers, as it is: for one page of a list, and for calls that have no method here.
+        """Return the answer of any API call: for calls that have no method here, or one page of a list.
 
-        `params`: its query; those that are None are left out. Raises as every call does.
+        `params`: its query; None is left out. Raises as every call does.
         """
         packed = None if body is None else encode(body)
         how: dict[str, Any] = {"params": query(**params), "body": packed, "wait_s": wait_s}
         return self._http.call_for_map(f"{method} {path}", method, path, repeatable=method == "GET", **how)
 
     def counters(self) -> Iterator[JobEvent]:
-        """The daemon's counters each second, as `counters` events, of the daemon that is asked first, until it ends
-        the stream. Raises Unreachable, Unavailable where too many listen, TimedOut where it is silent."""
+        """Yield one daemon's counters each second, as `counters` events, until it ends the stream. Raises Unreachable;
+        Unavailable if it has too many listeners; TimedOut if it is silent."""
         return read_events(self._http, "/v1/events?counters=1", {}, COUNTERS_QUIET_S)
 
     def ready(self) -> dict[str, Any]:
@@ -331,11 +337,10 @@ class Client(Manage):
 
 
 def _side_by_side(ask: Callable[[str], JobInfo], job_ids: Sequence[str], threads: int) -> list[JobInfo]:
-    """Return what `ask` returns for each id, in order, asked in threads. Raises the first error; the rest is not asked
-    for then.
+    """Return what `ask` returns for each id, in order, asking in threads. After the first error, raises it.
 
-    The threads are daemon threads: after an error, or a Ctrl-C, nobody waits for those that still wait. A pool of
-    `concurrent.futures` would keep the process until the last request has ended.
+    The threads are daemon threads, so that after an error or Ctrl-C nobody waits for them. A pool of
+    `concurrent.futures` would keep the process alive until the last request has ended.
     """
     todo, answers = queue.SimpleQueue[int](), queue.SimpleQueue[tuple[int, JobInfo | BaseException]]()
     stop = threading.Event()
@@ -350,7 +355,7 @@ def _side_by_side(ask: Callable[[str], JobInfo], job_ids: Sequence[str], threads
                 return
             try:
                 answers.put((index, ask(job_ids[index])))
-            except BaseException as error:  # noqa: BLE001 - whatever it is, it is raised where it was asked for
+            except BaseException as error:  # noqa: BLE001 - raised again in the thread that asked
                 answers.put((index, error))
                 return
 
@@ -376,7 +381,7 @@ def _wait_s(wait: Duration | None) -> float:
 
 
 def _named(info: JobInfo) -> str:
-    """Return the job's id and jobtype for messages; on its way to the store its jobtype is unknown."""
+    """Return the job's id and jobtype for messages. The jobtype is unknown until the job is in the store."""
     return f"job {info.job_id} ({info.name})" if info.name else f"job {info.job_id}"
 
 

@@ -1,4 +1,4 @@
-"""Connections to daemons that are kept for the next request; the last used is used first."""
+"""Keeps connections to daemons open for the next request; the last used is used first."""
 
 import os
 import threading
@@ -13,12 +13,12 @@ from jqd.domain.clock import SystemClock
 if TYPE_CHECKING:
     import ssl
 
-CONNECTIONS_MAX = 32  # of one client, but for waits: they have one each, and keep no push from being sent
-IDLE_S_MAX = 50.0  # a daemon closes after 75 s, common load balancers after 60 s: we are sooner, and no request is lost
+CONNECTIONS_MAX = 32  # of one client. Long polls do not count, so that they delay no push
+IDLE_S_MAX = 50.0  # daemons close after 75 s, common load balancers after 60 s: we close sooner, and lose no request
 
 
 class Connections:
-    """A `Transport`, for one process: a child of a fork needs its own."""
+    """The `Transport` of one process: keeps connections; a forked child needs its own."""
 
     def __init__(self, urls: Sequence[str]) -> None:
         self._tls: ssl.SSLContext | None = None
@@ -28,14 +28,14 @@ class Connections:
             self._tls = trusted()
             self._tls.set_alpn_protocols(["http/1.1"])
         self._clock = SystemClock()
-        # A stream that nobody holds ends wherever Python collects it, also in a thread that has the lock: between any
-        # two steps its connection may leave the busy ones, and the one that was idle for the longest may be closed.
+        # Reentrant: Python may garbage-collect a stream in a thread that holds the lock. So at any step under the lock
+        # that stream's connection may leave `_busy`, and the one that was idle longest may be closed.
         self._lock = threading.RLock()
         self._process = os.getpid()
-        self._idle: list[Connection] = []  # the longest first
+        self._idle: list[Connection] = []  # idle for the longest first
         self._busy: set[Connection] = set()
-        self._under_way = 0  # requests, but for waits
-        self._turns: deque[threading.Event] = deque()  # of those above the limit, in the order in which they came
+        self._under_way = 0  # requests, without long polls
+        self._queued: deque[threading.Event] = deque()  # requests above the limit, oldest first
         self._closed = False
 
     def send(self, request: Request) -> Response:
@@ -48,21 +48,21 @@ class Connections:
             if response.pieces is not None:
                 streamed = True
                 response.pieces = self._streamed(connection, response.pieces, waits=request.waits)
-        finally:  # after an interrupt as after an error: what is left of the answer is nobody's
+        finally:  # also after Ctrl-C: nobody reads the rest of the answer
             if not streamed:
                 self._end(connection, waits=request.waits)
         return response
 
     def close(self) -> None:
-        """Break what is under way, and let nothing begin."""
+        """Break all requests under way, and let none begin."""
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
             for connection in list(self._busy):
                 connection.shut_down()
-            for turn in self._turns:
-                turn.set()
-            self._turns.clear()
+            for slot in self._queued:
+                slot.set()
+            self._queued.clear()
         for connection in idle:
             connection.close()
 
@@ -70,33 +70,35 @@ class Connections:
         try:
             yield from pieces
         finally:
-            if os.getpid() == self._process:  # not where a child of a fork collects what its parent reads
+            if os.getpid() == self._process:  # not when a forked child garbage-collects its parent's stream
                 self._end(connection, waits=waits)
 
     def _begin(self, wait_s: float) -> None:
-        """Wait until fewer than the limit are under way. Raises CrowdedError."""
+        """Wait until a request may begin: fewer than the limit are under way. Raises CrowdedError."""
         with self._lock:
             if self._under_way < CONNECTIONS_MAX:
                 self._under_way += 1
                 return
-            self._turns.append(turn := threading.Event())
-        is_handed = False
+            slot = threading.Event()
+            self._queued.append(slot)
+        has_slot = False
         try:
-            is_handed = turn.wait(wait_s)
+            has_slot = slot.wait(wait_s)
         finally:
-            if not is_handed:
+            if not has_slot:
                 with self._lock:
-                    if turn in self._turns:
-                        self._turns.remove(turn)
-                    else:  # it was handed over just now
-                        self._pass_on()
-        if not is_handed:
+                    if slot in self._queued:
+                        self._queued.remove(slot)
+                    else:  # it was given just now
+                        self._free_slot()
+        if not has_slot:
             raise CrowdedError(f"none of its {CONNECTIONS_MAX} connections was free within {wait_s:g} s")
 
-    def _pass_on(self) -> None:
-        """Let the next begin: by name, for whoever has just ended is always sooner than a thread that must wake."""
-        if self._turns:
-            self._turns.popleft().set()
+    def _free_slot(self) -> None:
+        """Give the slot of an ended request to the oldest queued one: the thread that just ended would always be faster
+        to take it than one that must wake."""
+        if self._queued:
+            self._queued.popleft().set()
         else:
             self._under_way -= 1
 
@@ -119,7 +121,7 @@ class Connections:
         return None
 
     def _take(self, connection: Connection) -> bool:
-        """Return whether it was idle until now."""
+        """Remove a connection from the idle ones; returns whether it was idle."""
         try:
             self._idle.remove(connection)
         except ValueError:
@@ -130,10 +132,10 @@ class Connections:
         return self._clock.boot_s() - connection.free_since_s <= IDLE_S_MAX and connection.is_quiet()
 
     def _end(self, connection: Connection | None, *, waits: bool) -> None:
-        now_s = self._clock.boot_s()  # a laptop that slept has lost its connections
+        now_s = self._clock.boot_s()  # it counts time asleep: a laptop that slept has lost its connections
         with self._lock:
             if not waits:
-                self._pass_on()
+                self._free_slot()
             if connection is not None:
                 self._busy.discard(connection)
                 if connection.is_free and not self._closed:

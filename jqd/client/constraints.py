@@ -8,7 +8,7 @@ from jqd.client.path import path_of
 
 
 class Constraints:
-    """Constraints in `Client`. Each is a dict: `name`, `match`, `rate`, `concurrency`, `failed` …"""
+    """`Client`'s methods about constraints. A constraint is a dict: `name`, `match`, `rate`, `concurrency`, …"""
 
     _http: Http
 
@@ -26,13 +26,13 @@ class Constraints:
         exact: bool = False,
         dry_run: bool = False,
     ) -> dict[str, Any]:
-        """Limit the jobs that `match`, an expression in CEL, is true of: how many start, or run, at once.
+        """Create or replace a constraint: it limits how many of the jobs that match may start, or run at once.
 
-        `rate`: {"limit": 10, "per_s": 1, "burst": 0}; `pause`: True, or until a date; `cost` and `key`: expressions, so
-        that a job counts for more than one, and that each value has a limit of its own. `exact`: refuse it if
-        the store has several partitions, for each counts by itself; else `warning` in the answer tells what that may
-        let through. `dry_run`: say nothing, tell what it would do to jobs that wait. Raises
-        Invalid, which says where in the expression.
+        `match`: an expression in CEL. `rate`: {"limit": 10, "per_s": 1, "burst": 0}. `pause`: True, or until a date.
+        `cost`: an expression, for how many a job counts. `key`: an expression; each of its values has its own limit.
+        `exact`: refuse the constraint if the store has several partitions, of which each counts by itself; else
+        `warning` in the answer says how much more they may let through. `dry_run`: change nothing, answer what it would
+        do to waiting jobs. Raises Invalid, which says where in the expression.
         """
         fields = {
             "match": match,
@@ -62,7 +62,7 @@ class Constraints:
         return self._http.call_for_map("a call about a constraint", "GET", _path(name))
 
     def delete_constraint(self, name: str) -> None:
-        """Delete a constraint: nothing waits for it any more. Raises NotFound."""
+        """Delete a constraint: jobs no longer wait for it. Raises NotFound."""
         self._http.call("DELETE", _path(name), repeatable=False)
 
 

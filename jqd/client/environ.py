@@ -1,4 +1,4 @@
-"""Finds the daemons to talk to: given URLs, else `JQD_URL` and `JQD_TOKEN`, as for the command line."""
+"""Reads the environment for clients and workers: the daemons to talk to, their token, and more."""
 
 import os
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ def checked_url(url: str) -> str:
 
 
 def checked_urls(urls: str | Sequence[str]) -> list[str]:
-    """The URLs of the daemons of one store: a list, or a text with commas between them. Raises WrongUrl."""
+    """Return the URLs of the daemons of one store, given as a list or as text with commas. Raises WrongUrl."""
     listed = urls.split(",") if isinstance(urls, str) else urls
     urls = [checked_url(url.strip()).rstrip("/") for url in listed if url.strip()]
     return list(dict.fromkeys(urls)) or [checked_url("")]
@@ -32,12 +32,12 @@ TOKEN_FILE_VARIABLE = "JQD_TOKEN_FILE"  # noqa: S105 - a file that holds it, as 
 
 
 def is_from_environment(url: str | None) -> bool:
-    """Return whether a URL is what JQD_URL says, and so perhaps nobody's word for this call."""
+    """Return whether a URL is that of JQD_URL, so that perhaps nobody gave it for this call."""
     return url is not None and url == os.environ.get(URL_VARIABLE)
 
 
 def daemon_urls() -> list[str]:
-    """The URLs of the daemons that this process talks to, with commas between them there. Raises WrongUrl."""
+    """Return the URLs in JQD_URL (with commas between them), else the daemon on this machine. Raises WrongUrl."""
     value = os.environ.get(URL_VARIABLE)
     if not value:
         return [URL_DEFAULT]
@@ -48,9 +48,9 @@ def daemon_urls() -> list[str]:
 
 
 def daemon_token() -> str | None:
-    """Return the token that `JQD_TOKEN` or its file holds, for the daemons that `JQD_URL` names. Raises WrongToken.
+    """Return the token in `JQD_TOKEN`, else in the file that `JQD_TOKEN_FILE` names. Raises WrongToken.
 
-    It is for no other daemon: with a URL of your own, give its token, too.
+    It is only for the daemons of `JQD_URL`: with another URL give its token, too.
     """
     if answer := os.environ.get(TOKEN_VARIABLE):
         return answer
@@ -67,7 +67,7 @@ def daemon_token() -> str | None:
 
 
 def trust_file() -> str | None:
-    """Return the file of trusted certificates, if one is named. Python ignores it silently if it is missing."""
+    """Return the file of trusted certificates that SSL_CERT_FILE names. Python silently ignores a missing file."""
     return os.environ.get("SSL_CERT_FILE") or None
 
 
@@ -75,7 +75,7 @@ COLLECTOR_VARIABLES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES
 
 
 def has_collector() -> bool:
-    """Return whether a collector of OpenTelemetry is named, and not switched off."""
+    """Return whether the environment names an OpenTelemetry collector, and does not switch it off."""
     is_off = os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
     return not is_off and any(os.environ.get(name) for name in COLLECTOR_VARIABLES)
 
@@ -86,9 +86,9 @@ def surroundings() -> dict[str, str]:
 
 
 PASSED = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR")
-"""What code that a worker runs gets of its environment: where programs and certificates are, how text is written."""
+"""Variables that a worker passes on to the code that it runs: where programs and certificates are, and the locale."""
 
 
 def passed_on(names: Sequence[str]) -> dict[str, str]:
-    """Those variables, and the ones that are named. Nothing else, for a worker's own hold its token."""
+    """Return the variables in PASSED and `names`. No others: a worker's environment holds its token."""
     return {name: os.environ[name] for name in (*PASSED, *names) if name in os.environ}

@@ -9,20 +9,20 @@ from jqd.domain.errors import ConfigError, JqdError
 
 
 class ItemError(msgspec.Struct, frozen=True):
-    """What is wrong with one field, or with one job of a list."""
+    """An error in one field, or in one job of a list."""
 
     detail: str
     index: int | None = None
-    """Which job of the list that was pushed, from 0; None when one job was."""
+    """Index of the job in the pushed list, from 0; None when one job was pushed."""
     pointer: str = ""
-    """Which field, as a JSON pointer."""
+    """The field, as a JSON pointer."""
 
 
 class JqdClientError(JqdError):
-    """Root of a `Client`'s errors. Raised itself for an answer that this version does not understand.
+    """Base of a `Client`'s errors. Raised itself for an answer that this version does not understand.
 
-    `status`: of the answer, 0 when there was none. `earlier`: of a refusal, the error of an earlier try, with another
-    daemon perhaps, which may have taken the request.
+    `status`: HTTP status of the answer, 0 when there was none. `earlier`: the error of an earlier try, perhaps with
+    another daemon, which may have taken the refused request.
     """
 
     earlier: "JqdClientError | None" = None
@@ -33,18 +33,18 @@ class JqdClientError(JqdError):
 
 
 class WrongUrl(JqdClientError, ConfigError):
-    """What a `Client` was given, or `JQD_URL` holds, cannot be a daemon's URL. Nothing was sent."""
+    """The URL given to a `Client`, or in `JQD_URL`, cannot be a daemon's. Nothing was sent."""
 
 
 class WrongToken(JqdClientError, ConfigError):
-    """What `JQD_TOKEN_FILE` names cannot be read or is empty, or no header carries the token. Nothing was sent."""
+    """The file of `JQD_TOKEN_FILE` is unreadable or empty, or no HTTP header can hold the token. Nothing was sent."""
 
 
 class Unreachable(JqdClientError):
-    """No answer came: no daemon there, or the connection broke.
+    """No answer came: no daemon is there, or the connection broke.
 
-    `sent`: whether the request may have arrived. False means that nothing happened and trying again is safe; True that
-    a push may have been taken: push with a `job_id` of your own and repeat it, and it counts once.
+    `sent`: whether the request may have arrived. If False, nothing happened and trying again is safe. If True, a push
+    may have been taken: with a `job_id` of your own it can be repeated and counts once.
     """
 
     def __init__(self, message: str, *, sent: bool) -> None:
@@ -65,11 +65,11 @@ class Conflict(JqdClientError):
 
 
 class Forbidden(JqdClientError):
-    """The daemon wants a token, or another one."""
+    """The daemon requires a token, or one with other rights."""
 
 
 class Invalid(JqdClientError):
-    """The daemon refused the request for what it says. `errors` names the fields."""
+    """The daemon refused the request's content. `errors` names the fields."""
 
     def __init__(self, message: str, *, status: int, errors: Sequence[ItemError] = ()) -> None:
         super().__init__(message, status=status)
@@ -83,11 +83,10 @@ class TooLarge(JqdClientError):
 class Unavailable(JqdClientError):
     """The daemon cannot take this now. `retry_after`: seconds it asks to wait, or None.
 
-    `maybe_taken`: it does not say that it took nothing of a push which the store has to confirm: with an id, which the
-    client may have made, a unique key or a group. Push again only with an id of your own or a key. Where it is False
-    nothing of a push was taken. `ids_unknown`: only the store knows whose the ids of this push are, and it is away. No
-    daemon that was asked can have taken it, and without ids one would. `closed`: the daemon takes no pushes now, for it
-    stops or its disk fails; it took nothing.
+    `maybe_taken`: some of the push may have been taken; only if the store must confirm it, for its ids (the client's
+    own, too), a unique key or a group. Push again only with an id of your own or a key. False: nothing was taken.
+    `ids_unknown`: the store, which alone knows whether the push's ids are in use, is away. No daemon took it, but one
+    would without ids. `closed`: the daemon stops or its disk fails; it took nothing.
     """
 
     maybe_taken = False
@@ -108,7 +107,7 @@ class Unavailable(JqdClientError):
 
 
 class TimedOut(JqdClientError):
-    """What was waited for did not happen in time. `pending`: the ids of the jobs that have not ended."""
+    """An answer, or the end of jobs, did not come in time. `pending`: the ids of the jobs that have not ended."""
 
     def __init__(self, message: str, *, pending: Sequence[str] = ()) -> None:
         super().__init__(message)
@@ -116,7 +115,7 @@ class TimedOut(JqdClientError):
 
 
 class JobFailed(JqdClientError):
-    """A result was asked of a job that ended without one: failed or cancelled. `info` is the `JobInfo`."""
+    """The job whose result was asked for has failed or was cancelled. `info` is the `JobInfo`."""
 
     def __init__(self, message: str, *, info: Any) -> None:
         super().__init__(message)
@@ -124,13 +123,13 @@ class JobFailed(JqdClientError):
 
 
 class NoResult(JqdClientError):
-    """The job succeeded, and its result was not kept: nobody asked for that, or it was too large."""
+    """The job succeeded, but its result was not kept: it was pushed without `keep_result`, or was too large."""
 
 
 class LessSafe(JqdClientError):
-    """Jobs were taken, but are less safe than was asked for: the store was away. They need not be pushed again.
+    """Jobs were taken, but less safely than asked: the store was away. Do not push them again.
 
-    `job_ids`: all of the push, in order. `ack`: the least level that was reached.
+    `job_ids`: all ids of the push, in order. `ack`: the lowest level that was reached.
     """
 
     def __init__(self, message: str, *, job_ids: Sequence[str], ack: str) -> None:
@@ -140,10 +139,10 @@ class LessSafe(JqdClientError):
 
 
 class PartlyPushed(JqdClientError):
-    """Of the jobs of one `push_many` some were taken and some were not.
+    """Some jobs of one `push_many` were taken and some were not.
 
-    `job_ids`: in the order of the jobs, None for those not taken. `errors`: why, for those the daemon refused.
-    When it ended in between, `__cause__` says how, and by that the jobs sent last may have been taken all the same.
+    `job_ids`: in the order of the jobs, None for those not taken. `errors`: why the daemon refused jobs. If a request
+    failed in between, `__cause__` has its error, after which its jobs may have been taken all the same.
     """
 
     def __init__(self, message: str, *, job_ids: Sequence[str | None], errors: Sequence[ItemError] = ()) -> None:
@@ -153,15 +152,15 @@ class PartlyPushed(JqdClientError):
 
 
 class BufferFull(JqdClientError):
-    """A buffer had no room for another job in the time that a push waits: its daemon is away, or too slow. Nothing was
-    taken of this push."""
+    """A buffer had no room for the job within the time that a push waits: the daemon is away, or too slow. The job was
+    not taken."""
 
 
 class NotPushed(JqdClientError):
-    """Buffered jobs are not known to be taken. `errors`: the id of each → what its push met.
+    """Buffered jobs are not known to be taken. `errors`: job id → error of its push.
 
-    After `Unreachable`, `TimedOut` or `Unavailable` a daemon may have taken one all the same: pushed again under the
-    same id, with the same content, it counts once.
+    After `Unreachable`, `TimedOut` or `Unavailable` a daemon may have taken the job all the same: pushed again with the
+    same id and content, it counts once.
     """
 
     def __init__(self, message: str, *, errors: Mapping[str, JqdClientError]) -> None:
@@ -170,13 +169,13 @@ class NotPushed(JqdClientError):
 
 
 def more_doubtful(before: JqdClientError | None, now: JqdClientError) -> JqdClientError:
-    """Return which error of two tries holds for both: one after which something may be taken, else one that says how
-    the push is taken all the same, else the later one."""
+    """Return which error to keep of two tries: the one after which the push may be taken; else one with `ids_unknown`,
+    after which a push without ids is taken; else the later one."""
     return before if before is not None and _weight(before) > _weight(now) else now
 
 
 def refused_after(earlier: JqdClientError | None, refusal: JqdClientError) -> JqdClientError:
-    """Return the refusal of a request; it says so where an earlier try may have taken it."""
+    """Return `refusal`; its message says so if the earlier try may have been taken."""
     if earlier is not None and _doubt(earlier):
         refusal.args = (f"{refusal}; but an earlier try may have been taken: {earlier}",)
         refusal.earlier = earlier
@@ -184,7 +183,7 @@ def refused_after(earlier: JqdClientError | None, refusal: JqdClientError) -> Jq
 
 
 def took_nothing(error: JqdClientError) -> bool:
-    """Return whether a daemon that gave this answer took nothing, so that another may be asked."""
+    """Return whether nothing was taken if this error came, so that another daemon may be asked."""
     return not _doubt(error)
 
 
@@ -193,7 +192,7 @@ def _weight(error: JqdClientError) -> tuple[int, bool]:
 
 
 def _doubt(error: BaseException | None) -> int:
-    """0: it took nothing. 1: it may have. 2: the error says so by its type alone."""
+    """Return how doubtful it is that nothing was taken. 0: certain. 1: it may be taken. 2: the type alone says that."""
     match error:
         case PartlyPushed():
             return _doubt(error.__cause__)

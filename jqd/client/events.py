@@ -1,4 +1,4 @@
-"""The events of one job, as they come, from whichever daemon answers: nothing that is still known is missed or doubled.
+"""Reads a job's events as they come, from whichever daemon answers: each once, unless the daemons have forgotten it.
 
 for event in client.events(job_id):
     print(event.kind, event.data)
@@ -14,8 +14,8 @@ from jqd.client.errors import JqdClientError, TimedOut, Unavailable, Unreachable
 from jqd.client.http import TRIES_MAX, Http
 from jqd.client.path import job_path
 
-QUIET_S = 45.0  # a daemon says every 15 s that it is there: of one that is silent for longer another one is asked
-EVENT_CHARS_MAX = 1 << 20  # a log has 64 KiB, and a letter takes up to six characters: what has more is no event
+QUIET_S = 45.0  # a daemon sends a sign of life every 15 s: after a longer silence the next daemon is asked
+EVENT_CHARS_MAX = 1 << 20  # a log has 64 KiB, and a letter takes up to six characters: no event is longer
 
 
 class JobEvent(NamedTuple):
@@ -25,7 +25,8 @@ class JobEvent(NamedTuple):
 
 
 class JobEvents(Iterator[JobEvent]):
-    """Ends behind `end`, which says whether the job has ended or was deleted. For one thread; `close` for any."""
+    """An iterator of a job's events. The last, `end`, says whether the job ended or was deleted. For one thread; any
+    thread may call `close`."""
 
     def __init__(self, http: Http, job_id: str) -> None:
         self._http, self._job_id = http, job_id
@@ -37,7 +38,7 @@ class JobEvents(Iterator[JobEvent]):
         return next(self._events)
 
     def close(self) -> None:
-        """No more is wanted: who waits for the next event gets none, 15 s later at most."""
+        """End the iteration: a thread that waits for the next event returns within 15 s."""
         self._closed.set()
 
     def _follow(self) -> Iterator[JobEvent]:
@@ -78,7 +79,7 @@ def read_events(
     closed: threading.Event | None = None,
     seen: Callable[[str], None] | None = None,
 ) -> Iterator[JobEvent]:
-    """The events of one stream until it ends, or `closed` is set. `seen` is told their ids."""
+    """Yield the events of one stream until it ends, or `closed` is set. `seen` is called with their ids."""
     kind, data = "", list[str]()
     for line in http.lines(path, headers, quiet_s):
         if closed is not None and closed.is_set():

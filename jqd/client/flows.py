@@ -1,4 +1,4 @@
-"""The client's calls about flows, the jobs that a job has to do with, and about groups."""
+"""The client's calls about groups, and about flows: a flow is a job with its ancestors and descendants."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from jqd.client.path import job_path, path_of
 from jqd.domain.flow import OnFailure
 
 T = TypeVar("T")
-LOOK_S = 60.0  # on top of the usual timeout: one request looks at 10,000 jobs, or changes some ten thousand
+LOOK_S = 60.0  # added to the usual timeout: one request reads, or changes, some 10,000 jobs
 
 
 class FlowJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,25 +24,24 @@ class FlowJob(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     state: str
     attempts: int
-    """With the one that goes on, as `JobInfo` has it."""
+    """Number of attempts, with a running one."""
     parents: Sequence[str] = ()
-    """Jobs that it waits for, or did, or the one whose outcome made it: the first hundred."""
+    """Ids of jobs that it waits or waited for, or of the job whose outcome made it: the first hundred."""
     children: Sequence[str] = ()
-    """Jobs that wait for it, or follow it: the first hundred."""
+    """Ids of jobs that wait for it, or follow it: the first hundred."""
     waits_for: Sequence[str] = ()
     """Parents that have not ended."""
     group: str | None = None
     cancelled_for: str | None = None
-    """The parent that did not succeed, where it was cancelled for that."""
+    """The id of the failed parent for which it was cancelled."""
 
 
 class FlowInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """All jobs that a job has to do with, itself among them: of each 500 the oldest first, those nearest to it before
-    others."""
+    """A job with all its ancestors and descendants: the nearest in the first 500, and of each 500 the oldest first."""
 
     jobs: Sequence[FlowJob]
     whole: bool
-    """False: it has more jobs than a daemon looks at, which is 10,000, or some are on their way into the store."""
+    """False: the flow has more than the 10,000 jobs that a daemon reads, or some are not in the store yet."""
 
 
 class GroupWaits(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,34 +49,35 @@ class GroupWaits(msgspec.Struct, frozen=True, kw_only=True):
 
     job_id: str
     state: str | None
-    """The state of the job; None: it is on its way into the store."""
+    """The state of the job; None: it is not in the store yet."""
 
 
 class GroupInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """How the jobs of a group stand."""
+    """The state of a group and its jobs."""
 
     group: str
     closed: bool
     closed_at: datetime | None
     jobs: int
     counts: Mapping[str, int]
-    """State → number of jobs; "unknown": on their way into the store, or deleted since."""
+    """State → number of jobs; "unknown": not in the store yet, or deleted."""
     progress: float
-    """How much of it has ended, 0 to 1."""
+    """Share of the jobs that have ended, 0 to 1."""
     then: GroupWaits | None = None
     errors: Sequence[Mapping[str, Any]] = ()
-    """Of the first ten that failed: `job_id`, `name`, `message`."""
+    """The first ten failed jobs: `job_id`, `name`, `message`."""
     first: Sequence[Mapping[str, Any]] = ()
-    """Those ten of its jobs that joined first: `job_id`, `name`, `state`."""
+    """The ten jobs that joined first: `job_id`, `name`, `state`."""
 
 
 class Flows:
-    """Flows and groups in `Client`."""
+    """`Client`'s methods about flows and groups."""
 
     _http: Http
 
     def flow(self, job_id: str) -> FlowInfo:
-        """Return the jobs that this job has to do with: its parents, its children, theirs … Raises NotFound."""
+        """Return the flow of a job: the job, its parents and children, their parents and children, and so on. Raises
+        NotFound."""
         jobs: list[FlowJob] = []
         cursor = ""
         while True:
@@ -92,16 +92,16 @@ class Flows:
                 return FlowInfo(jobs=jobs, whole=page.whole)
 
     def cancel_flow(self, job_id: str, *, dry_run: bool = False) -> Changed:
-        """Cancel all jobs of its flow that have not ended, or only count them. Raises NotFound."""
+        """Cancel all jobs of a job's flow that have not ended; with `dry_run` only count them. Raises NotFound."""
         return self._changed(f"{job_path(job_id)}/flow/cancel", dry_run=dry_run)
 
     def retry_flow(self, job_id: str, *, dry_run: bool = False) -> Changed:
-        """Have all jobs of its flow tried anew that failed, or were cancelled for a parent, or only count them. Raises
-        NotFound."""
+        """Retry all jobs of a job's flow that failed, or were cancelled for a parent; with `dry_run` only count them.
+        Raises NotFound."""
         return self._changed(f"{job_path(job_id)}/flow/retry", dry_run=dry_run, repeatable=False)
 
     def group(self, group: str) -> GroupInfo:
-        """Return how the jobs of a group stand. Raises NotFound."""
+        """Return the state of a group. Raises NotFound."""
         return converted(
             self._http.call_for_map("a question for a group", "GET", group_path(group), wait_s=LOOK_S), GroupInfo
         )
@@ -109,11 +109,11 @@ class Flows:
     def close_group(
         self, group: str, then: Mapping[str, Any] | None = None, *, on_parent_failure: OnFailure | None = None
     ) -> GroupWaits | None:
-        """Let no more jobs into a group; answers the job that waits for all of its jobs.
+        """Close a group to more jobs; returns the job that waits for all of its jobs.
 
         `then`: that job, as `push_one` takes it; without an argument it gets the array of their results.
-        `on_parent_failure`: what becomes of it where one did not succeed. The same call again counts once; another
-        `then` raises Conflict.
+        `on_parent_failure`: what happens to it if one of them does not succeed. The same call again counts once;
+        another `then` raises Conflict.
         """
         fields = {"then": then, "on_parent_failure": on_parent_failure}
         body = encode({name: value for name, value in fields.items() if value is not None})
@@ -121,18 +121,18 @@ class Flows:
         return None if answer.get("then") is None else converted(answer["then"], GroupWaits)
 
     def cancel_group(self, group: str, *, dry_run: bool = False) -> Changed:
-        """Cancel all jobs of a group that have not ended, and the one that waits for them, or only count them. Raises
-        NotFound."""
+        """Cancel all jobs of a group that have not ended, and the one that waits for them; with `dry_run` only count
+        them. Raises NotFound."""
         return self._changed(f"{group_path(group)}/cancel", dry_run=dry_run)
 
     def retry_group(self, group: str, *, dry_run: bool = False) -> Changed:
-        """Have all jobs of a group tried anew that failed, and the one that waits for them, if it failed; or only count
+        """Retry all failed jobs of a group, and the one that waits for them, if it failed; with `dry_run` only count
         them. Raises NotFound."""
         return self._changed(f"{group_path(group)}/retry", dry_run=dry_run, repeatable=False)
 
     def _changed(self, path: str, *, repeatable: bool = True, **given: Any) -> Changed:
-        """Change jobs, some ten thousand in a call, and add up what each tells. `given`: which, and how; None and False
-        are left out."""
+        """Change jobs, some ten thousand in a request, and add up the answers. `given`: the request's fields; None and
+        False are left out."""
         fields = {name: value for name, value in given.items() if value not in (None, False)}
         how: dict[str, Any] = {"wait_s": LOOK_S, "repeatable": repeatable or "dry_run" in fields}
         matched = changed = 0
@@ -153,10 +153,10 @@ class Flows:
 
 
 def depths_of(jobs: Sequence[FlowJob]) -> dict[str, int]:
-    """Return how many jobs come before each, at most, within the flow: a job stands below all that it waits for."""
+    """Return the depth of each job in the flow: one more than that of its deepest parent."""
     depths = {job.job_id: 0 for job in jobs}
     edges = [(parent, job.job_id) for job in jobs for parent in job.parents]
-    edges += [(job.job_id, child) for job in jobs for child in job.children]  # each list has but the first hundred
+    edges += [(job.job_id, child) for job in jobs for child in job.children]  # both: each list has only the first 100
     followers: dict[str, list[str]] = {job_id: [] for job_id in depths}
     missing = Counter[str]()
     for parent, child in dict.fromkeys(edges):
@@ -179,7 +179,7 @@ def group_path(group: str) -> str:
 
 
 def converted(answer: Any, kind: type[T]) -> T:
-    """Return an answer about a flow or a group as one of the types above. Raises JqdClientError."""
+    """Return an answer about a flow or a group as `kind`. Raises JqdClientError if it does not fit."""
     try:
         return msgspec.convert(answer, kind)
     except msgspec.ValidationError as error:

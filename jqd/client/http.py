@@ -1,4 +1,4 @@
-"""One request to the daemon: MessagePack out and in, statuses and broken connections turned into named errors."""
+"""Sends requests to daemons: MessagePack out and in; statuses and broken connections become named errors."""
 
 import os
 import random
@@ -40,13 +40,13 @@ from jqd.client.transport import (
 from jqd.domain.backoff import Backoff
 from jqd.domain.media import MSGPACK
 
-TRIES_MAX = 4  # of a request that may be repeated: with the back-off below, a daemon's restart of about a second
-UNKNOWN = 401  # to this daemon the token lets nobody in
+TRIES_MAX = 4  # of a repeatable request: with the back-off below they outlast a daemon's restart of about a second
+UNKNOWN = 401  # the daemon does not know the token
 BACKOFF = Backoff(first_s=0.1, factor=3.0, cap_s=2.0)
-TARGET_CHARS_MAX = 1 << 16  # of a URL's rest: a daemon takes less
-LINE_BYTES_MAX = 4 << 20  # of a stream: an event has a million characters at most
-PATH_CHARS_MAX = 64  # of a path quoted in one
-SAFE = "/?&=%:@!$'()*+,;~"  # of a URL's rest, beside letters, digits and `_.-`: the rest is quoted
+TARGET_CHARS_MAX = 1 << 16  # of path and query: a daemon takes less
+LINE_BYTES_MAX = 4 << 20  # of a stream's line: an event has a million characters at most
+PATH_CHARS_MAX = 64  # of a path quoted in an error
+SAFE = "/?&=%:@!$'()*+,;~"  # not quoted in path and query, nor are letters, digits and `_.-`
 _PLAIN = re.compile(rf"/[\w.{SAFE}-]*", re.ASCII)
 
 
@@ -55,7 +55,7 @@ def _sleep(seconds: float) -> None:
 
 
 class Http:
-    """Sends requests to one daemon of a store, to the next when it does not answer; safe between threads."""
+    """Sends requests to one daemon of a store, and to the next when it does not answer. Safe between threads."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Http:
         sleep: Callable[[float], None] = _sleep,
     ) -> None:
         self.urls = checked_urls(urls)
-        self._at = 0  # the one that answers, as far as is known; threads may disagree for a request
+        self._at = 0  # index of the URL that is asked first; threads may disagree for one request
         self._timeout_s = timeout_s
         self._token = token
         self._source = source or random.Random()
@@ -83,8 +83,8 @@ class Http:
             headers["jqd-tenant"] = tenant
         self._headers = headers
         self._transport = transport
-        # By process: a child of a fork must not write to its parent's connections, nor close them. So it leaves them
-        # alone, and makes its own. Nothing is locked here: another thread may hold any lock at the moment of a fork.
+        # By process id: a forked child must neither write to its parent's connections nor close them, so it makes its
+        # own. No lock is used: another thread may hold it at the moment of a fork.
         self._by_process: dict[int, Transport] = {}
         self._closed_in: set[int] = set()
         self._carrier()
@@ -96,12 +96,12 @@ class Http:
     def _carrier(self) -> Transport:
         process = os.getpid()
         mine = self._by_process.get(process)
-        if mine is None:  # else another thread may have been sooner
+        if mine is None:  # setdefault: another thread may be making one, too
             mine = self._by_process.setdefault(process, self._transport or Connections(self.urls))
         return mine
 
     def _send(self, request: Request) -> Response:
-        """Raises TransportError; ClientClosed where another thread closed it before."""
+        """Send a request. Raises TransportError; ClientClosed if another thread closed the client."""
         if os.getpid() in self._closed_in:
             raise self._closed()
         return self._carrier().send(request)
@@ -115,21 +115,22 @@ class Http:
         return self.urls[self._at]
 
     def speaking_for(self, tenant: str) -> "Http":
-        """Return a view that speaks for one tenant, by the same connections; it needs no close."""
+        """Return a view that acts for one tenant, with the same connections; it needs no close."""
         _expect_header("name of the tenant", tenant)
         view = copy(self)
         view._headers = {**self._headers, "jqd-tenant": tenant}
         return view
 
     def beside(self, url: str) -> "Http":
-        """Return a client of another daemon of the same store, with the same token; to be closed."""
+        """Return a client of another daemon of the same store, with the same token. The caller closes it."""
         return Http(url, timeout_s=self._timeout_s, token=self._token, transport=self._transport)
 
     def pause(self, seconds: float) -> None:
         self._sleep(seconds)
 
     def call_for_map(self, what: str, method: str, path: str, **how: Any) -> dict[str, Any]:
-        """As `call`, for an answer that is a map. `what`: names the call in the error where it is none."""
+        """Make a call, as `call` does, and return the map that it answers. `what`: names the call in the error if the
+        answer is no map."""
         answer = self.call(method, path, **how)
         if not isinstance(answer.body, dict):
             raise odd(what, answer)
@@ -148,20 +149,26 @@ class Http:
     ) -> Answer:
         """Return the daemon's answer: 2xx, or a status in `accept`; any other raises its error.
 
-        `wait_s`: how long the daemon was asked to wait, on top of the usual timeout. A request that was not sent is
-        repeated a few times; one of which a daemon says that it took nothing goes to the others. A request that may
-        have been taken is repeated only if `repeatable`: if twice counts as once.
-        Each time the next daemon is asked, and a pause is made when all have been. Where an earlier one may have taken
-        it, and the last one did not, the error of the earlier one is raised, or is the refusal's `earlier`.
-        All are asked of a token that one does not know: another may have made it while the store is away.
+        `wait_s`: how long the daemon is asked to wait, on top of the usual timeout. `repeatable`: twice counts as once.
+        Tries, each with the next daemon, and with a pause when all were asked:
+
+            not sent                       up to TRIES_MAX with each daemon
+            the connection broke           the same, if `repeatable`
+            no answer in time              one with each daemon, if `repeatable`
+            429, 503, 507                  one with each daemon, if `repeatable` or nothing was taken
+            401 (while the store is away   one with each daemon
+            only one may know the token)
+
+        If an earlier daemon may have taken the request, and the last one did not, the earlier error is raised, or is
+        the refusal's `earlier`.
         """
         headers = self._headers if body is None else {**self._headers, "content-type": MSGPACK}
         target = _target(path, params)
         daemons = len(self.urls)
-        doubt: JqdClientError | None = None
-        known: Unavailable | None = None
+        doubt: JqdClientError | None = None  # of the tries so far, the error after which most may have been taken
+        known: Unavailable | None = None  # the last refusal of a daemon that knows the token
         for tried in range(1, TRIES_MAX * daemons + 1):
-            at, others = self._at, tried < daemons  # whether there are daemons that were not asked yet
+            at, others = self._at, tried < daemons  # others: whether some daemons were not asked yet
             url = self.urls[at]
             try:
                 response = self._send(
@@ -169,7 +176,7 @@ class Http:
                 )
             except TransportError as error:
                 trouble = self._trouble(method, url, error)
-                if method != "GET":  # which takes nothing
+                if method != "GET":  # a GET changes nothing
                     doubt = more_doubtful(doubt, trouble)
                 if isinstance(trouble, Unreachable):
                     again = (repeatable or not trouble.sent) and (others or _by_tls(url, error) is None)
@@ -201,8 +208,8 @@ class Http:
         raise AssertionError("the last try answers or raises")
 
     def lines(self, path: str, headers: Mapping[str, str], quiet_s: float) -> Iterator[str]:
-        """The lines of a stream, as they come, of the daemon that is asked first. Raises as `call`; TimedOut where it
-        is silent for `quiet_s`."""
+        """Yield the lines of a stream as they come, from one daemon. Raises as `call`; TimedOut after `quiet_s` of
+        silence."""
         url, target = self.url, _target(path)
         every = {**self._headers, **headers}
         try:
@@ -216,12 +223,12 @@ class Http:
             raise self._trouble("GET", url, error) from error
 
     def leave(self, tried: int) -> None:
-        """Ask another daemon from now on, after a pause that grows with the tries."""
+        """Ask the next daemon from now on; pauses for a time that grows with `tried`."""
         self._leave(self._at)
         self._sleep(BACKOFF.delay_s(tried, self._source))
 
     def _leave(self, at: int) -> None:
-        """Use the next daemon from now on, unless another thread has moved on already."""
+        """Ask the next daemon from now on, unless another thread has moved on already."""
         if self._at == at:
             self._at = (at + 1) % len(self.urls)
 
@@ -244,7 +251,7 @@ class Http:
 
 
 def _target(path: str, params: Mapping[str, str] | None = None) -> str:
-    """Return what stands behind the daemon's URL. Raises Invalid for names and ids that no URL carries."""
+    """Return path and query, quoted. Raises Invalid for names and ids that no URL can hold."""
     try:
         target = f"{path}{'&' if '?' in path else '?'}{urlencode(params)}" if params else path
         if len(target) > TARGET_CHARS_MAX:
@@ -263,7 +270,7 @@ def _cannot_ask(path: str, why: str, status: int) -> Invalid:
 
 
 def _lines(pieces: Iterable[bytes]) -> Iterator[str]:
-    """The lines of a stream of events; what is behind the last end of a line is not whole, and no line."""
+    """Yield the lines of a stream; drops an unfinished last line."""
     rest = b""
     for piece in pieces:
         *lines, rest = (rest + piece).split(b"\n")
@@ -274,7 +281,7 @@ def _lines(pieces: Iterable[bytes]) -> Iterator[str]:
 
 
 def _expect_header(what: str, value: str) -> None:
-    """Raises WrongToken, without the value: it is a secret."""
+    """Raise WrongToken if no HTTP header can hold the value. The message omits it: it is a secret."""
     if not value.isascii() or not value.isprintable():
         raise WrongToken(f"the {what} has characters that no HTTP header carries; is it one line, as it was given out?")
 
@@ -284,22 +291,22 @@ def _by_tls(url: str, error: TransportError) -> str | None:
         return None
     from jqd.client.trust import no_certificate, trouble_of_tls  # here, as few need it, and it loads OpenSSL
 
-    # In TLS 1.3 a client may send before it is told that its certificate is missing; nothing of that is read.
+    # In TLS 1.3 a client may send before it learns that its certificate is missing; the daemon reads none of that.
     return (trouble_of_tls if isinstance(error, UnreachedError) else no_certificate)(url, error.__cause__)
 
 
 def encode(value: Any) -> bytes:
-    """Encode a body. Raises what msgspec raises for what MessagePack cannot carry."""
+    """Encode a body. Raises msgspec's errors for values that MessagePack cannot hold."""
     return msgspec.msgpack.encode(value)
 
 
 def query(**given: Any) -> dict[str, str]:
-    """Return the query parameters that were given; True as 1."""
+    """Return the query parameters that are not None; True as 1."""
     return {key: "1" if value is True else str(value) for key, value in given.items() if value is not None}
 
 
 def all_rows(http: Http, what: str, limit: int | None = None) -> list[dict[str, Any]]:
-    """Return the rows of a list, page by page. `limit`: rows of one page."""
+    """Return all rows of a list, asked for page by page. `limit`: rows of a page."""
     rows: list[dict[str, Any]] = []
     cursor = ""
     while True:
@@ -314,6 +321,6 @@ def all_rows(http: Http, what: str, limit: int | None = None) -> list[dict[str, 
 
 
 def gone_rows(http: Http, what: str) -> list[dict[str, Any]]:
-    """Return what has gone of a list within the last day; none, too, of a daemon that does not say."""
+    """Return the rows that left a list within the last day; none if the daemon does not say."""
     answer = http.call("GET", f"/v1/{what}", params=query(limit=1))
     return list(answer.body.get("gone") or ()) if isinstance(answer.body, dict) else []

@@ -1,7 +1,7 @@
-"""HTTP/1.1 on one connection to a daemon, and no more of it than is needed.
+"""The part of HTTP/1.1 that a client of a daemon needs, on one connection.
 
-Redirects are answers like others, and nobody waits for a `100 Continue`. A write that breaks is no error yet: who
-refuses a large body closes the connection, and the answer can still be read.
+It follows no redirects, and does not wait for `100 Continue`. A broken write is no error yet: a server that refuses a
+large body closes the connection, and its answer can still be read.
 """
 
 import os
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 READ_BYTES = 1 << 16
 HEAD_BYTES_MAX = 100 << 10  # of an answer; a daemon's has a few hundred
 CHUNK_HEAD_BYTES_MAX = 1 << 10
-ANSWER_BYTES_MAX = 256 << 20  # of one that is no stream; a result has 16 MiB, and a list of a daemon less than this
-# Who sends or takes a byte now and then is never silent: so an exchange as a whole has the time of one silence, and a
-# second more for each so many bytes. Slow networks are faster.
+ANSWER_BYTES_MAX = 256 << 20  # unless it is a stream; a result has 16 MiB, and a daemon's list less than this
+# A server that sends or takes a byte now and then never times out. So a whole exchange may take `read_s`, and a second
+# more for each BYTES_S_MIN bytes. Slow networks are faster.
 BYTES_S_MIN = 16 << 10
 PORTS = {"http": 80, "https": 443}
 _STATUS = re.compile(r"HTTP/1\.([01]) ([1-9][0-9]{2})(?: .*)?", re.DOTALL)
@@ -37,21 +37,20 @@ class Connection:
     """One connection, with one request at a time."""
 
     def __init__(self, url: str, tls: "ssl.SSLContext | None", connect_s: float, clock: Clock) -> None:
-        """Raises UnreachedError."""
+        """Connect, with TLS for https. Raises UnreachedError."""
         parts = urlsplit(url)
         host = parts.hostname or ""
         self.url, self._base = url, parts.path
         self._process = os.getpid()
         self.is_free = False
-        """Its last answer is read, and it can have another request."""
+        """Whether the last answer is read, so that the connection can take another request."""
         self.free_since_s = 0.0
         self._clock = clock
-        self._timeout_s = connect_s  # as the socket has it
-        self._read_s, self._begun_s, self._is_stream = connect_s, 0.0, False  # of the exchange
-        self._sent_bytes = self._received_bytes = (
-            0  # its bytes; of a request that one write took none, so that no clock is looked at
-        )
-        self._left = b""  # of what came, what is not read yet
+        self._timeout_s = connect_s  # the socket's present timeout
+        self._read_s, self._begun_s, self._is_stream = connect_s, 0.0, False  # of the present exchange
+        # Bytes of the present exchange. A request that one write took counts as 0, so that no clock is read for it.
+        self._sent_bytes = self._received_bytes = 0
+        self._left = b""  # received, not parsed yet
         try:
             if not host.isascii():
                 host = host.encode("idna").decode()
@@ -76,24 +75,26 @@ class Connection:
             self._own["authorization"] = f"Basic {b64encode(pair.encode()).decode()}"
 
     def is_quiet(self) -> bool:
-        """Return whether nothing has come since the last answer; that the other side has closed it comes, too."""
+        """Return whether the server has sent nothing since the last answer, and has not closed the connection."""
         if self._readable is None:
             return not select.select([self._socket], [], [], 0)[0]
         return not self._readable.poll(0)
 
     def close(self) -> None:
-        """End it: also where a child of a fork has it, too, and would keep it open. A child itself only lets it go."""
+        """Close the connection, also if a forked child still has it open. In that child, only drop it."""
         self.shut_down()
         self._socket.close()
 
     def shut_down(self) -> None:
-        """Wake the thread that uses it, which then closes it."""
+        """Wake the thread that uses the connection, which then closes it."""
         if os.getpid() == self._process:
             with suppress(OSError):  # it is broken already
-                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # of TLS, too: its own one forgets the session
+                # The plain socket's method, for TLS as well: that of a TLS socket would forget its session.
+                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
     def ask(self, request: Request) -> Response:
-        """Return the whole answer, or one with `pieces` to be read. Raises SilentError, LostError."""
+        """Send a request; return the whole answer, or for a stream one whose `pieces` are still to be read. Raises
+        SilentError, LostError."""
         self.is_free = False
         self._read_s, self._begun_s, self._is_stream = request.read_s, self._clock.mono_s(), False
         self._sent_bytes = self._received_bytes = 0
@@ -134,7 +135,7 @@ class Connection:
         return True
 
     def _receive(self) -> bytes:
-        """Return what comes next; empty: nothing more does."""
+        """Return the next bytes; empty: the server has closed the connection."""
         if self._received_bytes or self._sent_bytes:
             self._go_on()
         try:
@@ -147,7 +148,8 @@ class Connection:
         return data
 
     def _go_on(self) -> None:
-        """Give one more piece its time, at most what is left for all of them. Raises SilentError, LostError."""
+        """Set the timeout for the next read or write, within the time left for the exchange. Raises SilentError,
+        LostError."""
         timeout_s = self._read_s
         if not self._is_stream:
             if self._received_bytes > ANSWER_BYTES_MAX:
@@ -169,7 +171,7 @@ class Connection:
         return data
 
     def _read_head(self) -> tuple[bool, Response]:
-        """Return whether the connection is kept behind the answer, and its status and fields."""
+        """Return whether the server keeps the connection after this answer, and the answer's status and fields."""
         while (end := self._left.find(b"\r\n\r\n")) < 0:
             if len(self._left) > HEAD_BYTES_MAX or not self._left.startswith(b"HTTP/1."[: len(self._left)]):
                 raise LostError(f"it sends what is no HTTP: {self._left[:32]!r}")
@@ -189,7 +191,7 @@ class Connection:
         return "close" not in wish if status[1] == "1" else "keep-alive" in wish, Response(int(status[2]), headers)
 
     def _pieces(self, headers: Mapping[str, str], *, can_go_on: bool) -> Iterator[bytes]:
-        """The body, as it comes. Behind it the connection is free, if it `can_go_on`."""
+        """Yield the body as it comes; then mark the connection as free, if it `can_go_on`."""
         length, coding = headers.get("content-length"), headers.get("transfer-encoding")
         if coding is not None:
             if coding.lower() != "chunked":

@@ -1,4 +1,4 @@
-"""Types of the daemon's answers about jobs, and the form in which jobs are pushed. Pure."""
+"""Types of the daemon's answers about jobs, and the maps in which jobs are pushed."""
 
 import enum
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ FINAL_STATES = tuple(state.value for state in State if state.is_final)
 Ack = Literal["fsync", "memory", "store"]
 FIELDS = JobSpec.__struct_fields__
 NAMES = dict(zip(FIELDS, JobSpec.__struct_encode_fields__, strict=True))
-"""As they are sent: `while` is a word of Python's."""
+"""Field → its name in a request: `while` is a keyword in Python."""
 
 
 class Cancel(enum.Enum):
@@ -25,7 +25,7 @@ class Cancel(enum.Enum):
     CANCELLED = "cancelled"
     """The job will not start."""
     RECORDED = "recorded"
-    """The job runs: its worker is told to stop, it is not tried again. Or the store is away: it may still start."""
+    """The job runs: its worker will be asked to stop it; no retry. Or the store is away: the job may still start."""
     TOO_LATE = "too late"
     """The job had ended already."""
 
@@ -34,16 +34,16 @@ class Cancel(enum.Enum):
 
 
 class Changed(NamedTuple):
-    """The result of a call about many jobs."""
+    """The result of a call that changes many jobs."""
 
     matched: int
-    """Jobs that it was about."""
+    """Number of jobs that matched."""
     changed: int
-    """Those that it changed: none in a dry run, and none that another call changed meanwhile."""
+    """Number of jobs that were changed: none in a dry run; without those that another call changed meanwhile."""
     refused: Sequence[Mapping[str, Any]] = ()
-    """Of `job_ids` those that it left as they were: `job_id`, `status` (404, 409) and `detail`."""
+    """Jobs of `job_ids` that were not changed: `job_id`, `status` (404, 409) and `detail`."""
     whole: bool = True
-    """False: of a flow some jobs were not found, for they are on their way, or behind a million links."""
+    """False: some jobs of a flow were not found: they are not in the store yet, or behind a million links."""
 
 
 class PushedJob(NamedTuple):
@@ -51,21 +51,21 @@ class PushedJob(NamedTuple):
 
     job_id: str
     duplicate: bool = False
-    """It was pushed before, with this id and this content: it counts once."""
+    """Whether it was pushed before with the same id and content: it counts once."""
 
 
 class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """One job as `GET /v1/jobs/{id}` tells it. Dates are aware; None: it has not happened."""
+    """One job, as `GET /v1/jobs/{id}` answers. Dates are aware; None: not yet."""
 
     job_id: str
-    """Its pusher's own id, where one was given."""
+    """The pusher's own id for it, if given, else jqd's."""
     name: str
     state: str
     """`waiting`, `scheduled`, `blocked`, `running`, `retrying`, `succeeded`, `failed` or `cancelled`."""
     argument: Any = None
-    """None, too, where it is large: `argument_bytes` tells, and `get` with `whole` has it."""
+    """None also for a large argument: then `argument_bytes` is set, and `get` with `whole` has it."""
     argument_bytes: int | None = None
-    """Its length as MessagePack. A list leaves this, the argument, `timeout`, `backoff` and `keep_result` out."""
+    """Length of the argument as MessagePack. Lists omit this, the argument, `timeout`, `backoff` and `keep_result`."""
     priority: int = 0
     attempts: int = 0
     max_retry: int = 0
@@ -73,61 +73,61 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds one attempt may take."""
     keep_result: Keep | None = None
     backoff: float | Sequence[float] | None = None
-    """Seconds between its attempts, as it was pushed or declared; None: as the daemon has it."""
+    """Seconds between attempts, as the pusher or the worker set it; None: the daemon's default."""
     created_at: datetime | None = None
     eligible_at: datetime | None = None
     started_at: datetime | None = None
     finished_at: datetime | None = None
     worker_finished_at: datetime | None = None
-    """The same by its worker's own clock, as it said."""
+    """When it finished, by its worker's own clock."""
     expires_at: datetime | None = None
-    """It is dead unless an attempt has begun by then; None: it waits however long."""
+    """It is dead unless an attempt has begun by then; None: never."""
     code: Code | None = None
-    """Why its last attempt stopped."""
+    """Why the last attempt stopped."""
     exitcode: int | None = None
     """The number behind `code`: 1xx retry, 2xx ok, 4xx failed, 5xx error."""
     worker: str | None = None
     daemon: str | None = None
     note: str | None = None
-    """Why nobody runs it, while it waits."""
+    """Why the waiting job does not start."""
     progress: Mapping[str, Any] | None = None
-    """`done`, `message` and `at`, as its worker said last."""
+    """The worker's last report: `done`, `message` and `at`."""
     snoozes: int | None = None
     """How often it put itself off; None: never."""
     interrupted: int | None = None
-    """How often its worker or daemon was stopped while it was at work, so that it began anew; None: never."""
+    """How often it began anew because its worker or daemon was stopped; None: never."""
     log: str | None = None
-    """The end of what its last attempt printed, if that failed."""
+    """The end of what the last attempt printed, if that failed."""
     id: str | None = None
-    """The id that workers know it by, where `job_id` is the pusher's own."""
+    """jqd's id, which workers get, if `job_id` is the pusher's own."""
     error: Any = None
-    """What the worker gave as the last attempt's error: any value."""
+    """The last attempt's error, as the worker reported it: any value."""
     message: str | None = None
-    """The last attempt's message, for people; a traceback perhaps. Of a success: that its result was dropped."""
+    """The last attempt's message for people, perhaps a traceback. Of a success: that its result was dropped."""
     result: Any = None
-    """Only of a job pushed with keep_result, and only until it is dropped. None, too, where it is large: `result_bytes`
-    tells, and `Client.result` has it."""
+    """Only of a job pushed with keep_result, until it is dropped. None also for a large result: then `result_bytes` is
+    set, and `Client.result` has it."""
     result_bytes: int | None = None
-    """The length of a large result as MessagePack."""
+    """Length of a large result as MessagePack."""
     history: Sequence[Mapping[str, Any]] = ()
     """The failed attempts, oldest first."""
     tags: Sequence[str] = ()
     tenant: str = ""
     """The tenant of the job; empty: none."""
     parents: Sequence[str] = ()
-    """Jobs that it waits for, or did: the first hundred."""
+    """Ids of jobs that it waits or waited for: the first hundred."""
     parents_count: int | None = None
     """Number of all parents; None: it waits for no job."""
     parent: str | None = None
-    """The job whose outcome made it."""
+    """The id of the job whose outcome made it."""
     group: str | None = None
     unique: str | None = None
     then: Sequence[str] = ()
-    """Names of the jobs that follow its success."""
+    """Names of the jobs that are pushed when it succeeds."""
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more will happen to the job by itself."""
+        """Whether the job has ended: nothing more will happen to it by itself."""
         return self.state in FINAL_STATES
 
     @property
@@ -137,8 +137,7 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def job_info(answer: Any) -> JobInfo:
-    """Return the daemon's map as a `JobInfo`; fields that are not known here are passed over. Raises ValueError for
-    what is no map of a job."""
+    """Return a daemon's map as a `JobInfo`; ignores unknown fields. Raises ValueError if it is no map of a job."""
     if not isinstance(answer, Mapping):
         raise ValueError(f"a job is a map, not as {type(answer).__name__}")
     try:
@@ -148,7 +147,8 @@ def job_info(answer: Any) -> JobInfo:
 
 
 def job_map(name: str, argument: Any = None, **options: Unpack[PushOptions]) -> dict[str, Any]:
-    """A job as `POST /v1/jobs` takes it; what is None stays out, so that the daemon's own defaults hold."""
+    """Return a job as the map that `POST /v1/jobs` takes. Omits options that are None, so that the daemon's defaults
+    hold."""
     fields: dict[str, Any] = {"name": name} if argument is None else {"name": name, "argument": argument}
     for field, value in options.items():
         if field not in FIELDS:
@@ -159,7 +159,8 @@ def job_map(name: str, argument: Any = None, **options: Unpack[PushOptions]) -> 
 
 
 def listed_job(index: int, job: Any) -> dict[str, Any]:
-    """One map of a list to be pushed, as `job_map` makes it. TypeError and ValueError name the job and the field."""
+    """Check one map of a pushed list, and return it as `job_map` does. Raises TypeError and ValueError, which name the
+    job and the field."""
     if not isinstance(job, Mapping):
         raise TypeError(f"job {index} is a map with the parameters of push by name, not a {type(job).__name__}")
     unknown = [name for name in job if name not in FIELDS]
@@ -175,7 +176,7 @@ def listed_job(index: int, job: Any) -> dict[str, Any]:
 
 
 def date_given(field: str, given: datetime | float | str | timedelta | None) -> float | str | None:
-    """Return a date, or a time ago, as a daemon takes it. Raises ValueError without a time zone."""
+    """Return a date as a daemon takes it; a timedelta means so long ago. Raises ValueError without a time zone."""
     if isinstance(given, timedelta):
         given = datetime.now(UTC) - given
     if not isinstance(given, datetime):

@@ -19,14 +19,14 @@ from jqd.domain.job import Code
 from jqd.domain.suggest import suggestion
 from jqd.domain.units import Duration
 
-TEXTS = 10  # of one reason, as in one answer
+TEXTS = 10  # example texts of one reason; a daemon's answer has as many
 PAGE_JOBS = 500  # asked for in one request
-SEEN_JOBS = 100_000  # ids remembered of one walk, some 10 MB: a job that moves meanwhile comes again some pages later
+SEEN_JOBS = 100_000  # ids remembered while listing, some 10 MB: a job that changes state may come again pages later
 Date = datetime | float | timedelta
 
 
 class Matching(TypedDict, total=False):
-    """Which jobs are meant: all fields that are given must match."""
+    """A filter of jobs: all fields that are given must match."""
 
     state: str | None
     """"waiting", "scheduled", "blocked", "running", "retrying", "succeeded", "failed" or "cancelled"."""
@@ -35,22 +35,22 @@ class Matching(TypedDict, total=False):
     code: Code | None
     """Why the last attempt stopped: "retry", "ok", "failed" or "error"."""
     exitcode: int | None
-    """The number with which it stopped."""
+    """The last attempt's exit code."""
     error: str | None
-    """Stands in what the last attempt said."""
+    """Part of the last attempt's error text."""
     error_is: str | None
-    """Is the line that `Client.errors` tells of it."""
+    """The error line as `Client.errors` lists it."""
     error_like: str | None
-    """Is such a line but for numbers, ids, quoted values: one of them, or their `pattern`."""
+    """An error line, or the `pattern` of one; numbers, ids and quoted values may differ."""
     search: str | None
-    """Stands in that line, or the job's name, id, tags or argument."""
+    """Part of the error line, or of the job's name, id, tags or argument."""
     since: Date | None
-    """It ended, or was pushed, then or later: a date, Unix seconds, or a time ago."""
+    """When the job ended, or was pushed, at the earliest: a date, Unix seconds, or a time ago."""
     before: Date | None
 
 
 class Changes(TypedDict, total=False):
-    """Changes of a job that has not begun; what is left out stays."""
+    """Changes of a job that has not begun; fields left out stay."""
 
     priority: int | None
     run_at: datetime | float | str | None
@@ -59,23 +59,22 @@ class Changes(TypedDict, total=False):
 
 
 class Reasons(NamedTuple):
-    """Reasons for failures."""
+    """The errors of failed jobs, counted by reason."""
 
     rows: list[dict[str, Any]]
     """The most frequent first: `name`, `pattern`, `error`, `count`, `last_hour`, `since`, `latest`, `job_id`,
     `texts`; `tenant` where there is one."""
     others: int
-    """Failures with rarer reasons than these, which are only counted."""
+    """Number of failures with rarer reasons."""
 
 
 class Manage(Constraints, Flows, Schedules, Tokens):
-    """`Client` beyond pushing and waiting."""
+    """`Client`'s methods about many jobs, handlers, workers and daemons."""
 
     _http: Http
 
     def speaking_for(self, tenant: str) -> Self:
-        """Return a view that speaks for one tenant, with a token that may; it shares the connections, and needs no
-        close."""
+        """Return a view that acts for one tenant, if the token may; it shares the connections, and needs no close."""
         view = copy(self)
         view._http = self._http.speaking_for(tenant)
         return view
@@ -88,14 +87,12 @@ class Manage(Constraints, Flows, Schedules, Tokens):
         parted: Callable[[], object] | None = None,
         **which: Unpack[Matching],
     ) -> Iterator[JobInfo]:
-        """Jobs that match all that is given; newest first, at most `limit`. Asks page by page.
+        """Yield the jobs that match the filter; newest first, at most `limit`. Asks page by page.
 
-        `looked` is called after each page but the last: how many jobs were looked at so far, and how many there are,
-        where that may be known. `parted` is called where there are so many jobtypes that one part of them comes after
-        the other, each newest first.
-
-        They come without error, result, history and argument, which `get` tells. A job that changes its state meanwhile
-        comes once, as it was seen first. Raises Invalid for an unknown state.
+        The jobs lack error, result, history and argument, which `get` has. A job that changes its state meanwhile comes
+        once, as it was first seen. `looked`: called after each page but the last with the number of jobs examined so
+        far, and the number of all, or None if unknown. `parted`: called if there are so many jobtypes that the
+        daemon lists one part of them after another, each newest first. Raises Invalid for an unknown state.
         """
         cursor, left, far = "", limit, 0
         asked = _asked(which)
@@ -116,12 +113,12 @@ class Manage(Constraints, Flows, Schedules, Tokens):
             if not cursor:
                 return
             far += answer.get("looked", 0)
-            if looked is not None and far:  # a tenant is not told
+            if looked is not None and far:  # a tenant gets no number
                 looked(far, answer.get("of"))
             left = None if left is None else left - len(infos)
 
     def errors(self, **which: Unpack[Matching]) -> Reasons:
-        """Return the reasons of matching failures. `state`: "retrying" for those that will be tried again."""
+        """Return why matching jobs failed, counted by reason. `state`: "retrying" for jobs that will be tried again."""
         params = query(**_asked(which))
         found: dict[tuple[str, str, str], dict[str, Any]] = {}
         cursor, others = "", 0
@@ -137,19 +134,17 @@ class Manage(Constraints, Flows, Schedules, Tokens):
                 return Reasons(sorted(found.values(), key=lambda row: -row["count"]), others)
 
     def retry(self, job_id: str, **changes: Unpack[Changes]) -> JobInfo:
-        """Have a job tried anew that failed or was cancelled, changed before in the same step if anything is given.
-
-        Raises NotFound, Invalid, Conflict.
-        """
+        """Retry a job that failed or was cancelled, with `changes` made in the same step. Raises NotFound, Invalid,
+        Conflict."""
         changed = _changes(**changes)
         return self._act("POST", f"{job_path(job_id)}/retry", encode(changed) if changed else None)
 
     def run_now(self, job_id: str) -> JobInfo:
-        """Have a job run at once that waits for its date. Raises NotFound, Conflict."""
+        """Run a job at once that waits for its date. Raises NotFound, Conflict."""
         return self._act("POST", f"{job_path(job_id)}/run-now")
 
     def change(self, job_id: str, **changes: Unpack[Changes]) -> JobInfo:
-        """Change a job that waits; what is left out stays. Raises NotFound, Invalid, Conflict when it does not wait."""
+        """Change a waiting job. Raises NotFound, Invalid, Conflict when it does not wait."""
         return self._act("PATCH", job_path(job_id), encode(_changes(**changes)))
 
     def why(self, job_id: str) -> dict[str, Any]:
@@ -157,42 +152,42 @@ class Manage(Constraints, Flows, Schedules, Tokens):
         return self._http.call_for_map("a question why", "GET", f"{job_path(job_id)}/why")
 
     def delete(self, job_id: str) -> None:
-        """Delete a job for good that has ended. Raises NotFound, Conflict when it has not."""
+        """Delete a job that has ended. Raises NotFound, Conflict when it has not ended."""
         self._http.call("DELETE", job_path(job_id), params=query(purge=True), repeatable=False)
 
     def cancel_many(
         self, *, job_ids: Sequence[str] | None = None, dry_run: bool = False, **which: Unpack[Matching]
     ) -> Changed:
-        """Cancel all jobs that have not ended and match all that is given. At least one thing must be given."""
+        """Cancel all matching jobs that have not ended. At least one filter, or `job_ids`, is required."""
         return self._many("cancel", **_asked(which), job_ids=job_ids, dry_run=dry_run)
 
     def retry_many(
         self, *, job_ids: Sequence[str] | None = None, dry_run: bool = False, **which: Unpack[Matching]
     ) -> Changed:
-        """Have all failed jobs tried anew that match all that is given; with `state` "cancelled" all cancelled ones."""
+        """Retry all matching failed jobs; with `state` "cancelled", cancelled ones."""
         return self._many("retry", **_asked(which), job_ids=job_ids, dry_run=dry_run)
 
     def delete_many(
         self, *, job_ids: Sequence[str] | None = None, dry_run: bool = False, **which: Unpack[Matching]
     ) -> Changed:
-        """Delete all failed jobs for good that match all that is given; with another final `state` those."""
+        """Delete all matching failed jobs; with another final `state`, jobs in that one."""
         return self._many("delete", **_asked(which), job_ids=job_ids, dry_run=dry_run)
 
     def clean(self, before: datetime | float | timedelta, *, dry_run: bool = False) -> Changed:
-        """Delete jobs that ended before that date, or longer ago than that time; never what failed."""
+        """Delete jobs that ended before a date, or longer ago than a timedelta; never failed ones."""
         return self._many("clean", before=date_given("before", before), dry_run=dry_run)
 
     def unregister(self, worker_id: str) -> None:
-        """Forget a worker everywhere; what it has in flight is still waited for. Raises NotFound, Conflict."""
+        """Remove a worker from all daemons; its jobs in flight may still end. Raises NotFound, Conflict."""
         self._http.call("DELETE", path_of("workers", worker_id), repeatable=False)
 
     def handler(self, name: str, *, version: int | None = None) -> dict[str, Any]:
-        """Return the newest version of a handler, or that one, as the daemon shows it. Raises NotFound."""
+        """Return a handler, by default its newest version. Raises NotFound."""
         path = path_of("handlers", name)
         return self._http.call_for_map("a question for a handler", "GET", path, params=query(version=version))
 
     def handlers(self) -> list[dict[str, Any]]:
-        """Return all handlers by name, of each the newest version."""
+        """Return the newest version of each handler, by name."""
         return all_rows(self._http, "handlers")
 
     def set_handler(
@@ -208,10 +203,10 @@ class Manage(Constraints, Flows, Schedules, Tokens):
         after_each: str | None = None,
         server_only: bool = False,
     ) -> dict[str, Any]:
-        """Have jobs of that name run at the URL `body`, or by that code, by a new version of their handler.
+        """Create a handler, or a new version of it: it runs the jobs named `name` by the URL or the code in `body`.
 
-        `options`: `style`, `max_jobs`, `secrets`, … as `PUT /v1/handlers/{name}` has them. `eid`: of a URL a note of
-        yours, kept and shown. Raises Invalid; Denied where code may not be set, or not by you.
+        `options`: `style`, `max_jobs`, `secrets`, … as in `PUT /v1/handlers/{name}`. `eid`: for a URL, a note that is
+        shown. Raises Invalid; Forbidden if code may not be set, or not with this token.
         """
         more = {"eid": eid, "before": before, "beforeEach": before_each, "afterEach": after_each}
         fields = {"lang": lang, "body": body, "options": options, "server_only": server_only or None, **more}
@@ -221,7 +216,7 @@ class Manage(Constraints, Flows, Schedules, Tokens):
         )
 
     def delete_handler(self, name: str) -> None:
-        """Forget all versions of what runs a jobtype; what they have in flight is still waited for. Raises NotFound."""
+        """Delete all versions of a handler; their jobs in flight may still end. Raises NotFound."""
         self._http.call("DELETE", path_of("handlers", name), repeatable=False)
 
     def stats(self) -> dict[str, Any]:
@@ -233,14 +228,14 @@ class Manage(Constraints, Flows, Schedules, Tokens):
         return all_rows(self._http, "workers")
 
     def gone_workers(self) -> list[dict[str, Any]]:
-        """Return the workers that died or left within the last day and have not come back, the newest first."""
+        """Return the workers that died or left within the last day and did not come back, the newest first."""
         return gone_rows(self._http, "workers")
 
     def history(self, name: str | None = None, *, minutes: int = 60, types: bool = False) -> dict[str, Any]:
-        """Return what all daemons counted: `steps` of a minute, the oldest first, for more than 8 hours of ten minutes.
+        """Return the counts of all daemons in `steps`, the oldest first: one per minute, above 8 hours per ten minutes.
 
-        Each has `at`, `pushed`, `started`, `succeeded`, `failed`, `dead`, `retried` … `types`: with numbers of each
-        jobtype. `since` says from when on anything is known. Raises Invalid.
+        Each step has `at`, `pushed`, `started`, `succeeded`, `failed`, `dead`, `retried` … `types`: also by jobtype.
+        The answer's `since` is when counting began. Raises Invalid.
         """
         params = query(name=name, minutes=minutes, types=types or None)
         return self._http.call_for_map("a question for history", "GET", "/v1/history", params=params)
@@ -250,42 +245,42 @@ class Manage(Constraints, Flows, Schedules, Tokens):
         return all_rows(self._http, "types")
 
     def drain(self, daemon: str = "this") -> dict[str, Any]:
-        """Have a daemon begin no job, through restarts, until it is resumed; `in_flight` says what goes on there."""
+        """Stop a daemon from starting jobs, across restarts, until resumed; `in_flight`: what still runs there."""
         return self._http.call_for_map("a drain", "POST", f"{path_of('daemons', daemon)}/drain")
 
     def resume_daemon(self, daemon: str = "this") -> dict[str, Any]:
-        """Have a daemon begin jobs again. `note` says if it was not drained."""
+        """Let a drained daemon start jobs again. `note` says if it was not drained."""
         return self._http.call_for_map("a resumption", "POST", f"{path_of('daemons', daemon)}/resume")
 
     def pause_type(self, name: str, *, reason: str = "") -> dict[str, Any]:
-        """Pause a jobtype at all daemons, until it is resumed; running jobs go on. `note`: what may be a mistake.
-        `reason`: a line that is shown with it."""
+        """Pause a jobtype at all daemons, until it is resumed; running jobs go on. `reason`: shown to people. The
+        answer's `note` warns of a likely mistake."""
         body = encode({"reason": reason}) if reason else None
         return self._http.call_for_map("a pause", "POST", f"{path_of('types', name)}/pause", body=body)
 
     def resume_type(self, name: str) -> dict[str, Any]:
-        """Have jobs of that type begun again. `note` says if it was not paused."""
+        """Resume a paused jobtype. `note` says if it was not paused."""
         return self._http.call_for_map("a resumption", "POST", f"{path_of('types', name)}/resume")
 
     def pause_all(self) -> dict[str, Any]:
-        """Have no job begun of the tenant that the client speaks for, at any daemon, until it is resumed."""
+        """Pause all jobs of the client's tenant at all daemons, until it is resumed."""
         return self._http.call_for_map("a pause", "POST", "/v1/types/pause")
 
     def resume_all(self) -> dict[str, Any]:
-        """Have jobs of that tenant begun again. `note` says if it was not paused."""
+        """Resume the jobs of the client's tenant. `note` says if it was not paused."""
         return self._http.call_for_map("a resumption", "POST", "/v1/types/resume")
 
     def paused_tenants(self) -> list[dict[str, Any]]:
-        """The paused tenants, with `paused_at` and `by`."""
+        """Return the paused tenants, with `paused_at` and `by`."""
         answer = self._http.call_for_map("a question for types", "GET", "/v1/types", params=query(limit=1))
         return list(answer.get("paused") or ())
 
     def daemons(self) -> list[dict[str, Any]]:
-        """Return the daemons that share this one's store, as it last heard of them."""
+        """Return the daemons that share this one's store, as last reported."""
         return all_rows(self._http, "daemons")
 
     def gone_daemons(self) -> list[dict[str, Any]]:
-        """Return the daemons that died or left within the last day, the newest first, and what became of their jobs."""
+        """Return the daemons that died or left within the last day, newest first, with the fate of their jobs."""
         return gone_rows(self._http, "daemons")
 
     def _act(self, method: str, path: str, body: bytes | None = None) -> JobInfo:
@@ -293,12 +288,12 @@ class Manage(Constraints, Flows, Schedules, Tokens):
         return _info(answer.body, answer.status)
 
     def _many(self, what: str, **given: Any) -> Changed:
-        # What was tried anew may have failed again.
+        # A retry is not repeatable: jobs may have failed again meanwhile.
         return self._changed(f"/v1/jobs/{what}", repeatable=what != "retry", **given)
 
 
 def _join(known: dict[str, Any], row: dict[str, Any]) -> None:
-    """Add what a later answer tells of the same reason."""
+    """Add a later answer's row of the same reason to `known`."""
     if (row["latest"] or "") > (known["latest"] or ""):
         known |= {name: row[name] for name in ("latest", "error", "job_id")}
     known["since"] = min(known["since"] or "", row["since"] or "")

@@ -1,4 +1,4 @@
-"""A job that waits in a buffer, and what became of it."""
+"""A job in a buffer, and the result of its push."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -9,7 +9,7 @@ from jqd.client.errors import JqdClientError, TimedOut
 
 
 class Pending:
-    """One push that went into a buffer."""
+    """One job in a buffer, and the result of its push."""
 
     __slots__ = (
         "_done",
@@ -36,14 +36,14 @@ class Pending:
         done: Condition,
         hurry: Callable[[], None],
     ) -> None:
-        """`size`: bytes of `job` in a request. `is_own`: its pusher chose its id. `done`: of its buffer; notified when
-        some have ended. `hurry`: sends what waits there."""
+        """`size`: bytes of `job` in a request. `is_own`: whether the pusher chose `job_id`. `done`: the buffer's; it is
+        notified when pushes have ended. `hurry`: makes the buffer send at once."""
         self.job, self.job_id, self.size, self.is_own = job, job_id, size, is_own
-        """`job`: as it is pushed; when it was taken its name alone."""
+        """`job`: the map that is pushed; after it was taken, its name alone."""
         self.is_over = False
         """Whether the result of the push is known."""
         self.taken = False
-        """A daemon has acknowledged it."""
+        """Whether a daemon has acknowledged it."""
         self.duplicate = False
         """Whether the same job was pushed before."""
         self.error: JqdClientError | None = None
@@ -53,16 +53,15 @@ class Pending:
         self._done, self._hurry, self._process = done, hurry, os.getpid()
 
     def end(self, error: JqdClientError | None = None) -> None:
-        """Note how the push ended: with `error`, or well. The job is released, as the caller may keep this object
-        for long."""
+        """Note that the push ended, with `error` or well. Frees the job's map, as the caller may keep this object."""
         self.is_over, self.error = True, error or self.error
         if self.taken:
             self.job = {"name": self.job["name"]}
 
     def confirm(self, wait_s: float | None) -> None:
-        """Return when a daemon has acknowledged the job. Raises what its push met; TimedOut after `wait_s`."""
+        """Return when a daemon has acknowledged the job. Raises the push's error; TimedOut after `wait_s`."""
         if not self.is_over:
-            if self._process != os.getpid():  # so in a child of a fork nobody waits for a lock that is the parent's
+            if self._process != os.getpid():  # a forked child must not wait for the parent's lock
                 why = f"job {self.job_id} waited in the buffer of the process that forked; only that one knows of it"
                 raise JqdClientError(why)
             self._hurry()

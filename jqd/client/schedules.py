@@ -10,14 +10,14 @@ from jqd.client.job_info import date_given, job_map
 from jqd.client.path import path_of
 from jqd.domain.units import Duration, duration_s
 
-PAGE = 500  # schedules in one answer: within a second, also where their dates are years away
+PAGE = 500  # schedules in one answer: takes less than a second, even if their dates are years away
 
 Missed = Literal["skip", "once", "all"]
 Overlap = Literal["skip", "queue", "replace"]
 
 
 class Schedules:
-    """Schedules in `Client`. Each is a dict: `name`, `next` (dates), `job`, `last` …"""
+    """`Client`'s methods about schedules. A schedule is a dict: `name`, `next` (dates), `job`, `last`, …"""
 
     _http: Http
 
@@ -34,10 +34,10 @@ class Schedules:
         jitter: Duration | None = None,
         until: datetime | float | str | None = None,
     ) -> dict[str, Any]:
-        """Have a job pushed at dates that come again, by `cron` in the time zone `tz`, or each `every`.
+        """Create or replace a schedule: it pushes a job at each date of `cron` in the time zone `tz`, or each `every`.
 
-        `job`: a map like {"name": "report", "argument": 1}, without an id and a date. The same again changes nothing.
-        Raises Invalid, which says where in the expression.
+        `job`: a map like {"name": "report", "argument": 1}, without an id and a date. Setting the same again changes
+        nothing. Raises Invalid, which says where in the expression.
         """
         fields = {
             "cron": cron,
@@ -52,7 +52,7 @@ class Schedules:
         return self._http.call_for_map("a call about a schedule", "PUT", _path(name), body=encode(values))
 
     def schedules(self) -> list[dict[str, Any]]:
-        """Return all schedules, by name, page by page."""
+        """Return all schedules, by name."""
         return all_rows(self._http, "schedules", PAGE)
 
     def schedule(self, name: str) -> dict[str, Any]:
@@ -60,19 +60,19 @@ class Schedules:
         return self._http.call_for_map("a call about a schedule", "GET", _path(name))
 
     def delete_schedule(self, name: str) -> None:
-        """Delete a schedule: no date comes any more; pushed jobs stay. Raises NotFound."""
+        """Delete a schedule; pushed jobs stay. Raises NotFound."""
         self._http.call("DELETE", _path(name), repeatable=False)
 
     def pause_schedule(self, name: str) -> dict[str, Any]:
-        """Pause a schedule: no date comes until it is resumed. Raises NotFound."""
+        """Pause a schedule: it pushes no job until it is resumed. Raises NotFound."""
         return self._http.call_for_map("a call about a schedule", "POST", f"{_path(name)}/pause")
 
     def resume_schedule(self, name: str) -> dict[str, Any]:
-        """Resume a schedule: its dates come from now on; those that passed meanwhile do not. Raises NotFound."""
+        """Resume a schedule: it pushes jobs from now on, and none for dates that passed meanwhile. Raises NotFound."""
         return self._http.call_for_map("a call about a schedule", "POST", f"{_path(name)}/resume")
 
     def run_schedule(self, name: str) -> str:
-        """Push a schedule's job once, apart from its dates. Returns the job's id. Raises NotFound."""
+        """Push a schedule's job once, now. Returns the job's id. Raises NotFound."""
         answer = self._http.call("POST", f"{_path(name)}/run-now", repeatable=False)
         job_id = answer.body.get("job_id") if isinstance(answer.body, dict) else None
         if not isinstance(job_id, str):

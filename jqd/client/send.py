@@ -1,4 +1,4 @@
-"""Sends pushes: how many jobs go in one request, what became of them; and again while their daemon is away."""
+"""Sends pushes: splits them into requests, repeats these while the daemon is away, notes each job's result."""
 
 import itertools
 import random
@@ -27,12 +27,12 @@ from jqd.domain.clock import Clock, SystemClock
 PUSH_JOBS_MAX = 5_000  # per request of `push_many`: half of what a daemon takes
 PUSH_BYTES_MAX = 4 * 1024 * 1024  # per request, before its last job: well below a daemon's limit
 CONFIRMED = ("job_id", "unique", "group")  # fields that the store confirms once the job is in a journal
-TAKING_S = 0.2  # longer than a push takes: the pause before one is sent again that another daemon has in flight
-ACKS = ("memory", "fsync", "store")  # the levels, each safer than the one before it
+TAKING_S = 0.2  # longer than a push takes: pause before repeating one that another daemon may be taking
+ACKS = ("memory", "fsync", "store")  # levels of safety, the safest last
 
 
 def less(asked: Ack | None, answer: Mapping[str, Any]) -> str | None:
-    """Return the level that was reached, if it is lower than the one asked for. A duplicate has none."""
+    """Return the level of safety that a push reached, if lower than asked for; else None. A duplicate has no level."""
     reached = answer.get("ack")
     if asked is None or reached not in ACKS or ACKS.index(reached) >= ACKS.index(asked):
         return None
@@ -40,14 +40,14 @@ def less(asked: Ack | None, answer: Mapping[str, Any]) -> str | None:
 
 
 def how_safe(jobs: str, asked: Ack | None, reached: str) -> str:
-    """Return the message that jobs are less safe than was asked for."""
+    """Return the message that jobs are less safe than asked for."""
     return (
         f"{jobs} taken, but with ack={reached} instead of {asked}: the store was not there in time. Do not push again"
     )
 
 
 def split_requests(encoded: Sequence[bytes]) -> list[tuple[int, int]]:
-    """Return where to cut a list of jobs into requests, by number and bytes: (start, stop) of each."""
+    """Split a list of jobs into requests, by number and bytes; returns (start, stop) of each."""
     ranges, start, size = [], 0, 0
     for index, job in enumerate(encoded):
         if index > start and (index - start == PUSH_JOBS_MAX or size + len(job) > PUSH_BYTES_MAX):
@@ -58,7 +58,7 @@ def split_requests(encoded: Sequence[bytes]) -> list[tuple[int, int]]:
 
 
 def of_all(error: ItemError, start: int) -> ItemError:
-    """Return an error of one request with its index in the whole list and its pointer within the job."""
+    """Return an error of one request, with the job's index in the whole list and the pointer within the job."""
     if error.index is None:
         return error
     return ItemError(error.detail, error.index + start, error.pointer.removeprefix(f"/{error.index}"))
@@ -82,9 +82,9 @@ def send_push(
 ) -> Answer:
     """Send a push; repeat it when no answer came, if that counts once.
 
-    `bare`: returns it without ids, if the client made all of them, to be safe with several daemons. While the store is
-    away no daemon takes ids. Without them one of them does, and is asked once: whoever gets no answer is told, as with
-    a single daemon. That cannot count twice, for each daemon that had the push before has said that it took nothing.
+    `bare`: returns the body without ids, if the client made all of them, to be safe with several daemons. While the
+    store is away no daemon takes ids; then the push is sent once more without them, and without repetition, as with a
+    single daemon. It cannot count twice: every daemon asked before has answered that it took nothing.
     """
     named = all(job.get("job_id") is not None for job in jobs)
     replaces = any(job.get("replace") for job in jobs)
@@ -109,10 +109,10 @@ def send_own(
     *,
     bare: Callable[[], bytes],
 ) -> Answer:
-    """As `send_push`, of a push whose ids were all made here; again while another daemon takes it.
+    """Send a push whose ids were all made by this client; repeats it while another daemon may be taking it.
 
-    Nobody else has these ids. So a Conflict behind a lost answer says that the daemon which did not answer is taking
-    this very push. Raises TimedOut where it is not known to be taken in the end; a refusal then has it as `earlier`.
+    Nobody else has these ids. So a Conflict after a lost answer means that the daemon which did not answer is taking
+    this very push. Raises as `send_push`; TimedOut if in the end the push may or may not be taken.
     """
     lost: JqdClientError | None = None
     for tried in range(1, TRIES_MAX + 1):
@@ -142,30 +142,30 @@ def _post(
         raise
 
 
-AGAIN = (Unreachable, TimedOut, Unavailable)  # what passes
+AGAIN = (Unreachable, TimedOut, Unavailable)  # errors after which a `Sender` tries again
 PAUSE_S_MAX = 5.0  # between two tries, whatever a daemon asks for
 
 PushAll = Callable[[Sequence[Mapping[str, Any]]], list[PushedJob]]
 
 
 class Sender:
-    """Sends one request after another, for one thread at a time."""
+    """Sends a buffer's requests, again while the daemon is away. For one thread at a time."""
 
     def __init__(self, push_all: PushAll, patience_s: float) -> None:
         """`patience_s`: how long a daemon may be away before pushes fail."""
         self.patience_s = patience_s
         self.until_s: float | None = None
-        """Monotonic: nothing is tried again after that."""
+        """Monotonic: no try begins after that; None: no limit."""
         self._push_all = push_all
-        self._away_s: float | None = None  # since when the daemon is away
+        self._away_s: float | None = None  # monotonic: since when the daemon is away
         self._clock: Clock = SystemClock()
         self._source = random.Random()
 
     def send(self, some: list[Pending]) -> JqdClientError | None:
-        """Send until each push is over. Returns the error of all of them, if there is one."""
-        doubt: JqdClientError | None = None
+        """Send the jobs until each push has ended, and note the results. Returns the request's error, if any."""
+        doubt: JqdClientError | None = None  # of the tries so far, the error after which most may have been taken
         for tried in itertools.count(1):
-            left = [one for one in some if not one.taken]  # by an earlier try
+            left = [one for one in some if not one.taken]  # taken by an earlier try
             if not left:
                 return None
             try:
@@ -187,10 +187,10 @@ class Sender:
                 _sort_out(left, error, doubt)
                 return error
             except JqdClientError as error:
-                self._away_s = None  # a refusal, too, is an answer: the next outage has its own time
+                self._away_s = None  # a refusal is an answer, too: the daemon is not away
                 _fail(left, refused_after(doubt, error))
                 return error
-            except Exception as error:  # noqa: BLE001 - a mistake must not end the thread that all pushes wait for
+            except Exception as error:  # noqa: BLE001 - a bug must not end the thread that all pushes wait for
                 odd = JqdClientError(f"a push ended by {type(error).__name__}: {error}")
                 _fail(left, odd)
                 return odd
@@ -204,9 +204,9 @@ class Sender:
         raise AssertionError("it tries until it returns")
 
     def _gives_up(self, pause_s: float) -> bool:
-        """Return whether another try would come too late.
+        """Return whether another try after the pause would come too late.
 
-        After a daemon was away for too long each further request is tried once.
+        When a daemon was away for longer than `patience_s`, each further request is tried once.
         """
         now_s = self._clock.mono_s()
         if self._away_s is None:
@@ -229,7 +229,7 @@ def _note_taken(some: Sequence[Pending], error: PartlyPushed) -> None:
 
 
 def _sort_out(some: Sequence[Pending], error: PartlyPushed | Invalid, earlier: JqdClientError | None) -> None:
-    """Note which pushes were taken, and what is wrong with each of the others. `earlier`: the error of a try before."""
+    """Note which pushes were taken, and the error of each other one. `earlier`: the error of a try before."""
     if isinstance(error, PartlyPushed):
         _note_taken(some, error)
     why = {item.index: f"{item.pointer} {item.detail}".strip() for item in error.errors}

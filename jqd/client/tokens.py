@@ -11,12 +11,12 @@ from jqd.client.job_info import date_given
 from jqd.client.path import path_of
 from jqd.domain.units import Duration, duration_s
 
-PAGE = 1_000  # notes in one answer
+PAGE = 1_000  # audit notes in one answer
 Role = Literal["push", "worker", "viewer", "operator", "master"]
 
 
 class Tokens:
-    """Tokens in `Client`. Each is a dict: `token_id`, `role`, `tenant`, `scopes` …"""
+    """`Client`'s methods about tokens, quotas and the audit. A token is a dict: `token_id`, `role`, `tenant`, …"""
 
     _http: Http
 
@@ -29,11 +29,10 @@ class Tokens:
         note: str = "",
         expires_in: Duration | None = None,
     ) -> dict[str, Any]:
-        """Make a token; its `token` is told this once. `scopes`: jobtypes that it is for, a * at the end of some.
+        """Make a token; only this answer has the secret, `token`.
 
-        Without scopes it is for all. Without a tenant it is of the tenant of who asks; "" is none.
-
-        Raises Invalid, Refused.
+        `scopes`: jobtypes that it is for, perhaps with a * at the end; None: all. `tenant`: None: that of the caller;
+        "": none. Raises Invalid, Forbidden.
         """
         fields: dict[str, Any] = {"role": role, "note": note}
         if scopes is not None:
@@ -47,9 +46,8 @@ class Tokens:
         )
 
     def me(self) -> dict[str, Any]:
-        """Who asks: `role`, `tenant`, `scopes`, `token_id`, `note`, `expires_at`, `derived_from`, `all_tenants`.
-
-        `tokens_required` is False where nobody is asked for a token.
+        """Return the client's own rights: `role`, `tenant`, `scopes`, `token_id`, `note`, `expires_at`, `derived_from`,
+        `all_tenants`; `tokens_required` is False if the daemon requires no tokens.
         """
         return self._http.call_for_map("who asks", "GET", "/v1/me")
 
@@ -62,12 +60,11 @@ class Tokens:
         scopes: Sequence[str] | None = None,
         replace_oldest: bool = False,
     ) -> dict[str, Any]:
-        """Derive a token from this client's own; its `token` is told this once. It has the same rights, or fewer.
+        """Derive a token with the same rights or fewer from the client's own; only this answer has the secret, `token`.
 
-        It ends after `ttl`, 12 hours unless said otherwise, and with the token above it: whoever revokes that one
-        revokes this one, too. `replace_oldest`: where as many are valid as may be, the oldest with the same note ends;
-        the call may be repeated at another daemon then, and leave one that nobody has.
-        Raises Invalid, Refused.
+        It ends after `ttl` (default: 12 hours), and when the client's token ends or is revoked. `replace_oldest`: if
+        no more may be valid, the oldest with the same note is revoked; the call may then be repeated at another daemon,
+        and leave a token that nobody has. Raises Invalid, Forbidden.
         """
         fields: dict[str, Any] = {"note": note, **({"replace_oldest": True} if replace_oldest else {})}
         if ttl is not None:
@@ -87,9 +84,9 @@ class Tokens:
     def audit(
         self, *, token: str = "", act: str = "", since: datetime | float | timedelta | None = None, limit: int = 100
     ) -> list[dict[str, Any]]:
-        """Who changed what with a token, the newest first: `at`, `token`, `role`, `act`, `what`, `tenant`.
+        """Return the audit notes of changes, the newest first: `at`, `token`, `role`, `act`, `what`, `tenant`.
 
-        `token`: the id of one; `act`: stands in what was done; `since`: a date, or so long ago.
+        `token`: only of this token id. `act`: text in a note's `act`. `since`: a date, or a time ago.
         """
         found: list[dict[str, Any]] = []
         cursor = ""
@@ -121,10 +118,10 @@ class Tokens:
         in_flight: int | None = None,
         dead: int | None = None,
     ) -> dict[str, Any]:
-        """Say how much a tenant may push: jobs and bytes a second, jobs that wait, jobs that have not ended; and of how
-        many jobs that failed and are kept it pushes no more.
+        """Set how much a tenant may push; None: no limit. Pushes beyond it raise `Unavailable` with status 429.
 
-        What is left out has no limit. Who pushes more is told so by `Unavailable` with status 429. Raises Invalid.
+        `rate`: jobs per second. `queued`: waiting jobs. `in_flight`: jobs that have not ended. `dead`: failed jobs that
+        are kept. Raises Invalid.
         """
         limits = {"rate": rate, "bytes": bytes_per_s, "queued": queued, "in_flight": in_flight, "dead": dead}
         fields = {name: limit for name, limit in limits.items() if limit is not None}
@@ -135,9 +132,9 @@ class Tokens:
         return all_rows(self._http, "quotas")
 
     def tenants(self) -> list[dict[str, Any]]:
-        """How the jobs of each tenant stand: numbers by state, rates, quota, what waits for it, whether it is paused.
+        """Return a row for each tenant: jobs by state, rates, quota, what waits for the quota, whether it is paused.
 
-        `tenant` is "" for what is of none. A tenant's own token gets its row alone.
+        `tenant` is "" for jobs without one. A tenant's own token gets only its own row.
         """
         return all_rows(self._http, "tenants")
 
@@ -146,16 +143,16 @@ class Tokens:
         self._http.call("DELETE", path_of("quotas", tenant), repeatable=False)
 
     def revoke_token(self, token_id: str) -> list[str]:
-        """Revoke a token, and tell each living daemon itself, for the store may be away.
+        """Revoke a token at each living daemon, as the store may be away.
 
-        Returns the URLs of those that could not be told: they hear of it when they reach the store. Raises NotFound.
+        Returns the URLs of daemons that were not reached: they learn it from the store. Raises NotFound.
         """
         path = path_of("tokens", token_id)
         answer = self._http.call_for_map("a call about tokens", "DELETE", path)
         not_reached = []
         for url in map(str, answer.get("urls") or ()):
             if self._http.url.startswith("https:") and not url.startswith("https:"):
-                not_reached.append(url)  # our own token goes nowhere without TLS that was given for one with it
+                not_reached.append(url)  # a token given for a TLS daemon is never sent without TLS
                 continue
             other = self._http.beside(url)
             try:

@@ -1,9 +1,9 @@
 """Spans of pushes and attempts by OpenTelemetry's messaging conventions, with the extra `otel`.
 
-    send NAME      PRODUCER   a push; its context travels with the job, as `traceparent`
-    process NAME   CONSUMER   an attempt, in the trace of its push and linked with it; what only waits has none
+    send NAME      PRODUCER   a push; its context goes with the job, as `traceparent`
+    process NAME   CONSUMER   an attempt, in the trace of its push and linked to it; waiting has no span
 
-Nothing is done unless the program has set up a tracer provider, or `set_up` did, for `jqd worker`.
+There are no spans unless the program has set up a tracer provider, or `set_up` did, for `jqd worker`.
 """
 
 import sys
@@ -16,17 +16,17 @@ from jqd.client.environ import has_collector
 
 SYSTEM = "jqd"
 SDK = "opentelemetry.sdk.trace"
-"""Whoever traces has loaded it."""
+"""A program that traces has imported this module."""
 MISSING = "OTEL_EXPORTER_OTLP_ENDPOINT is set, but there is no opentelemetry here: pip install 'jqd[otel]'"
 
 
 class NoTracing(Exception):
-    """A collector is named, and the libraries are missing."""
+    """The environment names a collector, but the OpenTelemetry libraries are missing."""
 
 
 def set_up(service: str) -> None:
-    """Send spans to the collector that the environment names, if it names one. `service`: the name of this program,
-    unless OTEL_SERVICE_NAME has one. Raises NoTracing."""
+    """Send spans to the collector that the environment names, if any. `service`: this program's name, unless
+    OTEL_SERVICE_NAME is set. Raises NoTracing."""
     if not has_collector():
         return
     try:
@@ -38,7 +38,7 @@ def set_up(service: str) -> None:
     except ImportError as error:
         raise NoTracing(MISSING) from error
     if tracer() is not None:
-        return  # the program has its own
+        return  # the program has set up its own provider
     resource = Resource.create({"service.name": service}).merge(OTELResourceDetector().detect())
     provider = TracerProvider(resource=resource)
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
@@ -46,7 +46,7 @@ def set_up(service: str) -> None:
 
 
 def tracer() -> Any:
-    """The tracer; None: nobody set one up, so that the libraries are not even loaded for it."""
+    """Return the tracer; None if no provider is set up. Never imports the SDK itself."""
     sdk = sys.modules.get(SDK)
     if sdk is None:
         return None
@@ -58,7 +58,7 @@ def tracer() -> Any:
 
 @contextmanager
 def sending(jobs: Sequence[Mapping[str, Any]], url: str) -> Iterator[list[Mapping[str, Any]]]:
-    """Within a span of this push: the jobs, each with its context unless it has one already."""
+    """Open a span for a push; yields the jobs, each with the span's context unless it has one already."""
     found = tracer()
     if found is None or not jobs:
         yield [*jobs]
@@ -77,7 +77,7 @@ def sending(jobs: Sequence[Mapping[str, Any]], url: str) -> Iterator[list[Mappin
 
 
 def traceparent() -> str | None:
-    """The context of the span that is open here; None: there is none."""
+    """Return the context of the open span; None: there is none."""
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
     carrier: dict[str, str] = {}
@@ -86,7 +86,7 @@ def traceparent() -> str | None:
 
 
 class Attempt:
-    """The span of one attempt. It is open where its function runs, in that thread or task."""
+    """The span of one attempt, open in the thread or task that runs the job's function."""
 
     def __init__(self, span: Any, token: Any) -> None:
         self._span, self._token = span, token
@@ -108,7 +108,7 @@ class Attempt:
 
 
 def processing(name: str, job_id: str, attempt: int, trace_of_push: str) -> Attempt | None:
-    """Open the span of an attempt; None: nobody set a tracer up."""
+    """Open the span of an attempt; None: no tracer is set up. `trace_of_push`: its `traceparent`."""
     found = tracer()
     if found is None:
         return None

@@ -1,13 +1,11 @@
-"""What carries a client's requests, and what it says of those that have no answer.
-
-It decides whether a push may be sent again:
+"""The interface that carries a client's requests, and its errors, which decide whether a push may be sent again:
 
     UnreachedError   nothing was sent      no such name; nobody listens; not connected in time; no TLS agreed on;
                                            no connection was free in time
-    SilentError      it may have arrived   it could not be written, or nothing came, for as long as the timeout; or
-                                           so little at once that the whole took longer
-    LostError        it may have arrived   the connection broke or ended before the answer was whole, be it a kept one
-                                           that was closed just then; or what came is no HTTP
+    SilentError      it may have arrived   nothing could be written or read for as long as the timeout; or so little
+                                           that the whole exchange took too long
+    LostError        it may have arrived   the connection broke or ended before the answer was whole, perhaps a kept
+                                           one that was just being closed; or the answer is no HTTP
 """
 
 from collections.abc import Iterator
@@ -16,7 +14,7 @@ from typing import Protocol
 
 
 class TransportError(Exception):
-    """Root of the three. An OSError that broke the connection is the cause."""
+    """Base of the errors of a `Transport`. `__cause__` is the OSError that broke the connection, if any."""
 
 
 class UnreachedError(TransportError):
@@ -24,35 +22,35 @@ class UnreachedError(TransportError):
 
 
 class CrowdedError(UnreachedError):
-    """No connection was free: the client has as many requests under way as it sends at once."""
+    """No connection was free: as many requests as the client sends at once were under way. Nothing was sent."""
 
 
 class SilentError(TransportError):
-    """No answer in time; it may have arrived."""
+    """No answer came in time; the request may have arrived."""
 
 
 class LostError(TransportError):
-    """No whole answer; it may have arrived."""
+    """No whole answer came; the request may have arrived."""
 
 
 @dataclass(slots=True)
 class Request:
     method: str
     url: str
-    """Of the daemon; what follows is the rest, as it is sent."""
+    """The daemon's URL."""
     target: str
+    """Path and query, quoted."""
     headers: dict[str, str]
     """Without `host` and `content-length`; in lower case."""
     body: bytes | None
     connect_s: float
-    """For a connection, and for the wait until one is free."""
+    """Timeout to connect, and to wait for a free connection."""
     read_s: float
-    """For each piece of the request that is written, and of the answer that comes; but for a stream also for all of
-    them, with some more for each byte."""
+    """Timeout of each write and read; unless it is a stream also of the whole exchange, plus some time per byte."""
     waits: bool = False
-    """It has a connection beyond the limit, for it may take long."""
+    """It is a long poll, and does not count for the limit of connections."""
     streams: bool = False
-    """The answer is wanted as it comes."""
+    """Whether the caller reads the answer as it comes, from `pieces`."""
 
 
 @dataclass(slots=True)
@@ -62,7 +60,7 @@ class Response:
     """In lower case."""
     body: bytes = b""
     pieces: Iterator[bytes] | None = None
-    """Of a stream, instead of the body. Raises TransportError."""
+    """A stream's body, as it comes, instead of `body`. Raises TransportError."""
 
     @property
     def is_success(self) -> bool:
@@ -70,10 +68,10 @@ class Response:
 
 
 class Transport(Protocol):
-    """Carries requests; safe between threads. Tests have others than `Connections`."""
+    """Carries requests, as `Connections` does; safe between threads."""
 
     def send(self, request: Request, /) -> Response:
-        """Raises TransportError."""
+        """Send a request and return the answer. Raises TransportError."""
         ...
 
     def close(self) -> None: ...

@@ -6,30 +6,28 @@ from pathlib import Path
 
 from jqd.client.environ import trust_file
 
-NOT_ITS_NAME = (62, 64)  # of OpenSSL's X509_V_ERR: host name mismatch, address mismatch
-NOT_ITS_DAY = (9, 10)  # not yet valid, has expired
-SHOWN_NONE = ("TLSV13_ALERT_CERTIFICATE_REQUIRED", "TLSV1_ALERT_UNKNOWN_CA")  # the answers to who shows no good one
-PLAIN = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST")  # what OpenSSL calls an answer without TLS
+NAME_MISMATCH = (62, 64)  # OpenSSL's X509_V_ERR codes: host name mismatch, address mismatch
+NOT_VALID_NOW = (9, 10)  # X509_V_ERR: not yet valid, has expired
+SHOWN_NONE = ("TLSV13_ALERT_CERTIFICATE_REQUIRED", "TLSV1_ALERT_UNKNOWN_CA")  # alerts for a missing client certificate
+PLAIN = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST")  # OpenSSL's names for an answer without TLS
 
 
 def trusted() -> ssl.SSLContext:
-    """Return the trusted certificates: the system's authorities, or those that SSL_CERT_FILE or SSL_CERT_DIR names."""
+    """Return a TLS context that trusts the system's authorities, or those of SSL_CERT_FILE or SSL_CERT_DIR."""
     return ssl.create_default_context()
 
 
 def trusted_at(urls: Sequence[str]) -> ssl.SSLContext:
-    """Return the same for these URLs: none where none uses TLS, for loading them takes time."""
+    """Return the TLS context for these URLs; if none uses TLS, one without authorities, as loading them takes time."""
     return trusted() if any(url.startswith("https:") for url in urls) else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 def trouble_of_tls(url: str, error: BaseException) -> str | None:
-    """Return the message when TLS is why a daemon was not reached; None when it is not.
-
-    Trying again will not mend it.
-    """
+    """Return an error message if a daemon was not reached because of TLS, so that trying again does not help; else
+    None."""
     failed = _by_tls(error)
     if isinstance(failed, ssl.SSLCertVerificationError):
-        why = failed.verify_message.rstrip(".")  # OpenSSL ends some of them so
+        why = failed.verify_message.rstrip(".")  # only some of OpenSSL's messages end with a full stop
         return f"a daemon answers at {url}, but its certificate is not trusted here: {why}. {_mend(failed)}"
     if failed is not None and failed.reason in PLAIN:
         return f"what answers at {url} speaks no TLS: use http://{url.partition('://')[2]}"
@@ -37,7 +35,7 @@ def trouble_of_tls(url: str, error: BaseException) -> str | None:
 
 
 def no_certificate(url: str, error: BaseException) -> str | None:
-    """Return the message where the daemon wants a client certificate, also if something was sent by then."""
+    """Return an error message if the daemon requires a client certificate; else None."""
     failed = _by_tls(error)
     if failed is None or failed.reason not in SHOWN_NONE:
         return None
@@ -45,9 +43,9 @@ def no_certificate(url: str, error: BaseException) -> str | None:
 
 
 def _mend(failed: ssl.SSLCertVerificationError) -> str:
-    if failed.verify_code in NOT_ITS_NAME:
+    if failed.verify_code in NAME_MISMATCH:
         return "Use the name that the certificate has"
-    if failed.verify_code in NOT_ITS_DAY:
+    if failed.verify_code in NOT_VALID_NOW:
         return (
             "The daemon needs a certificate that is valid today (http.tls_cert), unless a clock is wrong, here or there"
         )
@@ -58,7 +56,7 @@ def _mend(failed: ssl.SSLCertVerificationError) -> str:
 
 
 def _by_tls(error: BaseException) -> ssl.SSLError | None:
-    """Return the TLS error that broke this call itself; its context is what the caller was handling before."""
+    """Return the TLS error that broke this call; None if the first OSError in the chain is another one."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, OSError):
         cause = cause.__cause__ or cause.__context__

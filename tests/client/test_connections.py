@@ -68,7 +68,7 @@ def test_where_no_connection_is_free_in_time_nothing_was_sent(
     with serving(saying(OK)) as server:
         assert opened.send(asked(server.url, waits=True)).status == 200, "which is beyond the limit"
     opened._end(None, waits=False)
-    assert (opened._under_way, list(opened._turns)) == (0, [])
+    assert (opened._under_way, list(opened._queued)) == (0, [])
 
 
 # ---------------------------------------------------------------- it may have arrived

@@ -76,7 +76,7 @@ def test_who_waits_for_a_connection_is_sooner_than_who_has_just_had_one(
     opened._begin(SOON_S)
     waiting = threading.Thread(target=opened._begin, args=(PATIENCE_S,))
     waiting.start()
-    while not opened._turns:
+    while not opened._queued:
         continue
     opened._end(None, waits=False)
     with pytest.raises(UnreachedError):
@@ -149,7 +149,7 @@ def test_a_close_ends_the_wait_for_a_connection(monkeypatch: pytest.MonkeyPatch)
     assert isinstance(carrier, Connections)
 
     def close() -> None:
-        while not carrier._turns:
+        while not carrier._queued:
             continue
         http.close()
 
