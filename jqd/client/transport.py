@@ -1,11 +1,11 @@
 """The interface that carries a client's requests, and its errors, which decide whether a push may be sent again:
 
-    UnreachedError   nothing was sent      no such name; nobody listens; not connected in time; no TLS agreed on;
-                                           no connection was free in time
-    SilentError      it may have arrived   nothing could be written or read for as long as the timeout; or so little
-                                           that the whole exchange took too long
-    LostError        it may have arrived   the connection broke or ended before the answer was whole, perhaps a kept
-                                           one that was just being closed; or the answer is no HTTP
+UnreachedError   nothing was sent      no such name; nobody listens; not connected in time; no TLS agreed on;
+                                       no connection was free in time
+SilentError      it may have arrived   nothing could be written or read for as long as the timeout; or so little
+                                       that the whole exchange took too long
+LostError        it may have arrived   the connection broke or ended before the answer was whole, perhaps a kept
+                                       one that was just being closed; or the answer is no HTTP
 """
 
 from collections.abc import Iterator

@@ -171,8 +171,7 @@ class Walker:
         return end
 
     def _look(self, position: int, size: int) -> tuple[bytes, int]:
-        """Return a window with `size` bytes from `position` on (fewer at the end of the file), and their offset in it.
-        """
+        """Return a window with `size` bytes from `position` on (fewer at the file's end), and their offset in it."""
         inside = HEAD_BYTES + position - self._first - self._window_at
         if inside < 0 or inside + size > len(self._window):
             self._window = self._read(position, WINDOW_BYTES)

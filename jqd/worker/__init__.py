@@ -1,4 +1,4 @@
 """The SDK for workers: turns functions into an HTTP worker. It imports nothing of the daemon.
 
-What a program uses is in `jqd` itself: `jqd.App`, `jqd.current`, `jqd.Retry` and so on.
+Programs import from `jqd` itself: `jqd.App`, `jqd.current`, `jqd.Retry` and so on.
 """

@@ -1,22 +1,25 @@
-"""How many jobs a worker that pulls asks for beyond those that it can begin at once, so that quick ones wait for no
-round trip. Pure.
+"""Computes how many jobs a worker that pulls asks for: for quick jobs more than can begin at once, so that they wait
+for no round trip.
 
-    slots   while any jobtype of the last seconds is slow or unknown, or has jobs whose only attempt this is
-    more    of quick jobs: what ends in a tenth of a second, as daemons send ahead to a worker with a port
+    the free slots   while a recent jobtype is slow or unknown, or had a job on its last attempt
+    more             if jobs are quick: as many as end in WINDOW_S
 
-Little waits here, then: less than a tenth of a second before what is more urgent, and untried, when the worker stops.
-When it dies, an attempt counts for all that it holds. So a job that has no other goes back at once if it cannot begin.
+So jobs wait here less than a tenth of a second, while more urgent ones may come, and few go back untried when the
+worker stops. If the worker dies, all jobs that it holds lose an attempt. So a job on its last attempt goes back at once
+if it cannot begin.
 """
 
 from jqd.domain.clock import Speed
 
-WINDOW_S = 0.1  # of the measured speed may be here: enough to hide a round trip, little to lose with it
-MEMORY_S = 10.0  # a jobtype counts so long after its last job; a lease that had last attempts as well
-AHEAD_JOBS_MAX = 400  # four leases of a hundred: past that the cost of a job no longer falls
-QUANTA = 4  # what goes ahead is asked for in quarters: a request for each job that ends would cost more than it brings
+WINDOW_S = 0.1  # hold the jobs that end in this time: enough to hide a round trip, few to lose
+MEMORY_S = 10.0  # how long a jobtype counts after its last job, and a job on its last attempt prevents asking ahead
+AHEAD_JOBS_MAX = 400  # four leases of a hundred: beyond that the cost per job no longer falls
+QUANTA = 4  # ask for a quarter of the window at least: a request for each ended job would cost too much
 
 
 class Ahead:
+    """Measures how quickly jobs end, and says how many to ask for."""
+
     def __init__(self) -> None:
         self._speeds: dict[str, Speed] = {}
         self._none_until_s = float("-inf")
@@ -29,11 +32,11 @@ class Ahead:
         self._speeds[jobtype].give(1, now_s, ended=ran)
 
     def rest(self, now_s: float) -> None:
-        """Ask for no jobs ahead for a while: one came that must not wait here."""
+        """Ask for no jobs ahead for MEMORY_S: one came on its last attempt, which must not wait here."""
         self._none_until_s = now_s + MEMORY_S
 
     def window(self, slots: int, now_s: float) -> int:
-        """Return how many jobs may be here, those that run included."""
+        """Return how many jobs this worker may hold, running ones included."""
         for jobtype in [
             name
             for name, speed in self._speeds.items()
@@ -46,6 +49,7 @@ class Ahead:
         return max(slots, min(slots + AHEAD_JOBS_MAX, int(slowest * WINDOW_S)))
 
     def wanted(self, slots: int, here: int, now_s: float) -> int:
-        """Return how many jobs to ask for now. `here`: those that run, wait or are on their way."""
-        wanted = (window := self.window(slots, now_s)) - here
+        """Return how many jobs to ask for now. `here`: jobs that run, wait or are on their way."""
+        window = self.window(slots, now_s)
+        wanted = window - here
         return wanted if here < slots or wanted * QUANTA >= window else 0

@@ -1,10 +1,10 @@
-"""An asyncio loop in a thread of its own, for async functions that were written for asyncio.
+"""Runs an asyncio loop in a thread of its own, for async functions that were written for asyncio.
 
     trio thread   submit ──► call_soon_threadsafe ──► loop: a task for each item ──► outbox ──► batch.put
 
-Tasks begin in order, at most so many at once. The loop ends with its thread, which is a daemon thread: a function that
-blocks it must not keep the process from leaving. No job ends it: `loop.stop()`, or `sys.exit()` in a task that a job
-has started, would take all others along.
+Tasks begin in order, at most `tasks` at once. The thread is a daemon thread: a function that blocks the loop must not
+keep the process alive. If a job calls `loop.stop()`, or a task that it started calls `sys.exit()`, the loop runs on:
+else all other jobs would end.
 """
 
 import asyncio
@@ -25,12 +25,12 @@ from jqd.worker.context import at_work
 from jqd.worker.threads import NOTE_S, Outbox
 from jqd.worker.watchdog import Watchdog
 
-CLEAN_UP_S = 1.0  # for tasks that were stopped with their batch: what takes longer goes on without anybody waiting
-GRACE_S = 0.25  # past its timeout a task has so long to end: then nobody waits for it any more
+CLEAN_UP_S = 1.0  # how long tasks that were stopped with their batch are waited for
+GRACE_S = 0.25  # how long after its timeout a task is waited for
 
 
 class AsyncioLoop:
-    """An asyncio loop in a thread. Its methods are for the trio thread that made it."""
+    """An asyncio loop in a thread. Only the trio thread that made it calls the public methods."""
 
     def __init__(self, attempts: Attempts, *, tasks: int, clock: Clock, outbox: Outbox) -> None:
         self._attempts, self._tasks, self._clock, self._outbox = attempts, tasks, clock, outbox
@@ -52,8 +52,8 @@ class AsyncioLoop:
         self._loop.call_soon_threadsafe(self._add, list(items))
 
     async def end_with(self, batch: Batch) -> None:
-        """Stop the tasks of this batch when cancelled, and give them a while to clean up, as those that were handed
-        back: so asyncio tasks end with their batch, as those of trio do."""
+        """Wait until a batch is complete, or cancelled; then stop its tasks, and wait CLEAN_UP_S for them to clean up.
+        So asyncio tasks end with their batch, as trio tasks do."""
         try:
             await batch.wait_complete()
         finally:
@@ -63,8 +63,8 @@ class AsyncioLoop:
 
     @property
     def late(self) -> list[Item]:
-        """Return items that live on past their timeout: they tidy up, do not let themselves be cancelled, or cannot,
-        as one of them blocks the loop."""
+        """Return items that still run after their timeout: they clean up, ignore the cancellation, or one blocks the
+        loop."""
         now_s = self._clock.mono_s()
         began = [(item, item.begun_s) for item in self.now]
         return [item for item, at_s in began if at_s is not None and now_s >= at_s + item.timeout_s + GRACE_S]
@@ -78,7 +78,7 @@ class AsyncioLoop:
         return sum(item.ended or item.batch.gone for item in self.now)
 
     def come_round(self, call: Callable[[], None]) -> None:
-        """Have the trio thread call this once the loop has come round; never while a task blocks it."""
+        """Call `call` in the trio thread after the loop has turned once; not while a task blocks the loop."""
         self._loop.call_soon_threadsafe(self._wake_trio, call)
 
     def close(self) -> None:
@@ -94,11 +94,11 @@ class AsyncioLoop:
                 try:
                     runner.get_loop().run_forever()
                 except (SystemExit, KeyboardInterrupt) as error:
-                    # asyncio lets these two through; the task that raised it has ended, and whoever awaits that has it.
+                    # asyncio raises these two out of the loop. The task that raised one has ended with it.
                     why = f"a task that a job has started raised {type(error).__name__}"
                 if not self._is_closing:
                     self._log.error("worker.loop_stopped", why=why, next="the asyncio loop runs on")
-            # Closing the runner cancels what is left.
+            # Closing the runner cancels the tasks that are left.
 
     def _beat(self) -> None:
         self._watchdog.beaten()
@@ -110,7 +110,7 @@ class AsyncioLoop:
     def _add(self, items: list[Item]) -> None:
         self._queue.extend(items)
         self._fill()
-        while self._queue and self._queue[0].is_over:  # handed back by now: those behind came later, and leave later
+        while self._queue and self._queue[0].is_over:  # handed back; those behind it came later and are not yet
             self._queue.popleft()
 
     def _fill(self) -> None:
@@ -124,8 +124,8 @@ class AsyncioLoop:
             task.add_done_callback(self._done)
 
     async def _stop_all(self, batch: Batch) -> None:
-        """Stop the tasks of a batch, each once, and wait for their ends. Those that were given up are left alone: they
-        were cancelled at their timeout, and a second time would break off how they tidy up."""
+        """Stop the tasks of a batch, each once, and wait for their ends. Does not stop timed-out tasks: they were
+        cancelled then, and a second cancellation would break off their clean-up."""
         left = [item for item in self.now if item.batch is batch and (item.is_stopped or not item.ended)]
         for item in left:
             if not item.is_stopped:
@@ -186,11 +186,11 @@ class AsyncioLoop:
         self._fill()
 
     def _post(self, item: Item, content: bytes, is_outcome: bool) -> None:
-        with suppress(trio.RunFinishedError):  # the worker's loop has ended: nobody is left to tell
+        with suppress(trio.RunFinishedError):  # the worker's loop has ended
             self._outbox.deliver(item, content, is_outcome)
 
 
 def is_cancelled() -> bool:
-    """Return whether the task that runs here is being cancelled."""
+    """Return whether the current asyncio task is being cancelled."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

@@ -1,4 +1,4 @@
-"""An `App` collects job functions under names, for those who push jobs and for the worker that runs them.
+"""An `App` collects job functions under names, for pushers and for the worker that runs them.
 
     app = jqd.App()
 
@@ -9,8 +9,8 @@
     ref = resize.push("a.png")       # a job for whichever worker serves `resize`
     ref.result(wait="30s")
 
-The options of `@app.job` hold for every such job whoever pushes it, for they travel with the worker's registration;
-the pusher's own options win. docs/use/PYTHON.md has all of it. Nothing here needs trio: only a worker does.
+The options of `@app.job` hold for every such job, whoever pushes it: a worker registers them at the daemon. The
+pusher's own options win. docs/use/PYTHON.md explains all. Nothing here needs trio: only a worker does.
 """
 
 import inspect
@@ -61,12 +61,7 @@ class Declares(Protocol):
 
 
 class App:
-    """Jobs by name: to be pushed, and run by a worker.
-
-    `url`: the daemon that `.push` of its jobs talks to. Without it, a worker pushes to the daemon it is registered at
-    (the first of them that answers); any other process pushes to the daemon that `JQD_URL` names, or to the one on this
-    machine. `serve` takes where the worker registers.
-    """
+    """Job functions by name, which pushers push and a worker runs."""
 
     def __init__(
         self,
@@ -76,10 +71,12 @@ class App:
         timeout: Duration = TIMEOUT_S_DEFAULT,
         loop: Loop = "trio",
     ) -> None:
-        """`url`: of several daemons of one store a list, or with commas.
+        """`url`: the daemon that `.push` talks to; several daemons of one store as a list, or with commas. Without it,
+        a worker pushes to the first daemon that answers of those it registers at; any other process to the daemon of
+        `JQD_URL`, or to the one on this machine.
 
-        `token`: for those daemons, else `JQD_TOKEN` with `JQD_URL`. `timeout`: for the daemon's answer. `loop`: the
-        event loop of async functions, unless their `@app.job` names another. Raises ValueError.
+        `token`: for these daemons; without a `url`, `JQD_TOKEN`. `timeout`: for the daemon's answer. `loop`: the event
+        loop of async functions, unless their `@app.job` names another. Raises ValueError for another loop.
         """
         self.url = url if url is None or isinstance(url, str) else ",".join(url)
         self.loop = _loop(loop)
@@ -106,8 +103,8 @@ class App:
         where: tuple[str | None, str | None] = (self.url, self._token)
         if self.url is None and self._served_by is not None:
             where = self._served_by()
-        # Nothing is locked: another thread may hold any lock at the moment of a fork. If two clients are made at once,
-        # one stays.
+        # No lock is used: another thread may hold it at the moment of a fork. If two clients are made at once, one
+        # stays.
         return self._clients.get(where) or self._clients.setdefault(where, self._connect(*where))
 
     def _connect(self, url: str | None, token: str | None) -> Client:
@@ -115,10 +112,7 @@ class App:
 
     @contextmanager
     def serving(self, daemon: Callable[[], tuple[str, str | None]]) -> Iterator[None]:
-        """Push to the worker's daemon while a worker runs in this process; `daemon` returns its URL and token.
-
-        For `serve`.
-        """
+        """Push to the worker's daemon during this block. `daemon` returns its URL and token. Only `serve` uses it."""
         self._served_by = daemon
         try:
             yield
@@ -129,7 +123,7 @@ class App:
 
     @contextmanager
     def pushing_by(self, client: Client) -> Iterator[None]:
-        """Push by this client in this block, in all threads, instead of the app's own."""
+        """Push by `client` during this block, in all threads, instead of the app's own client."""
         before, self._pushes_by = self._pushes_by, client
         try:
             yield
@@ -137,10 +131,10 @@ class App:
             self._pushes_by = before
 
     def testing(self, mode: "Mode" = "fake", *, raises: bool = False) -> "Trial":
-        """`with app.testing("fake") as t:` this app without a server, for tests: docs/use/PYTHON.md, Test.
+        """Use this app without a daemon, for tests: `with app.testing("fake") as t:` (docs/use/PYTHON.md, Test).
 
-        "fake": what is pushed runs by `t.run_all()` or `t.advance("5m")`. "inline": it has run when the push returns.
-        `raises`: what a job's function raises comes out there, too.
+        "fake": pushed jobs run by `t.run_all()` or `t.advance("5m")`. "inline": a job has run when its push returns.
+        `raises`: an exception of a job's function is also raised from these calls.
         """
         try:
             from jqd.testing.trial import Trial
@@ -150,9 +144,9 @@ class App:
 
     @property
     def asgi(self) -> "Service":
-        """This app as an ASGI application with the default limits, to mount under any ASGI server that runs on trio.
+        """Return this app as an ASGI application with the default limits, for any ASGI server that runs on trio.
 
-        Always the same one, for one trio loop. `jqd.worker.service.Service` takes other limits.
+        It is always the same object, for one trio loop. `jqd.worker.service.Service` takes other limits.
         """
         from jqd.worker.service import Service
 
@@ -169,7 +163,7 @@ class App:
         return self._buffer is not None and self._buffers_here and self._buffer.has_room()
 
     def send(self, job: Mapping[str, Any], ack: Ack | None, ref: Ref[Any]) -> None:
-        """Push one job, or add it to the batch that is open here, or to the buffer. For `Pushing.push`."""
+        """Push one job, or add it to the open batch of this thread or task, or to the buffer. For `Pushing.push`."""
         batch, buffer = self._batch.get(), self._buffer
         if batch is not None:
             batch.add(job, ack, ref)
@@ -181,20 +175,20 @@ class App:
                     ref.awaits(pending)
                     return
             elif job.get("job_id") is not None:
-                buffer.settle(None)  # what was pushed under that id before comes before this
+                buffer.settle(None)  # a job that was buffered under that id must arrive first
         ref.taken(*self.client.push_one(job, ack=ack))
 
     @property
     def _buffers_here(self) -> bool:
-        """Return whether pushes go to the buffer: not in a test, nor in a job, which might succeed before its pushes
+        """Return whether pushes go to the buffer: not in a test, nor in a job, which could succeed before its pushes
         are safe."""
         return self._pushes_by is None and at_work.get() is None
 
     def buffer(self, **limits: Unpack[Limits]) -> Buffer:
-        """From now on pushes of this app, in all threads, are sent in the background, until the buffer is closed.
+        """Send this app's pushes, of all threads, in the background, until the buffer is closed.
 
-        `with app.buffer():` for a block, or without `with` for the rest of the process. Not so a batch, a push with
-        `ack` or `replace`, and what a job pushes. What waits there is acknowledged by nobody: docs/use/PYTHON.md.
+        Use `with app.buffer():` for a block, or no `with` for the rest of the process. Batches, pushes with `ack` or
+        `replace`, and pushes by jobs are still sent at once. Buffered jobs are not acknowledged: docs/use/PYTHON.md.
         """
         with self._making:
             if self._buffer is not None:
@@ -207,10 +201,10 @@ class App:
             return self._buffer
 
     def batch(self, *, atomic: bool = False, ack: Ack | None = None) -> PushBatch:
-        """`with app.batch():` pushes of this app in the block go in one request when it ends, in this thread or task.
+        """Gather the pushes of a block, `with app.batch():`, in this thread or task, and send them when it ends.
 
-        `atomic`: all of them are taken, or none. Without it many go in several requests, and `PartlyPushed` says which
-        were taken. A job whose id was known already has `duplicate` in its `Ref`.
+        `atomic`: all jobs go in one request, and all are taken or none. Without it many jobs go in several requests,
+        and `PartlyPushed` says which were taken. The `Ref` of a job whose id was known already has `duplicate`.
         """
         return PushBatch(self._batch, lambda: self.client, atomic=atomic, ack=ack)
 
@@ -226,9 +220,9 @@ class App:
         Plain functions run in threads, several at once, or in processes (`jqd worker --processes`); async ones as
         tasks of trio, or of asyncio with `loop="asyncio"`, and must not block. `priority`, `max_retry`, `timeout`
         (seconds, or like "20s"), `keep_result`, `expires_in` and `backoff` (the first wait after a failed attempt, or a
-        list of all) hold for every such job whose pusher does not say otherwise; what is left out is as the daemon has
-        it. `server_only`: it is pushed, changed and cancelled with the master key only, or by jobs. Raises ValueError
-        or TypeError for what can never work.
+        list of all) hold for every such job unless its pusher sets them; those left out have the daemon's defaults.
+        `server_only`: only the master key, or jobs, may push, change and cancel it. Raises ValueError or TypeError for
+        options or functions that cannot work.
         """
         for given in (one for one in options if one not in DECLARED):
             raise TypeError(f"@app.job has no option {given!r}{suggestion(given, DECLARED)}")
@@ -261,7 +255,7 @@ def _loop(loop: Loop) -> Loop:
 
 
 def _options(**given: Any) -> dict[str, Any]:
-    """Return the options that were given, as they are sent. Raises ValueError for what a daemon would refuse."""
+    """Return the given options as they are sent. Raises ValueError for values that a daemon would refuse."""
     fields = {name: plain_option(name, value) for name, value in given.items() if value is not None}
     for field in msgspec.structs.fields(TypeOptions):
         if field.name in fields:

@@ -1,4 +1,4 @@
-"""One attempt of one job: decode the argument, call the function, encode how it ended. Nothing escapes from here."""
+"""Runs one attempt of a job: decodes the argument, calls the function, encodes the outcome. Raises no job's error."""
 
 import signal
 import sys
@@ -27,9 +27,9 @@ from jqd.worker.parameters import Parameters
 from jqd.worker.refusal import RETRY_AFTER_S
 
 OF_OTHER_LOOP: Mapping[Loop, str] = {"trio": "no running event loop", "asyncio": "must be called from async context"}
-"""Event loop → the error that a function for the other loop gets there."""
+"""Event loop → text of the error when a function for the other loop runs in it."""
 STOPPED_WITH = (-signal.SIGTERM, -signal.SIGINT)  # return codes of programs that a signal to the whole group has ended
-STOPPING_S = 0.25  # so much later than such a program this process may hear of the same signal
+STOPPING_S = 0.25  # how much later than such a program this process may get the same signal
 
 
 class Unsendable(Exception):
@@ -39,13 +39,13 @@ class Unsendable(Exception):
 
 
 class Attempts:
-    """Runs items; every method returns the encoded outcome."""
+    """Runs items; most methods return an encoded outcome."""
 
     def __init__(self, clock: Clock, spoke: Callable[[Item], None] | None = None) -> None:
         """`spoke`: called, in the job's thread, when a job has output or progress."""
         self._clock, self._spoke = clock, spoke
         self.stopping = threading.Event()
-        """Set when the worker got a signal to stop, which programs that its jobs started may have got, too."""
+        """Set when the worker got a signal to stop; programs that jobs started may have got it, too."""
         self.lines = JobLog(clock)
         self._log, self._message_of = get_logger("worker"), get_logger("job")
 
@@ -79,9 +79,9 @@ class Attempts:
         except BaseExceptionGroup as errors:
             cancelled, _ = errors.split(trio.Cancelled)
             if cancelled is not None:
-                raise cancelled from None  # the daemon hung up: nobody is left to hear of the other errors
+                raise cancelled from None  # the daemon hung up: nobody waits for the other errors
             return self.raised(item, errors)
-        except BaseException as error:  # noqa: BLE001 - as in a thread: one job must not end the worker of all others
+        except BaseException as error:  # noqa: BLE001 - one job must not end the worker of all others
             return self.raised(item, error)
         finally:
             item.stop = None
@@ -97,33 +97,33 @@ class Attempts:
         return self._failure(item, message, error="timeout", reason="timeout")
 
     def died(self, item: Item, how: str) -> bytes:
-        """The outcome of a job whose process ended while it was the only one at work there."""
+        """Return the outcome of a job whose process died while it alone ran there."""
         message = f"the job took its process down: {how}"
         return self._failure(item, message, error="process died")
 
     def cancelled(self, item: Item, why: str = "") -> bytes:
-        """Return the outcome of a job that was stopped, or never begun, because somebody cancelled it. `why`: why."""
+        """Return the outcome of a cancelled job, which was stopped or never begun. `why`: for its message."""
         message = f"cancelled: {why}" if why else "cancelled"
         return self._failure(item, message, error="cancelled", should_retry=False, status=wire.CANCELLED_STATUS)
 
     def stopped(self, item: Item) -> bytes:
-        """Return the outcome of a job that was stopped.
-
-        Unless it was cancelled, it was handed back already, and nobody reads this.
-        """
+        """Return the outcome of a stopped job. Unless it was cancelled, it was handed back, and nobody reads this."""
         if item.cancelled:
             return self.cancelled(item)
         return self._interrupted(item, "its worker stops, or nobody waits for it any more")
 
     def unknown(self, codec: wire.Codec, job_id: str, message: str) -> bytes:
-        """The outcome of a job that this worker has no function for. It costs an attempt: perhaps no worker has one."""
+        """Return the outcome of a job that this worker has no function for. It costs an attempt, as perhaps no worker
+        has one."""
         error = "unknown job name"
         return codec.encode(wire.Failure(job_id, self._now(), "other", True, error, message[-wire.MESSAGE_CHARS_MAX :]))
 
     def refused(
         self, codec: wire.Codec, job_id: str, why: str, *, retry_after: float | None = None, begun: bool = False
     ) -> bytes:
-        """The outcome of a job that goes back, and no attempt is counted. `retry_after`: seconds without jobs."""
+        """Return the outcome of a job that is handed back, without counting an attempt.
+
+        `retry_after`: seconds in which the worker wants no jobs. `begun`: whether the job had begun."""
         message = f"handed back: {why}" if begun else f"not begun: {why}"
         return codec.encode(wire.Refused(job_id, message, retry_after, begun))
 
@@ -131,7 +131,7 @@ class Attempts:
         return item.batch.codec.encode(wire.Started(item.job_id))
 
     def values(self, item: Item) -> tuple[list[Any], dict[str, Any]]:
-        """The values to call the function with. Raises Failed: another attempt would get the same argument."""
+        """Return the values to call the function with. Raises Failed, for good: the argument would stay the same."""
         job: Any = item.function
         parameters: Parameters = job.parameters
         try:
@@ -143,7 +143,7 @@ class Attempts:
         self.lines.began(item)
         job, ends_at_ms = item.job, self._clock.wall_ms() + round(item.timeout_s * 1000)
         item.speaks = self._output_of
-        if SDK in sys.modules:  # else nobody traces, and a job is too short to ask
+        if SDK in sys.modules:  # else nobody traces; asking would take long for a short job
             item.span = processing(job.name, item.job_id, job.attempt, job.trace)
         return Context(item.job_id, job.name, job.attempt, job.max_retry, ends_at_ms, job.trace, of=item)
 
@@ -156,14 +156,14 @@ class Attempts:
         codec, output = item.batch.codec, item.output
         jobs = self.follows(output, codec) if output is not None and output.follows else ()
         if not item.job.keep_result:
-            result = None  # nobody looks at it: it may have any size and kind
+            result = None  # nobody wants it, so it may have any size and type
         log_from, log = output.log(SUCCESS_LOG_BYTES_MAX) if output is not None else (0, "")
         outcome = wire.Success(item.job_id, self._now(), result, jobs, log=log, log_from=log_from)
         try:
             body = codec.encode(outcome)
-            if len(body) > wire.OUTCOME_BYTES_MAX and log:  # what is returned counts more than what is printed
+            if len(body) > wire.OUTCOME_BYTES_MAX and log:  # rather drop the log than the result
                 body = codec.encode(structs.replace(outcome, log="", log_from=0))
-        except Exception as error:  # whatever a foreign object does when it is encoded
+        except Exception as error:  # users' objects may raise anything when they are encoded
             where = wire.culprit(codec, result)
             why = f"its result cannot be encoded: {where}; return plain values"
             raise Unsendable(why, _name(error), None) from error
@@ -174,12 +174,11 @@ class Attempts:
             raise Unsendable(why, "too much follows", wire.TOO_MUCH_STATUS)
         if (size := len(body) - followers_bytes) <= wire.OUTCOME_BYTES_MAX:
             return body
-        return codec.encode(
-            wire.Success(item.job_id, self._now(), None, jobs, size)
-        )  # its daemon says what becomes of it
+        # Without the result, but with its size: the daemon decides what happens.
+        return codec.encode(wire.Success(item.job_id, self._now(), None, jobs, size))
 
     def follows(self, output: AttemptOutput, codec: wire.Codec) -> Sequence[Mapping[str, Any]]:
-        """Return the followers as the codec needs them: packed values cannot stand in JSON."""
+        """Return the followers for the codec: JSON cannot hold their packed values, so they are unpacked for it."""
         if codec is wire.MSGPACK:
             return output.follows
         return [msgpack.decode(msgpack.encode(follower)) for follower in output.follows]
@@ -193,19 +192,19 @@ class Attempts:
             item.span.fail(type(error).__name__, error)
         try:
             return self._expected(item, error)
-        except Exception as odd:  # noqa: BLE001 - a foreign exception may do anything when it is looked at
+        except Exception as odd:  # noqa: BLE001 - a user's exception may raise anything when it is read
             message = f"the job raised {type(error).__name__}, which cannot be read: {_name(odd)}"
             return self._failure(item, message, error=_name(error))
 
     def _expected(self, item: Item, error: BaseException) -> bytes:
-        if isinstance(error, Unsendable):  # it would return the same again: it fails for good
+        if isinstance(error, Unsendable):  # a retry would return the same: it fails for good
             self._log.warning("worker.job_failed", **_which(item), why=error.why)
             message = f"the job ran, but {error.why}"
             return self._failure(item, message, error=error.error, should_retry=False, status=error.status)
         if isinstance(error, Cancelled):
             return self.cancelled(item, _message_of(error))
         if item.cancelled:
-            # The job was told to stop and raised something of its own: that is kept, and the job is not tried again.
+            # A cancelled job that raised its own exception: keep that as the reason, and do not retry.
             return self.cancelled(item, _name(error))
         log = self._log.bind(**_which(item))
         if isinstance(error, Retry):
@@ -226,7 +225,7 @@ class Attempts:
             other = "asyncio" if loop == "trio" else "trio"
             error.add_note(f'it ran under {loop}, and needs {other}: declare it with @app.job(loop="{other}")')
         own = error.__traceback__
-        # The first frame is ours and tells the reader nothing.
+        # Leave out the first frame, which is jqd's.
         frames = traceback.format_exception(type(error), error, own.tb_next if own else None)
         log.warning(
             "worker.job_raised", error=_name(error), exception=_plain("".join(frames)[-wire.MESSAGE_CHARS_MAX :])
@@ -238,9 +237,8 @@ class Attempts:
         return self.refused(item.batch.codec, item.job_id, why, retry_after=RETRY_AFTER_S, begun=True)
 
     def _was_stopped(self, item: Item, error: CalledProcessError) -> bool:
-        """Return whether the job's program was ended by the signal that stops this worker, as Ctrl-C reaches all of
-        a terminal."""
-        patience_s = STOPPING_S if item.function.loop is None else 0.0  # a loop must not be held up
+        """Return whether the signal that stops this worker also ended the job's program, as Ctrl-C does."""
+        patience_s = STOPPING_S if item.function.loop is None else 0.0  # do not block an event loop
         return error.returncode in STOPPED_WITH and self.stopping.wait(patience_s)
 
     def _failure(
@@ -260,7 +258,7 @@ class Attempts:
         try:
             size = len(codec.encode(error))
             why = f"has {size} bytes, more than {wire.ERROR_BYTES_MAX}" if size > wire.ERROR_BYTES_MAX else ""
-        except Exception as refused:  # noqa: BLE001 - as above: the error's value may be anything
+        except Exception as refused:  # noqa: BLE001 - the error's value may be anything
             why = f"cannot be encoded: {_name(refused)}"
         if why:
             message += f" (its error value {why})"
@@ -280,7 +278,7 @@ def _which(item: Item) -> dict[str, object]:
 
 
 def _name(error: BaseException) -> str:
-    """`ValueError: what it says`, as encodable text."""
+    """Return an exception as `ValueError: its message`, in encodable text."""
     text = _message_of(error)
     return _plain(f"{type(error).__name__}: {text}" if text else type(error).__name__)[: wire.ERROR_CHARS_MAX]
 
@@ -288,7 +286,7 @@ def _name(error: BaseException) -> str:
 def _message_of(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception:  # noqa: BLE001 - a foreign __str__ may do anything
+    except Exception:  # noqa: BLE001 - a user's __str__ may raise anything
         return "(its text cannot be read)"
 
 

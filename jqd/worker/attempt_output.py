@@ -1,4 +1,4 @@
-"""The output of an attempt beside its outcome: lines, progress and followers. From any thread."""
+"""The output of an attempt beside its outcome: lines, progress and followers. Usable from any thread."""
 
 import math
 import threading
@@ -6,20 +6,19 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
-OUTPUT_BYTES_MAX = 65_536  # the last that an attempt printed or logged: it is kept if that fails, or somebody watches
-# Of what a success printed: it goes through the daemon's journal, of each job that prints.
-SUCCESS_LOG_BYTES_MAX = 8_192
+OUTPUT_BYTES_MAX = 65_536  # the end of the output that is kept, for a failed attempt and for followers
+SUCCESS_LOG_BYTES_MAX = 8_192  # of a success; less, as it goes through the daemon's journal for each job that prints
 
 
 class Output:
-    """The last lines that were printed. Each has its end, so that every printed byte has its place."""
+    """The last lines that a job printed. Positions count all printed bytes, each line with its end."""
 
     def __init__(self) -> None:
-        self._lines: deque[tuple[str, int]] = deque()  # each with its bytes
-        self._bytes = 0
+        self._lines: deque[tuple[str, int]] = deque()  # each with its size in bytes
+        self._bytes = 0  # of the lines that are kept
         self._end = 0
-        """How many bytes were printed."""
-        self._passed_on = 0
+        """How many bytes were printed in all."""
+        self._passed_on = 0  # position up to which `fresh` has returned lines
         self._lock = threading.Lock()
 
     def add(self, line: str) -> None:
@@ -34,7 +33,7 @@ class Output:
                 self._bytes -= self._lines.popleft()[1]
 
     def skip(self, size: int) -> None:
-        """Note that so many bytes were printed and are kept nowhere."""
+        """Note that `size` bytes were printed that are not kept."""
         if size:
             with self._lock:
                 self._lines.clear()
@@ -45,7 +44,7 @@ class Output:
             return "\n".join(line for line, _ in self._lines)
 
     def since(self, start: int = 0, bytes_max: int = OUTPUT_BYTES_MAX) -> tuple[int, str]:
-        """Return the lines from that byte on, as far as they are kept, and where they begin."""
+        """Return where the kept lines from byte `start` on begin, and these lines: the last `bytes_max` bytes."""
         with self._lock:
             at, lines = self._end, list[str]()
             for line, size in reversed(self._lines):
@@ -58,7 +57,7 @@ class Output:
             return at, "\n".join(reversed(lines))
 
     def fresh(self) -> tuple[int, str]:
-        """Return the lines since the last call, as far as they are kept, and how many bytes before them are not."""
+        """Return how many bytes since the last call are not kept, and the kept lines after them."""
         at, text = self.since(self._passed_on)
         missed, self._passed_on = at - self._passed_on, at + (len(text.encode()) + 1 if text else 0)
         return missed, text
@@ -70,6 +69,8 @@ def _end_of(line: str, bytes_max: int) -> tuple[str, int]:
 
 
 class AttemptOutput:
+    """Lines, progress and followers of one attempt."""
+
     __slots__ = ("_part", "_spoke", "_write", "asked_s", "far", "follows", "log_end", "output")
 
     def __init__(self, spoke: Callable[[], None] | None = None, write: Callable[[str], None] | None = None) -> None:
@@ -78,16 +79,16 @@ class AttemptOutput:
         self.far: tuple[float | None, str] | None = None
         """The latest progress: a share from 0 to 1, and a message; None: none since the last report."""
         self.log_end: int | None = None
-        """How many bytes of the output its followers have; None: nobody follows it, as far as is known."""
+        """How many bytes of the output people who follow the job have; None: nobody is known to follow it."""
         self.asked_s = -math.inf
-        """When a daemon was last asked whether somebody follows it."""
+        """When a daemon was last asked whether somebody follows it, by trio's clock."""
         self.follows: list[Mapping[str, Any]] = []
-        """The jobs that are to follow, when this one has succeeded."""
-        self._part = ""  # printed without an end of line
+        """The jobs to push when this one has succeeded."""
+        self._part = ""  # the last line, while it has no end
         self._spoke, self._write = spoke, write
 
     def write(self, line: str, missed: int = 0) -> None:
-        """Add a line. `missed`: bytes that were printed before it and are kept nowhere."""
+        """Add lines. `missed`: bytes that were printed before them and are not kept."""
         if self.output is None:
             self.output = Output()
         self.output.skip(missed)
@@ -108,7 +109,7 @@ class AttemptOutput:
         self.write(line)
 
     def printed(self, text: str) -> None:
-        """Log the lines that this piece of print completes. A line without an end is cut."""
+        """Log the lines that `text` completes. A line of OUTPUT_BYTES_MAX without an end is split."""
         *lines, self._part = (self._part + text).split("\n")
         for line in lines:
             self.log_line(line)
@@ -116,7 +117,7 @@ class AttemptOutput:
             self.over()
 
     def log(self, bytes_max: int = OUTPUT_BYTES_MAX) -> tuple[int, str]:
-        """Return the end of all output of a finished attempt, and how many bytes came before."""
+        """Return how many bytes come before the end of a finished attempt's output, and that end."""
         self.over()
         return self.output.since(bytes_max=bytes_max) if self.output is not None else (0, "")
 

@@ -1,7 +1,7 @@
 """One batch in flight: which of its jobs have ended, and the outcomes that are not sent yet.
 
-Everything here happens on the trio thread, so an outcome that comes from a pool thread and a timeout that is found
-at the same moment cannot both count: the first to arrive ends the job, the second is dropped.
+Outcomes are put on the trio thread only. So if an outcome from a pool thread and a timeout come at the same moment, the
+first ends the job and the second is dropped.
 """
 
 from collections.abc import Callable
@@ -15,6 +15,8 @@ from jqd.worker.wire import Codec, JobIn
 
 
 class Item:
+    """One job of a batch, and the state of its attempt."""
+
     __slots__ = (
         "batch",
         "begun_s",
@@ -42,19 +44,19 @@ class Item:
         self.cancelled = False
         """Whether the job was cancelled; read by the thread that runs it."""
         self.is_stopped = False
-        """Whether its function must stop, for whatever reason; read as above."""
+        """Whether its function must stop, for whatever reason; read by the thread that runs it."""
         self.begun_s: float | None = None
-        """When it began, by the monotonic clock; None where its executor does not report it."""
+        """When it began, by the monotonic clock; None if its executor does not report that."""
         self.speaks: Callable[[Item], AttemptOutput] | None = None
-        """Makes its `AttemptOutput` when it is needed: few jobs print or report anything."""
+        """Makes `output` when it is needed: few jobs print or report anything."""
         self.output: AttemptOutput | None = None
-        """What its attempt prints, its progress and followers; None until there is any."""
+        """Lines, progress and followers of the attempt; None until there are any."""
         self.span: Attempt | None = None
-        """The trace span of its attempt, where attempts are traced."""
+        """The trace span of the attempt, if attempts are traced."""
         self.is_logged = False
         """Whether the log has a line that the job began."""
         self.stop: Callable[[], None] | None = None
-        """Stops its function, while it runs, where a function can be stopped: a plain one in a thread cannot."""
+        """Stops the running function; None: it does not run, or cannot be stopped, like a plain one in a thread."""
 
     def speak(self) -> AttemptOutput:
         if self.output is None:
@@ -62,23 +64,20 @@ class Item:
         return self.output
 
     def begin(self) -> bool:
-        """Take the item out of its batch's `waiting`, to run it, cancel it or hand it back. Returns True for one caller
-        only, in whatever threads they are: taking a key out of a dict is one step."""
+        """Claim the item, to run it, cancel it or hand it back, by removing it from its batch's `waiting`. Returns True
+        to one caller only, from whatever thread: removing a key from a dict is atomic."""
         return self.batch.waiting.pop(self, 0) is None
 
     def halt(self) -> bool:
-        """Stop its function. Returns whether that could be done.
-
-        `stop` is read once: another thread takes it away when the function ends.
-        """
-        self.is_stopped, stop = True, self.stop
+        """Stop the function. Returns whether that was possible."""
+        self.is_stopped, stop = True, self.stop  # read once: another thread clears it when the function ends
         if stop is not None:
             stop()
         return stop is not None
 
     @property
     def is_over(self) -> bool:
-        """Return whether the job will never begin: a queue then lets it go, as it may be big."""
+        """Return whether a queued job need not begin any more: queues then drop it, as it may be big."""
         return self.batch.gone or self not in self.batch.waiting
 
 
@@ -86,7 +85,7 @@ class Batch:
     """The jobs of one request. `gone` is set when nobody waits for the answer: jobs that have not begun are skipped."""
 
     def __init__(self, codec: Codec, jobs: int, arrived_s: float = 0.0, batch_id: str = "", lease_id: str = "") -> None:
-        """`arrived_s`: monotonic. `lease_id`: by which a daemon knows who has its jobs; empty where it does not say."""
+        """`arrived_s`: monotonic. `lease_id`: identifies this holder of the jobs to daemons; empty: not sent."""
         self.codec = codec
         self.batch_id = batch_id
         self.lease_id = lease_id
@@ -96,7 +95,7 @@ class Batch:
         """The jobs that have not begun, in order."""
         self.gone = False
         self.items: list[Item] = []
-        """All jobs of the batch that a function is known for."""
+        """All jobs of the batch that this worker has a function for."""
         self._ready: list[bytes] = []
         self._sent_some = False
         self._some = trio.Event()
@@ -157,7 +156,7 @@ class Batch:
 
 
 class LeasedBatch(Batch):
-    """Jobs that were pulled: there is no open request to answer with their outcomes, so each is given to `settle`."""
+    """Jobs that were pulled. There is no open request to answer, so each outcome is given to `settle`."""
 
     def __init__(
         self,

@@ -1,8 +1,7 @@
 """One process of a worker with `--processes`: loads the app, runs the jobs it is given, and reports their outcomes.
 
-It lives as long as its socket. When the front (the worker's main process) is gone, it ends at once, for nobody is left
-to take its outcomes; signals
-that are meant for the whole worker it leaves to the front.
+When its socket closes because the front (the worker's main process) is gone, it ends at once, as nobody takes its
+outcomes. It ignores signals to the whole worker: the front acts on them.
 
     python -m jqd.worker.child FD PID-OF-THE-FRONT FD-FOR-WHAT-PROGRAMS-PRINT
 """
@@ -36,16 +35,18 @@ PR_SET_PDEATHSIG = 1  # prctl(2): a signal for this process when its parent dies
 
 
 class Errand(Batch):
+    """A batch of one job from the front."""
+
     def __init__(self, codec: Codec, key: int, ended: Any) -> None:
         super().__init__(codec, 1)
         self.key, self._ended = key, ended
-        self._lives_on = False  # given up, and not ended yet
+        self._lives_on = False  # it was given up, and its function still runs
 
     def put(self, item: Item, outcome: bytes) -> None:
         if self._lives_on:
             self._lives_on = False
             self._ended(self.key, b"")
-            self._finish()  # nobody waits for it any more
+            self._finish()
         super().put(item, outcome)
 
     def put_bare(self, job_id: str, outcome: bytes) -> None:
@@ -53,12 +54,14 @@ class Errand(Batch):
         super().put_bare(job_id, b"")
 
     def give_up(self, item: Item, outcome: bytes) -> None:
-        """Report the outcome of an item that lives on."""
+        """Report the outcome of an item whose function still runs."""
         item.ended = self._lives_on = True
         self._ended(self.key, outcome, lives_on=True)
 
 
 class Child:
+    """Reads messages from the front, runs their jobs, and sends the outcomes."""
+
     def __init__(self, stream: trio.SocketStream) -> None:
         self._stream = stream
         self._items: dict[int, Item] = {}
@@ -96,7 +99,7 @@ class Child:
                     else:
                         self._where = message
             if self._items:
-                os._exit(1)  # a job in flight may not let itself be stopped, and nobody waits for it
+                os._exit(1)  # a job in flight may refuse to stop, and nobody waits for it
             nursery.cancel_scope.cancel()
 
     async def _read(self) -> bytes:
@@ -137,10 +140,9 @@ class Child:
         inside.start([item], nursery)
 
     def _spoke(self, item: Item) -> None:
-        """Send a job's output to the front soon, from whatever thread, so that it survives if this process is
-        killed."""
+        """Have a job's output sent to the front soon, so that it survives if this process is killed. For any thread."""
         self._speakers[item] = None
-        if not self._is_passing_on:  # as in Outbox: noted first, asked second
+        if not self._is_passing_on:  # checked after the item was added, as in Outbox
             self._is_passing_on = True
             self._token.run_sync_soon(self._pass_on)
 
@@ -168,7 +170,7 @@ class Child:
         item = self._items.get(request.key)
         if item is None:
             return  # it has ended meanwhile
-        if item.begin():  # the loop has been blocked since it came
+        if item.begin():  # the loop was blocked since the job came
             why = "its time was over before it began"
             item.batch.put(item, self._attempts.refused(item.batch.codec, item.job_id, why))
         else:
@@ -187,9 +189,9 @@ class Child:
 
 
 def keep_apart(prints: int) -> None:
-    """Send to the front what jobs' programs and C code print (descriptors 1 and 2).
+    """Send the output of jobs' programs and C code (descriptors 1 and 2) to the front, by the descriptor `prints`.
 
-    Python's own streams stay as they were.
+    `sys.stdout` and `sys.stderr` still write where they did.
     """
     for number, name in enumerate(("stdout", "stderr"), 1):
         stream: TextIO = getattr(sys, name)
@@ -200,15 +202,15 @@ def keep_apart(prints: int) -> None:
 
 
 def main(fd: int, parent: int, prints: int) -> None:
-    """Run on this socket until it ends. `parent`: the front's process id. `prints`: see `keep_apart`."""
+    """Run until the socket `fd` ends. `parent`: the front's process id. `prints`: see `keep_apart`."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
-        os._exit(1)  # it died before it could be noticed
+        os._exit(1)  # the front died before PR_SET_PDEATHSIG was set
     os.set_inheritable(fd, False)
     keep_apart(prints)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        # A handler, not SIG_IGN: programs that a job starts would inherit that, and could not be stopped.
+        # A handler, not SIG_IGN, which programs that a job starts would inherit: they could not be stopped.
         signal.signal(number, lambda *_: None)
     plain = socket.socket(fileno=fd)
 

@@ -1,4 +1,4 @@
-"""What a job function sees of its attempt, and the exceptions by which it ends it."""
+"""The attempt as a job function sees it, `current()`, and the exceptions by which a function ends it."""
 
 from collections.abc import Mapping
 from contextvars import ContextVar
@@ -14,12 +14,12 @@ from jqd.worker.attempt_output import AttemptOutput
 if TYPE_CHECKING:
     from jqd.worker.batch import Item
 
-PROGRESS_LENGTH_MAX = 200  # characters of its message: as daemons take it
+PROGRESS_LENGTH_MAX = 200  # characters of a progress message that daemons take
 P = ParamSpec("P")
 
 
 class Follower(Protocol[P]):
-    """What can follow a job: another job, with or without options."""
+    """A job, with or without options, that can be pushed when another succeeds."""
 
     def following(self, *args: P.args, **kwargs: P.kwargs) -> Mapping[str, Any]: ...
 
@@ -33,17 +33,17 @@ class Context:
     attempt: int
     """1 for the first."""
     max_retry: int
-    """Attempts allowed after the first failed."""
+    """Retries allowed after the first attempt."""
     ends_at_ms: int
-    """See `deadline`."""
+    """The `deadline` in milliseconds since 1970."""
     traceparent: str = ""
-    """W3C Trace Context, for calls that are to be seen in the job's trace."""
+    """W3C Trace Context of the job, to pass on to calls that it makes."""
     of: "Item" = field(repr=False, compare=False, kw_only=True)
-    """The worker's own."""
+    """The worker's record of the attempt; not for job functions."""
 
     @property
     def deadline(self) -> datetime:
-        """Return when the worker gives this attempt up, in UTC, by the worker's own clock."""
+        """Return when this attempt times out, in UTC, by the worker's own clock."""
         return date_of(self.ends_at_ms)
 
     @property
@@ -53,8 +53,8 @@ class Context:
 
     @property
     def cancelled(self) -> bool:
-        """Whether somebody cancelled the job meanwhile. A plain function looks now and then and raises `Cancelled`;
-        an async one need not look: its loop stops it."""
+        """Whether the job was cancelled meanwhile. A plain function should check now and then and raise `Cancelled`;
+        an async one need not: its loop stops it."""
         return self.of.cancelled
 
     @property
@@ -62,25 +62,25 @@ class Context:
         return self.of.speak()
 
     def progress(self, done: float | None = None, message: str = "") -> None:
-        """Say how far the job is, from 0 to 1, or in a few words: `jqd get` shows it while the job runs.
+        """Report progress, from 0 to 1 or in a few words: `jqd get` shows it while the job runs.
 
-        It costs nothing to call it often: once a second the worker sends the latest.
+        It may be called often: once a second the worker sends the latest.
         """
         if done is not None and not 0 <= done <= 1:
             raise ValueError(f"progress goes from 0 to 1; got {done!r}")
         self.output.set_progress(done, message[:PROGRESS_LENGTH_MAX])
 
     def log(self, message: str) -> None:
-        """A line for the worker's log, with the job's id and name. It is kept with the attempt if that fails."""
+        """Write a line to the worker's log, with the job's id and name. A failed attempt keeps it."""
         self.output.log_line(message)
 
     def push(self, job: Follower[P], /, *args: P.args, **kwargs: P.kwargs) -> None:
-        """Let a job follow this one: it exists exactly when this one's success counts.
+        """Push a job in the same step that records this one's success; if this one fails, it is never pushed.
 
             jqd.current().push(send, "ann")                          jqd.current().push(send.options(delay="5m"), "ann")
 
-        If this job runs twice, only followers of the success that counts exist. Raises ValueError for more than 500.
-        A job that does not depend on this one's success is pushed with its own `push`.
+        If this job runs twice, only the followers of the success that counts are pushed. Raises ValueError for more
+        than 500. For a job that does not depend on this one's success use the job's own `push`.
         """
         follows = self.output.follows
         if len(follows) == FOLLOWERS_MAX:
@@ -89,11 +89,11 @@ class Context:
 
 
 at_work: ContextVar[Context | None] = ContextVar("jqd_job", default=None)
-"""The attempt that this thread or task runs. A worker sets it."""
+"""The attempt that this thread or task runs. The worker sets it."""
 
 
 def current() -> Context:
-    """The attempt that runs here, in this thread or task. Raises RuntimeError where none does."""
+    """Return the attempt that this thread or task runs. Raises RuntimeError if it runs none."""
     context = at_work.get()
     if context is None:
         raise RuntimeError("no job runs here: jqd.current() is for a job's function while a worker calls it")
@@ -101,12 +101,12 @@ def current() -> Context:
 
 
 class Retry(Exception):
-    """Raise it when the job cannot be done now but may be later: this attempt fails, and another one follows.
+    """Raise this if the job cannot be done now but may be later: this attempt fails, and another one follows.
 
     `after`: how long until the next attempt, in seconds or like "20s"; None leaves the wait to the daemon's back-off.
     """
 
-    after: float | None = None  # also of a class derived from this that does not call __init__
+    after: float | None = None  # for derived classes that do not call __init__
 
     def __init__(self, after: Duration | None = None, message: str = "") -> None:
         super().__init__(message or "the job asked for another attempt")
@@ -114,13 +114,13 @@ class Retry(Exception):
 
 
 class Snooze(Exception):
-    """Raise it when it is too early for the job: it is put off, and this costs no attempt.
+    """Raise this if it is too early for the job: it is put off, and no attempt is spent.
 
-    `after`: how long, in seconds or like "1m"; a second at least. A job that was put off 10,000 times spends an attempt
-    each time from then on, so that none goes on for ever unseen.
+    `after`: how long, in seconds or like "1m"; at least a second. From the 10,000th time on each snooze spends an
+    attempt, so that no job snoozes for ever unnoticed.
     """
 
-    after: float = 60.0  # also of a class derived from this that does not call __init__
+    after: float = 60.0  # for derived classes that do not call __init__
 
     def __init__(self, after: Duration, message: str = "") -> None:
         super().__init__(message or "the job put itself off")
@@ -128,19 +128,19 @@ class Snooze(Exception):
 
 
 class Cancelled(Exception):
-    """Raise it when `current().cancelled` is true and the work was left undone: the job ends without another attempt.
+    """Raise this if `current().cancelled` is true and the work was left undone: the job ends without another attempt.
 
-    If the function returns in spite of the cancel, it has done its work, and its job succeeds.
+    If the function returns in spite of the cancel, its job succeeds.
     """
 
 
 class Failed(Exception):
-    """Raise it when the job can never succeed, by its data for example: it ends as failed, without retries.
+    """Raise this if the job can never succeed, because of its data for example: it ends as failed, without retries.
 
     `error`: any MessagePack value for programs; None repeats the message.
     """
 
-    error: Any = None  # as above
+    error: Any = None  # for derived classes that do not call __init__
 
     def __init__(self, message: str, error: Any = None) -> None:
         super().__init__(message)

@@ -1,16 +1,16 @@
-"""Which process each job goes to, and what becomes of the jobs of one that has died.
+"""Chooses a process for each job, and settles the jobs of a process that died.
 
     ordinary jobs, by kind ──▶ the process with the fewest jobs that has room: one plain function, or many async ones
-    suspects               ──▶ a process without any job, and nothing goes there beside them
+    suspects               ──▶ a process without any job, where each runs alone
 
-A suspect that finds all processes at work does not wait until one is empty, which among long jobs it may never be: an
-*extra* process is wanted then, for suspects only.
+If all processes are busy, a suspect does not wait until one is empty, which among long jobs may never happen: an
+*extra* process is started, for suspects only.
 
-    died by itself with one job      that job has failed
-    died by itself with several      each is handed back, a suspect: next time it is alone
-    killed for another job           each is handed back
-    past its time, alone             that job has timed out, or was cancelled and did not look
-    past its time among others       any of them may block the loop: each is handed back, a suspect
+    process died by itself, with one job      that job has failed
+    process died by itself, with several      each is handed back as a suspect: next time it runs alone
+    process was killed for another job        each is handed back
+    job past its time, alone                  it has timed out, or was cancelled and did not stop
+    job past its time, among others           any of them may block the loop: each is handed back as a suspect
 """
 
 from collections import deque
@@ -22,11 +22,11 @@ from jqd.worker.batch import Item
 from jqd.worker.job import Declared
 from jqd.worker.process import Kind, Process
 
-SUSPECTS_MAX = 10_000  # remembered by their ids; the oldest goes first
+SUSPECTS_MAX = 10_000  # ids remembered; the oldest is dropped first
 
 
 class CrashSuspects:
-    """The ids of jobs that are to run alone here when they come again."""
+    """The ids of jobs that must run alone when they come to this worker again."""
 
     def __init__(self) -> None:
         self._ids: dict[str, None] = {}
@@ -35,22 +35,25 @@ class CrashSuspects:
         return job_id in self._ids
 
     def add(self, ids: Iterable[str]) -> None:
-        """Remember these ids; of all ids only the newest SUSPECTS_MAX."""
+        """Remember ids, in all the newest SUSPECTS_MAX."""
         self._ids.update(dict.fromkeys(ids))
         while len(self._ids) > SUSPECTS_MAX:
             del self._ids[next(iter(self._ids))]
 
     def clear(self, job_id: str) -> None:
-        """Forget a suspect: it ran alone and nothing happened."""
+        """Forget a suspect that ran alone without harm."""
         self._ids.pop(job_id, None)
 
 
 class CrashIsolation:
+    """Settles the jobs of processes that died, and ends processes with jobs past their time."""
+
     def __init__(self, attempts: Attempts, suspects: CrashSuspects) -> None:
         self._attempts, self._suspects = attempts, suspects
         self._log = get_logger("worker")
 
     def settle(self, process: Process) -> None:
+        """Fail or hand back the jobs of a dead process."""
         process.bring_in()
         items, why = self._held(process), "its process was stopped because of another job"
         process.held.clear()
@@ -68,7 +71,7 @@ class CrashIsolation:
                 item.batch.put(item, self._attempts.refused(item.batch.codec, item.job_id, why, begun=True))
 
     def end_late(self, process: Process, late: Sequence[Item]) -> None:
-        """End a process with jobs past their time: the only one has timed out; of several any may block the others."""
+        """End a process with `late` jobs, past their time: fail its only job, or hand back all of several."""
         for item in late:
             self._log.warning("worker.killed", job_id=item.job_id, name=item.job.name, pid=process.pid)
         process.bring_in()
@@ -83,7 +86,7 @@ class CrashIsolation:
 
     @staticmethod
     def _held(process: Process) -> list[Item]:
-        """All that run there: also those that have ended for their daemon and live on, for they may be the cause."""
+        """Return all items that run there; also those already reported as timed out, which may be the cause."""
         return [held.item for held in process.held.values()]
 
     def _suspect(self, items: Sequence[Item]) -> None:
@@ -92,11 +95,13 @@ class CrashIsolation:
 
 
 class PendingJobs:
+    """Items that wait for a process."""
+
     def __init__(self, suspects: CrashSuspects, tasks: int) -> None:
-        """`tasks`: async functions in one process at once."""
+        """`tasks`: how many async functions run in one process at once."""
         self._suspects, self._tasks = suspects, tasks
         self._ordinary: dict[Kind, deque[Item]] = {"plain": deque(), "async": deque()}
-        self._trials: deque[Item] = deque()
+        self._trials: deque[Item] = deque()  # suspects
 
     def add(self, item: Item) -> None:
         (self._trials if item.job_id in self._suspects else self._ordinary[kind_of(item.function)]).append(item)
@@ -109,8 +114,8 @@ class PendingJobs:
         return items
 
     def hand_out(self, process_pool: Iterable[Process], give: Callable[[Process, Item, bool], None]) -> bool:
-        """Give what waits to processes that are free, in order; the last argument: whether it is a suspect's trial.
-        Returns whether suspects are left that found none."""
+        """Give waiting items to free processes, in order, by `give(process, item, is_suspect)`. Returns whether some
+        suspects found no process."""
         process_pool = list(process_pool)
         self._trials = deque(item for item in self._trials if not item.is_over)
         for item in [self._trials.popleft() for _ in range(len(self._trials))]:
@@ -123,7 +128,7 @@ class PendingJobs:
             else:
                 self._trials.append(item)
         for kind, queue in self._ordinary.items():
-            while queue and queue[0].is_over:  # handed back by now: those behind came later, and leave later
+            while queue and queue[0].is_over:  # handed back; those behind it came later and are not yet
                 queue.popleft()
             while queue and (free := self._free(kind, process_pool)) is not None:
                 give(free, queue.popleft(), False)

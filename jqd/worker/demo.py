@@ -1,4 +1,4 @@
-"""The example worker that `jqd dev` starts: one job for each way a job may behave."""
+"""The example worker that `jqd dev` starts, with a job for each way a job may behave."""
 
 import trio
 

@@ -1,6 +1,6 @@
-"""Runs the jobs of a worker: `InProcess`, in threads and as tasks, or the processes of a `ProcessPool`.
+"""Runs a worker's jobs in threads and as tasks of this process: `InProcess`. The other executor is `ProcessPool`.
 
-`Service` takes batches and answers them; an executor runs the items and puts their outcomes, in the trio thread.
+`Service` takes batches and answers them; an executor runs their items and puts their outcomes, in the trio thread.
 """
 
 from collections import deque
@@ -15,7 +15,7 @@ from jqd.worker.attempt import Attempts
 from jqd.worker.batch import Batch, Item
 from jqd.worker.threads import NOTE_S, Outbox, ThreadPool
 
-SLICE_S = 0.001  # async jobs that never wait hold the loop for about so long, then others have a turn
+SLICE_S = 0.001  # how long async jobs that never wait hold the loop before other tasks run
 SHOWN_MAX = 10  # stuck jobs named in one line of a log
 SATURATED = (
     "no more jobs are taken until one of them returns; restart this worker, and bound the calls in its functions"
@@ -25,10 +25,10 @@ LINGERS = "it was cancelled at its timeout and has not ended: it keeps its slot 
 
 
 class InProcess:
-    """Plain functions in threads, async ones as tasks of trio, or of an asyncio loop beside it."""
+    """Runs plain functions in threads, and async ones as tasks of trio or of an asyncio loop."""
 
     def __init__(self, attempts: Attempts, *, concurrency: int, clock: Clock) -> None:
-        """`concurrency`: plain functions at once, and as many async ones of either loop."""
+        """`concurrency`: how many plain functions, trio functions and asyncio functions each run at once."""
         self._attempts, self._clock = attempts, clock
         self._concurrency = concurrency
         self._limiter = trio.CapacityLimiter(concurrency)
@@ -40,11 +40,11 @@ class InProcess:
 
     @property
     def orphans(self) -> int:
-        """Return the number of jobs at work for batches that nobody waits for any more."""
+        """Return the number of running jobs whose batches nobody waits for any more."""
         return sum(each.orphans for each in (self._pool, self._loop) if each)
 
     def start(self, items: Sequence[Item], nursery: trio.Nursery) -> None:
-        """Let the items run, in order; their outcomes go to their batches. `nursery`: as long as the batch lasts."""
+        """Run items, in order, and put their outcomes into their batches. `nursery`: ends with the batch."""
         plain = [item for item in items if item.function.loop is None]
         tasks = deque(item for item in items if item.function.loop == "trio")
         foreign = [item for item in items if item.function.loop == "asyncio"]
@@ -58,8 +58,8 @@ class InProcess:
             nursery.start_soon(self._run_tasks, tasks)
 
     def watch(self, batch: Batch) -> None:
-        """End jobs past their time that will not end by themselves, of this batch and of batches that are gone. What a
-        thread runs cannot be stopped: it is reported, and keeps its place to its end."""
+        """Report jobs past their time, of all batches, as timed out. A function in a thread cannot be stopped: it keeps
+        its thread until it ends."""
         for item, _ in self._pool.stuck if self._pool else ():
             self._time_out(item, "a plain function cannot be stopped: bound the calls in it, or use --processes")
         for item in self._loop.late if self._loop else ():
@@ -69,7 +69,7 @@ class InProcess:
         self._was_helpless = self.is_helpless
 
     def come_round(self, item: Item, call: Callable[[], None]) -> None:
-        """Call this soon, unless the loop of an async item is blocked."""
+        """Call `call` soon; for an asyncio item, only when its loop is not blocked."""
         if item.function.loop == "asyncio":
             self._asyncio().come_round(call)
         else:
@@ -81,24 +81,24 @@ class InProcess:
             item.batch.put(item, self._attempts.timed_out(item))
 
     def forget(self, batch: Batch) -> None:
-        """Do nothing where nobody waits for a batch any more: `AsyncioLoop.end_with` ends its tasks."""
+        """Do nothing about a batch that nobody waits for: `AsyncioLoop.end_with` ends its tasks."""
 
     def drain(self) -> None:
-        """Put the outcomes of jobs that have ended into their batch at once."""
+        """Put the outcomes of ended jobs into their batches at once."""
         if self._outbox is not None:
             self._outbox.drain()
 
     def is_suspect(self, item: Item) -> bool:
-        """Return whether the item must wait to run alone; that says nothing of the room for others."""
+        """Return whether the item must run alone, so that it may wait although there is room."""
         return False
 
     def stranded(self, item: Item) -> bool:
-        """Return whether nothing is left that could run such an item."""
+        """Return whether no thread or loop can run the item."""
         loop = item.function.loop
         return (loop is None and self._has_no_thread) or (loop == "asyncio" and self._is_blocked)
 
     def trouble(self) -> str | None:
-        """Return what keeps jobs from being run now; None when nothing does."""
+        """Return why no job can run now; None when some can."""
         if not self.is_helpless:
             return None
         stuck = ", ".join(f"{item.job_id} ({item.job.name})" for item, _ in self.stuck()[:SHOWN_MAX])
@@ -108,7 +108,7 @@ class InProcess:
         )
 
     def stuck(self) -> list[tuple[Item, float]]:
-        """Return jobs that run on after they were given up, and for how many seconds."""
+        """Return jobs that still run after their timeout, and for how many seconds."""
         now_s = self._clock.mono_s()
         held = [(item, now_s - since_s) for item, since_s in (self._pool.stuck if self._pool else ())]
         late = self._loop.late if self._loop else ()
@@ -144,12 +144,12 @@ class InProcess:
         while items:
             item = items.popleft()
             try:
-                limiter.acquire_nowait()  # a checkpoint for every job would cost more than a small job does
+                limiter.acquire_nowait()  # a checkpoint for every job would cost more than a small job
             except trio.WouldBlock:
                 await limiter.acquire()
             try:
                 if not item.begin():
-                    continue  # it was cancelled or handed back while it waited for its turn
+                    continue  # it was cancelled or handed back while it waited
                 if self._clock.mono_s() - item.batch.arrived_s > NOTE_S:
                     item.batch.note(item, self._attempts.started(item))
                 outcome = await self._attempts.run_async(item)
@@ -183,7 +183,7 @@ class InProcess:
 
 
 def named(stuck: Sequence[tuple[Item, float]]) -> str:
-    """Return `01KC… (resize) for 95 s`, for as many jobs as a line holds."""
+    """Return jobs as text for a log line, at most SHOWN_MAX: `01KC… (resize) for 95 s, …`."""
     rows = [f"{item.job_id} ({item.job.name}) for {seconds:.0f} s" for item, seconds in stuck[:SHOWN_MAX]]
     more = f" and {len(stuck) - SHOWN_MAX} more" if len(stuck) > SHOWN_MAX else ""
     return ", ".join(rows) + more

@@ -3,7 +3,7 @@
     front ──► process   Begin · Run · Stop · Late · Where   end of the stream: leave
     front ◄── process   Ready or Broken · Spoke · Ended
 
-Arguments and outcomes go through as the bytes they are: only the process that runs a job decodes its argument.
+The front passes on arguments and outcomes as bytes: only the process that runs a job decodes its argument.
 """
 
 from collections.abc import Iterator
@@ -20,6 +20,8 @@ FRAME_BYTES_MAX = 65 * 1024 * 1024  # a job that fills a whole batch (64 MiB), a
 
 
 class Begin(msgspec.Struct, tag=True, array_like=True):
+    """The first message: load the app."""
+
     target: str
     tasks: int
     """How many async functions run at once."""
@@ -29,6 +31,8 @@ class Begin(msgspec.Struct, tag=True, array_like=True):
 
 
 class Run(msgspec.Struct, tag=True, array_like=True, gc=False):
+    """Run a job. Other messages name it by `key`."""
+
     key: int
     is_json: bool
     """How argument and outcome are encoded."""
@@ -38,13 +42,15 @@ class Run(msgspec.Struct, tag=True, array_like=True, gc=False):
 
 
 class Stop(msgspec.Struct, tag=True, array_like=True):
+    """Stop a job."""
+
     key: int
     is_cancelled: bool
-    """Whether somebody cancelled the job; else it has been handed back, or nobody waits for it."""
+    """Whether the job was cancelled; else it was handed back, or nobody waits for it."""
 
 
 class Late(msgspec.Struct, tag=True, array_like=True):
-    """An async job is past its time: report it as timed out. A loop that is blocked does not answer."""
+    """Report an async job as timed out. A process whose loop is blocked does not answer."""
 
     key: int
 
@@ -57,35 +63,46 @@ class Where(msgspec.Struct, tag=True, array_like=True):
 
 
 class Declaration(msgspec.Struct, array_like=True, frozen=True):
+    """One job of the app, as `Declared`."""
+
     name: str
     loop: Loop | None
     declared: dict[str, Any]
 
 
 class Ready(msgspec.Struct, tag=True, array_like=True):
+    """The app is loaded."""
+
     jobs: list[Declaration]
 
 
 class Broken(msgspec.Struct, tag=True, array_like=True):
+    """The app cannot be loaded."""
+
     why: str
 
 
 class Spoke(msgspec.Struct, tag=True, array_like=True, gc=False):
+    """Output of a job, its progress, or both."""
+
     key: int
     missed: int
     """How many printed bytes before these lines were dropped."""
     lines: str
-    """The lines that it printed; empty: none."""
+    """The lines that the job printed; empty: none."""
     is_farther: bool
+    """Whether there is progress: `done` and `message`."""
     done: float | None
     message: str
 
 
 class Ended(msgspec.Struct, tag=True, array_like=True, gc=False):
+    """The outcome of a job."""
+
     key: int
     outcome: bytes
     lives_on: bool = False
-    """Whether the job was given up at its timeout: it keeps its slot until it has ended and that is said, too."""
+    """Whether the job was given up at its timeout and still runs. It keeps its slot until a second `Ended` comes."""
 
 
 ToProcess = Begin | Run | Stop | Late | Where
@@ -125,25 +142,27 @@ class Outgoing:
                 if self._is_all:
                     return await stream.send_eof()
             except trio.BrokenResourceError:
-                return  # the other end is going: who reads from it notices
+                return  # the other end closes: the task that reads from it notices
 
 
 class Frames:
+    """Splits a stream of bytes into messages."""
+
     def __init__(self, kind: Any) -> None:
         self._decode = msgspec.msgpack.Decoder(kind).decode
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Any]:
-        """The messages that are complete with `data`.
+        """Yield the messages that `data` completes.
 
-        Raises msgspec.MsgspecError: the other end is another version, or it is no process of ours that writes.
+        Raises msgspec.MsgspecError if the other end is another version, or is no process of this worker.
         """
         buffer = self._buffer
         buffer += data
         at = 0
         while len(buffer) - at >= LENGTH_BYTES:
             length = int.from_bytes(buffer[at : at + LENGTH_BYTES], "big")
-            if length > FRAME_BYTES_MAX:  # nobody waits, and keeps, until so much has come
+            if length > FRAME_BYTES_MAX:  # never wait for and buffer so much
                 raise msgspec.DecodeError(f"a message of {length} bytes, more than {FRAME_BYTES_MAX}")
             end = at + LENGTH_BYTES + length
             if len(buffer) < end:

@@ -1,4 +1,4 @@
-"""A function under a job's name, and how it may be called and pushed."""
+"""A function registered as a job, and how to call and push it."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -29,7 +29,7 @@ Loop = Literal["trio", "asyncio"]
 
 
 class Declared(Protocol):
-    """What a worker must know of a job; the function itself may be in another process."""
+    """The facts about a job that a worker needs; the function itself may be in another process."""
 
     @property
     def name(self) -> str:
@@ -41,25 +41,25 @@ class Declared(Protocol):
 
     @property
     def declared(self) -> Mapping[str, Any]:
-        """Return the options of its declaration, which travel with the registration."""
+        """Return the options of its declaration, which a worker sends with its registration."""
 
 
 class Pushing(Generic[P, R]):
-    """A job with options of one push, or of several. The parameters of `push` are the function's own."""
+    """A job with options for its pushes. The parameters of `push` are those of the function."""
 
     def __init__(self, job: "Job[P, Any, R]", app: "App", options: Mapping[str, Any], ack: Ack | None) -> None:
         self._job, self._app, self._ack = job, app, ack
         self._options = {**job.usual, **{name: value for name, value in options.items() if value is not None}}
 
     def push(self, *args: P.args, **kwargs: P.kwargs) -> Ref[R]:
-        """Push one job. Blocks for one request, so an async function uses `apush`.
+        """Push one job. Blocks for one request, so async functions use `apush`.
 
-        Raises TypeError for an argument that the function does not take, and what `Client.push` raises.
+        Raises TypeError for an argument that the function does not take; otherwise as `Client.push`.
         """
         return self._send(self._map(args, kwargs))
 
     def following(self, *args: P.args, **kwargs: P.kwargs) -> Mapping[str, Any]:
-        """Return the job as a follower, for `jqd.current().push`; `ack` is ignored.
+        """Return the job as a map, to follow another one by `jqd.current().push`; `ack` is ignored.
 
         Raises ValueError for `replace=True`: see docs/use/WORKERS.md.
         """
@@ -80,7 +80,8 @@ class Pushing(Generic[P, R]):
         return ref
 
     async def apush(self, *args: P.args, **kwargs: P.kwargs) -> Ref[R]:
-        """As `push`, for async code, under asyncio and trio. Once begun it is not cancelled: the job may be taken."""
+        """Push one job from async code, under asyncio and trio, as `push` does. Once begun it cannot be cancelled, as
+        the job may be taken."""
         if self._app.gathers:
             return self.push(*args, **kwargs)
         return await anyio.to_thread.run_sync(lambda: self.push(*args, **kwargs))
@@ -89,16 +90,14 @@ class Pushing(Generic[P, R]):
 
 
 class Job(Pushing[P, R], Generic[P, C, R]):
-    """A function under a job's name. Calling it runs it here and now and answers a C; `push` makes a job of it, with
-    the options of its declaration, whose result is an R."""
+    """A function registered as a job. Calling it runs the function here and now, and returns a C; `push` pushes a job
+    with the options of its declaration, whose result is an R."""
 
     def __init__(
         self, function: Callable[P, C], name: str, options: Mapping[str, Any], app: "App", loop: Loop = "trio"
     ) -> None:
-        """`options`: those of its declaration.
-
-        `loop`: for an async function. Raises ValueError and TypeError for a function that cannot be a job.
-        """
+        """`options`: those of the declaration. `loop`: for an async function. Raises ValueError and TypeError if the
+        name or the function cannot be a job's."""
         if not is_name(name):
             raise ValueError(f"a job's name has 1 to {NAME_LENGTH_MAX} printable characters; got {name!r}")
         if why := why_no_place(name):
@@ -108,7 +107,7 @@ class Job(Pushing[P, R], Generic[P, C, R]):
         self.declared = MappingProxyType(dict(options))
         """The options of its declaration."""
         self.usual = {name: value for name, value in options.items() if name != "server_only"}
-        """The options that go with each push."""
+        """The declared options that are sent with each push."""
         self.is_async = inspect.iscoroutinefunction(function)
         self.loop = loop if self.is_async else None
         self.parameters = Parameters(function, name)
@@ -133,9 +132,9 @@ class Job(Pushing[P, R], Generic[P, C, R]):
         ack: Ack | None = None,
         **options: Unpack[OnePush],
     ) -> Pushing[P, R]:
-        """The job with options that win over those of its declaration: `send.options(delay="5m").push("ann")`.
+        """Return the job with other options than declared: `send.options(delay="5m").push("ann")`.
 
-        They are those of `Client.push`; `id` is your own id for the job, `job_id` there.
+        They are those of `Client.push`; `id`, called `job_id` there, is your own id for the job.
         """
         known = ("id", "ack", *OnePush.__annotations__)
         for given in (one for one in options if one not in known):
@@ -147,17 +146,17 @@ class Job(Pushing[P, R], Generic[P, C, R]):
     @overload
     def s(self: Callable[Concatenate[A, Q], Any], *args: Q.args, **kwargs: Q.kwargs) -> Signature[A, R]: ...
     def s(self, *args: Any, **kwargs: Any) -> Signature[Any, R]:
-        """A call to be pushed, for `chain` and `group`; without the first parameter it gets the result of what comes
-        before it there: docs/use/FLOWS.md. Raises TypeError as `push` does."""
+        """Return a call to push later, in a `chain` or `group`. If the first parameter is left out, the call gets the
+        result of the step before: docs/use/FLOWS.md. Raises TypeError as `push` does."""
         return Signature(self, self.parameters.pack_call(args, kwargs))
 
     @property
     def client(self) -> Client:
-        """Return the client of its app."""
+        """Return the client of the job's app."""
         return self._app.client
 
     def ref(self, job_id: str) -> Ref[R]:
-        """A job of this function that was pushed before, by its id."""
+        """Return the `Ref` of a job of this function that was pushed before, by its id."""
         ref: Ref[R] = Ref(self.name, lambda: self._app.client, self.parameters.returns)
         ref.taken(job_id, duplicate=False)
         return ref

@@ -1,8 +1,8 @@
-"""Logs a line for each job that begins and ends, up to a rate; above it a count. And logs what jobs log and print, with
-the job's id and name, and keeps it if the attempt fails.
+"""Logs a line for each job that begins and ends, up to a rate; above it a count. Also puts what jobs log and print into
+the worker's log, with the job's id and name, and into the attempt's output.
 
 A worker may run 15,000 jobs a second, and two lines for each would take longer than the jobs. So LINES_PER_S jobs a
-second are logged one by one, and of the others how many succeeded. Failures are always logged, where they happen.
+second are logged one by one, and the other successes are counted. Failures are always logged, by `Attempts`.
 """
 
 import logging
@@ -17,13 +17,13 @@ from jqd.domain.log import get_logger, logs_debug
 from jqd.worker.batch import Item
 from jqd.worker.context import at_work
 
-LINES_PER_S = 20  # jobs that begin: more than one reads, and at most some hundred microseconds a second
+LINES_PER_S = 20  # jobs logged one by one: more than people read, and at most some hundred microseconds a second
 COUNT_S = 1.0  # between two lines with counts
-OURS = ("httpx2", "httpcore2")  # what the worker itself uses: a line for each registration tells nobody anything
+OURS = ("httpx2", "httpcore2")  # libraries of the worker itself, which would log a line for each registration
 
 
 class JobLog:
-    """Logs jobs, from any thread. When two come at once a line may be lost, or one in a count."""
+    """Logs jobs, from any thread. Without a lock: when two come at once, a line or a count may be lost."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -35,7 +35,7 @@ class JobLog:
         item.begun_s = item.begun_s or now_s
         if (second := int(now_s)) != self._second:
             self._second, self._logged = second, 0
-            # Asked once a second: it takes as long as a small job.
+            # Checked once a second, as it takes as long as a small job.
             self._most = sys.maxsize if logs_debug() else LINES_PER_S
         self._logged += 1
         item.is_logged = self._logged <= self._most
@@ -68,6 +68,8 @@ def job_fields(item: Item) -> dict[str, object]:
 
 
 class JobHandler(logging.Handler):
+    """Passes log records of jobs and other code to the worker's log; those of a job also to its attempt's output."""
+
     def __init__(self) -> None:
         super().__init__()
         self._log = get_logger("job")
@@ -88,9 +90,8 @@ class JobHandler(logging.Handler):
 
 
 class Printed:
-    """A standard stream: what a job prints goes line by line into the worker's log, and all else where it went before.
-
-    Only print and what writes to `sys.stdout` is seen: a program that a job starts has the stream itself.
+    """Replaces `sys.stdout` or `sys.stderr`: a job's output goes line by line into the worker's log, other output to
+    the stream as before. The output of programs that a job starts is not seen.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -116,9 +117,8 @@ class Printed:
 
 
 def collect_logs(level: str) -> None:
-    """Send what users' code logs, from `level` on, and prints to the worker's log.
-
-    Code that sets `logging` up wins. For a process that is a worker and nothing else, once its own log is set up.
+    """Send what users' code prints, and logs from `level` on, to the worker's log. Code that has set up `logging` keeps
+    its handlers. Call it once the process's own log is set up, and only in a process that is just a worker.
     """
     root = logging.getLogger()
     if not root.handlers:

@@ -1,7 +1,6 @@
-"""One lease of jobs of one type. It is renewed until a daemon has taken the outcome of each.
+"""One lease of jobs of one type, renewed until a daemon has taken the outcome of each.
 
-An outcome that is not taken is sent again, for as long as it takes: the job is ours until a daemon answers that it is
-not.
+An outcome is sent again until a daemon takes it, or answers that the job is not this worker's any more.
 """
 
 import random
@@ -18,22 +17,22 @@ from jqd.domain.backoff import Backoff
 from jqd.domain.log import get_logger
 from jqd.domain.media import MSGPACK
 
-HEARTBEATS = 3  # heartbeats in the time for which a worker may be silent: a lost one costs nothing
-HEARTBEATS_AT_ONCE = 10  # a hundred jobs, each heard in time by a daemon that takes a third of a second for each
-SILENCE_S_MIN = 2.0  # of a worker that beats three times in it
-LINES_S = 1.0  # between lines of a job that somebody follows
-CALL_S = 5.0  # of a heartbeat
-REPORT_S = 30.0  # of a report, which may have results of many MiB
-REPORT_BYTES_MAX = 4 << 20  # of outcomes in one report, unless one alone has more
+HEARTBEATS = 3  # within the time for which a worker may be silent: one may be lost
+HEARTBEATS_AT_ONCE = 10  # in time for a hundred jobs, even if the daemon takes a third of a second for each
+SILENCE_S_MIN = 2.0  # shortest silence after which a lease may be lost
+LINES_S = 1.0  # between lines sent of a job that somebody follows
+CALL_S = 5.0  # timeout of a heartbeat
+REPORT_S = 30.0  # timeout of a report, which may have results of many MiB
+REPORT_BYTES_MAX = 4 << 20  # outcomes in one report, unless a single one is larger
 REPORT_JOBS_MAX = 100  # as many as a lease has
-POLL_S = 2.0  # whoever waits longer for jobs would not hear of a new handler, or of the end
-POLL_CALL_S = POLL_S + 15.0  # a daemon may wait for a hand-over
+POLL_S = 2.0  # how long a request for jobs waits; longer would delay new handlers and the end
+POLL_CALL_S = POLL_S + 15.0  # its timeout: a daemon may wait for a hand-over
 BACKOFF = Backoff(first_s=0.2, factor=2.0, cap_s=5.0)  # between reports that are not taken
-GONE = (404, 409)  # the job is not ours any more: it ended, or was given to somebody else
-REFUSED = (400, 413, 422)  # a report as a whole: it is too large, or an outcome in it that nobody can read
+GONE = (404, 409)  # the job is not this worker's any more: it ended, or was given to another
+REFUSED = (400, 413, 422)  # for a whole report: too large, or with an unreadable outcome
 INVALID_RESPONSE = "INVALID_RESPONSE"
-UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)  # MessagePack that nobody here can read
-UNANSWERED = (httpx2.TransportError, trio.TooSlowError)  # a daemon that answers, if only 503, is there
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)  # raised for unreadable MessagePack
+UNANSWERED = (httpx2.TransportError, trio.TooSlowError)  # the daemon is away
 HEADERS = {"content-type": MSGPACK, "accept": MSGPACK}
 _encode = msgspec.msgpack.Encoder().encode
 T = TypeVar("T")
@@ -45,7 +44,7 @@ class Outcome(msgspec.Struct, omit_defaults=True, kw_only=True):
     job_id: str
     lease_id: str = ""
     type: str | None = None
-    """`refused` of a job that goes back untried. None: `status` says all."""
+    """`refused` for a job that is handed back untried. None: `status` decides."""
     status: int | None = None
     finished_at: str = ""
     result: Any = None
@@ -59,15 +58,15 @@ class Outcome(msgspec.Struct, omit_defaults=True, kw_only=True):
     jobs: Any = ()
     log: str = ""
     log_from: int = 0
-    """How many bytes were printed before that."""
+    """How many bytes were printed before `log`."""
 
 
 class NoLease(Exception):
-    """The daemon gave no answer, or another one than jobs."""
+    """The daemon gave no answer, or one without jobs."""
 
 
 async def ask(http: httpx2.AsyncClient, daemon: str, asked: dict[str, Any], decode: Callable[[bytes], T]) -> T:
-    """Ask for jobs, and wait POLL_S for some. `decode` raises UNREADABLE. Raises NoLease."""
+    """Ask a daemon for jobs, waiting POLL_S, and decode the answer. Raises NoLease. `decode` may raise UNREADABLE."""
     try:
         with trio.fail_after(POLL_CALL_S):
             body = _encode({"wait": POLL_S} | asked)
@@ -91,7 +90,7 @@ class _Reports(msgspec.Struct):
 class _Beat(msgspec.Struct):
     cancelled: bool = False
     log_end: int | None = None
-    """Somebody follows the job, and has what it printed up to that byte."""
+    """Byte up to which somebody who follows the job has its output; None: nobody follows it."""
 
 
 _decode_reports = msgspec.msgpack.Decoder(_Reports).decode
@@ -99,6 +98,8 @@ _decode_beat = msgspec.msgpack.Decoder(_Beat).decode
 
 
 class Lease:
+    """Renews one lease, and reports its outcomes."""
+
     def __init__(
         self,
         lease_id: str,
@@ -109,20 +110,20 @@ class Lease:
         away: Callable[[], None],
         room: str = "worker",
     ) -> None:
-        """`daemon`: returns the URL to report to; any of its store will do. `away`: called when it does not
-        answer. `silence_s`: after which the lease is lost. `room`: begins the names of log lines.
+        """`daemon`: returns the URL to report to: any daemon of the store. `away`: called when it does not answer.
+        `silence_s`: without heartbeats for so long the lease is lost. `room`: prefix of log events.
         """
         self.unwanted: dict[str, bool] = {}
-        """Jobs that are not to be begun any more: whether their lease is lost; else they were cancelled."""
+        """Jobs that must not begin any more → True: their lease is lost; False: they were cancelled."""
         self.stop: Callable[[str], None] = lambda job_id: None
-        """Stops a job that is unwanted, if it runs here."""
+        """Stops an unwanted job, if it runs here."""
         self.printed: Callable[[str, int], tuple[int, str]] = lambda job_id, start: (0, "")
-        """Returns where the whole lines begin that a job printed from a byte on, and these, to be sent to followers."""
-        self._ours = dict.fromkeys(job_ids)  # those whose outcome is not taken yet
+        """Returns a job's whole lines from a byte on, and before them the byte where they begin."""
+        self._ours = dict.fromkeys(job_ids)  # jobs whose outcome is not taken yet
         self._ended: dict[str, Outcome] = {}
-        self._followed: dict[str, int] = {}  # by somebody who has what it printed up to that byte
+        self._followed: dict[str, int] = {}  # jobs that somebody follows → byte up to which he has the output
         self._report_jobs_max = REPORT_JOBS_MAX
-        """Fewer once a report was refused, so that one outcome holds up no other."""
+        """Lowered when a report was refused, so that a bad outcome does not hold up others."""
         self._more, self._all = trio.Event(), trio.Event()
         self._away = away
         self._lease_id, self._http, self._daemon, self._beat_s = lease_id, http, daemon, silence_s / HEARTBEATS
@@ -130,19 +131,19 @@ class Lease:
         self._room, self._log = room, get_logger(room)
 
     def put(self, outcome: Outcome) -> None:
-        """Take the outcome of a job, or that it goes back. A job that is not ours any more is ignored."""
+        """Take the outcome of a job, also that it goes back; ignores jobs that are not this worker's any more."""
         if outcome.job_id in self._ours:
             outcome.lease_id = self._lease_id
             self._ended[outcome.job_id] = outcome
             self._more.set()
 
     async def wait_taken(self) -> None:
-        """Wait until the outcomes of all jobs are taken, or the jobs are not ours any more."""
+        """Wait until the outcomes of all jobs are taken, or the jobs are not this worker's any more."""
         if self._ours:
             await self._all.wait()
 
     async def beat(self) -> None:
-        """Renew the lease, and learn of cancelled jobs; send what a job prints that somebody follows."""
+        """Renew the lease and learn of cancelled jobs; send the output of jobs that somebody follows."""
         due_s = trio.current_time() + self._beat_s
         while True:
             wait_s = due_s - trio.current_time()
@@ -170,25 +171,25 @@ class Lease:
                 await self._more.wait()
                 self._more = trio.Event()
                 continue
-            if await self._send(self._some()):
+            if await self._send(self._next_report()):
                 failures = 0
             else:
                 failures += 1
                 await trio.sleep(BACKOFF.delay_s(failures, self._source))
 
-    def _some(self) -> list[Outcome]:
-        """Return outcomes for one report: as many as it may have, at least one."""
-        some: list[Outcome] = []
+    def _next_report(self) -> list[Outcome]:
+        """Return the outcomes for one report, at least one."""
+        outcomes: list[Outcome] = []
         size = 0
         for outcome in islice(self._ended.values(), self._report_jobs_max):
             size += len(_encode(outcome))
-            if some and size > REPORT_BYTES_MAX:
+            if outcomes and size > REPORT_BYTES_MAX:
                 break
-            some.append(outcome)
-        return some
+            outcomes.append(outcome)
+        return outcomes
 
     async def _send(self, outcomes: Sequence[Outcome]) -> bool:
-        """Report outcomes. Returns False: not all of them were taken, for now."""
+        """Report outcomes. Returns whether all of them were taken."""
         try:
             with trio.fail_after(REPORT_S):
                 answer = await self._post("/v1/outcomes", outcomes, REPORT_S)
@@ -214,9 +215,9 @@ class Lease:
         if row.status >= 500 or row.status == 429:
             return False
         if row.status == 422 and self._mend(outcome, row.detail):
-            return True  # it is sent again at once, with less
+            return True  # the changed outcome is sent again at once
         if row.status not in (200, *GONE) and outcome.type != "refused" and outcome.status != 422:
-            # What it says cannot be taken, and would not be next time. It has failed then, for good.
+            # No daemon will take this outcome, so the job has failed for good.
             why = f"{INVALID_RESPONSE}: {row.detail}"
             self.put(Outcome(job_id=job_id, status=422, message=why, log=outcome.log, log_from=outcome.log_from))
             return False
@@ -226,7 +227,7 @@ class Lease:
         return True
 
     def _mend(self, outcome: Outcome, why: str) -> bool:
-        """Change an outcome that no daemon takes as it is. Returns False: there is nothing to change."""
+        """Change an outcome that a daemon refused, if possible; returns whether it was changed."""
         return False
 
     def _drop(self, job_id: str) -> None:
@@ -260,7 +261,7 @@ class Lease:
             self._drop(job_id)
 
     def _lines(self, job_id: str) -> dict[str, object]:
-        """Return what the job has printed since those who follow it last got lines."""
+        """Return the output that a job's followers do not have yet, as fields of a heartbeat."""
         if job_id not in self._followed:
             return {}
         start, text = self.printed(job_id, self._followed[job_id])

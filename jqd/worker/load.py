@@ -1,4 +1,4 @@
-"""Finds an `App` by its address, `module:attribute`, as a command line names it; and traces its attempts."""
+"""Imports an `App` by its address, `module:attribute`, for the command line; and sets up tracing."""
 
 import importlib
 import importlib.util
@@ -17,18 +17,18 @@ from jqd.worker.app import App
 from jqd.worker.job import Job
 
 ATTRIBUTE_DEFAULT = "app"
-SERVICE = "jqd-worker"  # unless OTEL_SERVICE_NAME says otherwise
+SERVICE = "jqd-worker"  # name in traces, unless OTEL_SERVICE_NAME is set
 
 
 class AppNotFound(ConfigError):
-    """There is no worker app at the given address. The message says which part was not found, and which was."""
+    """There is no worker app at the given address. The message says which part of it was not found."""
 
 
 def load_app(target: str) -> App:
-    """Import `module:attribute` (`:app` when only a module is given) and answer the App found there.
+    """Import `module:attribute` (`:app` when only a module is given) and return the App found there.
 
-    The working directory is searched first, as `python -m` does. An error that the module itself raises comes
-    through as it is: its traceback is the best message there is.
+    The working directory is searched first, as with `python -m`. Raises AppNotFound, and whatever the module itself
+    raises.
     """
     module_name, _, attribute = target.partition(":")
     attribute = attribute or ATTRIBUTE_DEFAULT
@@ -41,7 +41,7 @@ def load_app(target: str) -> App:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not (module_name == error.name or module_name.startswith(f"{error.name}.")):
-            raise  # the module is there; something it imports is not
+            raise  # the module exists, but imports one that does not
         raise AppNotFound(
             f"there is no module {error.name!r}; looked in {here} and the installed packages. "
             "Run the worker from the folder that holds the module, or install it"
@@ -61,7 +61,7 @@ def load_app(target: str) -> App:
 
 
 def chosen(jobs: Mapping[str, Job[..., Any, Any]], only: Collection[str]) -> dict[str, Job[..., Any, Any]]:
-    """Return the jobs to serve; all when none is named. Raises AppNotFound for an unknown name."""
+    """Return the jobs named in `only`; all if it is empty. Raises AppNotFound for an unknown name."""
     for name in only:
         if name not in jobs:
             raise AppNotFound(f"--jobs: the app has no job {name!r}{suggestion(name, list(jobs))}")
@@ -69,14 +69,14 @@ def chosen(jobs: Mapping[str, Job[..., Any, Any]], only: Collection[str]) -> dic
 
 
 def import_app(target: str) -> App:
-    """As `load_app`, but what the module itself raises is printed to stderr and comes as ConfigError. The traceback
-    begins with the module's own first line: the calls above it are ours, and long.
+    """Import an App as `load_app` does. If the module itself raises, print its traceback, without jqd's own calls above
+    it, to stderr, and raise ConfigError.
     """
     try:
         return load_app(target)
     except JqdError:
         raise
-    except Exception as error:  # whatever a module may raise while it is imported
+    except Exception as error:  # a module may raise anything while it is imported
         trace = traceback.TracebackException.from_exception(error)
         ours = max((number for number, frame in enumerate(trace.stack) if frame.name == load_app.__name__), default=-1)
         theirs = [frame for frame in trace.stack[ours + 1 :] if "importlib" not in frame.filename]
@@ -87,8 +87,8 @@ def import_app(target: str) -> App:
 
 
 def trace_attempts() -> None:
-    """Set up tracing, once the app is loaded, for it may have set up a tracer of its own. Without the libraries the
-    worker works on, and logs what is missing.
+    """Set up tracing, after the app was loaded, as it may have set up a tracer itself. Without the libraries, only log
+    what is missing.
     """
     try:
         set_up(SERVICE)
@@ -97,7 +97,7 @@ def trace_attempts() -> None:
 
 
 def _no_module(path: str) -> str:
-    """Return why a path names no module: it may be the path of a file, which exists or not."""
+    """Return why a path names no module. It may be the path of a file, existing or not."""
     if path.endswith(".py") and not Path(path).is_file():
         return f"there is no file {path!r} in {Path.cwd()}; write MODULE or MODULE:APP, like shop.jobs:app"
     hint = f"; did you mean {_dotted(path)!r}?" if _dotted(path) else "."

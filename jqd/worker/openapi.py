@@ -1,7 +1,6 @@
-"""What a worker takes and answers, as an OpenAPI 3.1 document that each worker serves at `/openapi.json`. Pure.
+"""The OpenAPI 3.1 document of a worker's native protocol, which each worker serves at `/openapi.json`.
 
-It is the native protocol, which docs/use/WORKERS.md has in words. Schemas are drawn from the types that are read and
-rendered.
+docs/use/WORKERS.md explains the protocol. The schemas are made from the types in `wire.py`.
 """
 
 from functools import cache

@@ -1,4 +1,4 @@
-"""What a job's function is called with, and the argument that carries it: a map of its parameters by name.
+"""Turns a call of a job's function into the job's argument, a map of its parameters by name, and back.
 
     def send(to: str, subject: str = "") -> int      {"to": "ann", "subject": "hi"}, or {"to": "ann"}
     def total(*numbers: float) -> float              {"numbers": [1, 2.5]}
@@ -6,7 +6,7 @@
     def tick() -> None                               no argument, or an empty map
     def load(rows: list[str], /) -> int              the argument itself, whatever it is
 
-`msgspec` compares the argument with the annotations, where it is pushed and where it is run. Pure.
+`msgspec` checks the argument against the annotations, when it is pushed and when it is run.
 """
 
 import inspect
@@ -19,21 +19,23 @@ import msgspec
 
 from jqd.domain import media
 
-NOT_GIVEN = object()  # the default is the function's own business
+NOT_GIVEN = object()  # value of a field that the argument lacks: the function's own default holds
 
 
 class Call(NamedTuple):
     """A call that may leave out its first parameter, for the result of another job."""
 
     argument: bytes | None
-    """Without it; None: nothing was given."""
+    """The given parameters, packed; None: none were given."""
     gap: str | None = None
-    """The name of the parameter that was left out; None: the call is whole."""
+    """The name of the parameter that was left out; None: the call is complete."""
 
 
 class Parameters:
+    """The parameters of a job's function: packs calls, and unpacks arguments."""
+
     def __init__(self, function: Callable[..., Any], name: str) -> None:
-        """`name`: the job's. Raises TypeError for a function that cannot be a job."""
+        """`name`: that of the job, for messages. Raises TypeError for a function that cannot be a job."""
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise TypeError(f"job {name!r} is a generator; a job returns one value")
         self._name = name
@@ -76,7 +78,7 @@ class Parameters:
         return packed
 
     def pack_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call:
-        """As `pack`, of a call that may leave out its first parameter, if that has no default. Raises TypeError."""
+        """Pack a call that may leave out its first parameter, if that has no default. Raises TypeError."""
         try:
             argument = self.pack(args, kwargs)
         except TypeError:
@@ -87,12 +89,12 @@ class Parameters:
         return Call(argument, self._parameters[0].name if self.is_whole and argument is None else None)
 
     def _without_first(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call | None:
-        """None: something else is wrong with the call than that its first parameter is missing."""
+        """Pack a call without its first parameter; None if that does not fit either."""
         first = self._parameters[0] if self._parameters else None
         if first is None or first.kind is first.VAR_POSITIONAL or first.default is not Parameter.empty:
             return None
         if first.name in kwargs:
-            return None  # it is not missing; a `**fields` would take it
+            return None  # the first parameter was given; below, a `**fields` would take it
         try:
             given = self._signature.replace(parameters=self._parameters[1:]).bind(*args, **kwargs).arguments
             packed = msgspec.msgpack.encode(given)
@@ -129,7 +131,7 @@ class Parameters:
             if value is NOT_GIVEN:
                 continue
             if parameter.kind is Parameter.VAR_POSITIONAL:
-                # What stands before it can only be given by position now.
+                # With *args the parameters before it must be given by position.
                 args = [_or_default(found, at, each) for at, each in enumerate(self._parameters[:number])]
                 kwargs.clear()
                 args += value
@@ -140,7 +142,7 @@ class Parameters:
         return args, kwargs
 
     def __str__(self) -> str:
-        """As a person reads it: `(to: str, subject: str = '')`, or `no argument`."""
+        """Return the parameters for people: `(to: str, subject: str = '')`, or `no argument`."""
         return str(self._signature.replace(return_annotation=Parameter.empty)) if self._parameters else "no argument"
 
 
@@ -154,8 +156,8 @@ def _or_default(found: Any, number: int, parameter: Parameter) -> Any:
 
 
 def _struct(name: str, hints: Mapping[str, Any], parameters: list[Parameter]) -> type[msgspec.Struct]:
-    """Return a struct with one field for each parameter, under other names: a parameter's own might be a keyword of
-    the language or of msgspec."""
+    """Return a struct with a field for each parameter: `p0`, `p1`, …, as its own name may be reserved by Python or
+    msgspec."""
     fields: list[Any] = []
     for number, parameter in enumerate(parameters):
         kind = _checked(hints, parameter)
@@ -172,7 +174,7 @@ def _struct(name: str, hints: Mapping[str, Any], parameters: list[Parameter]) ->
 
 
 def _checked(hints: Mapping[str, Any], parameter: Parameter) -> Any:
-    """The annotation as msgspec understands it. Raises TypeError for a class that no argument can carry."""
+    """Return a parameter's annotation for msgspec. Raises TypeError for a class that no argument can hold."""
     kind = hints.get(parameter.name, Any)
     if kind is object or isinstance(kind, str | typing.TypeVar):
         return Any
@@ -188,5 +190,5 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
     try:
         return typing.get_type_hints(function, include_extras=True)
     except (NameError, TypeError, AttributeError):
-        # Names known to type checkers only. What is text then is not compared.
+        # Some names are known to type checkers only. Annotations that stay text are not checked.
         return dict(getattr(function, "__annotations__", {}))

@@ -1,4 +1,4 @@
-"""A pushed job, or a flow of them, as its pusher holds it; and the pushes of one block, sent in one request."""
+"""Handles of pushed jobs (`Ref`) and flows (`FlowRef`); and `PushBatch`, which sends a block's pushes together."""
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextvars import ContextVar, Token
@@ -25,25 +25,25 @@ from jqd.client.abandoned import look
 from jqd.domain.units import Duration, duration_s
 
 T = TypeVar("T")
-LOOK_S = 20.0  # one wait of an `await`: a thread that is abandoned ends so late at most
+LOOK_S = 20.0  # one long poll of an `await`: after a cancellation its thread ends so late at most
 
 
 class Ref(Generic[T]):
-    """One pushed job whose function returns a T. The methods raise what those of `Client` raise.
+    """One pushed job whose function returns a T. Its methods raise the same errors as those of `Client`.
 
-    `aconfirm`, `astatus`, `aresult` and `acancel` are the same for async code, under asyncio and trio; `await ref` is
-    its result, however long that takes.
+    `aconfirm`, `astatus`, `aresult` and `acancel` are for async code, under asyncio and trio; `await ref` waits for the
+    result, however long that takes.
     """
 
     def __init__(self, name: str, client: Callable[[], Client], returns: Any, *, kept: bool | None = None) -> None:
-        """`returns`: what a result is converted to. `kept`: whether the result is kept; None: the daemon knows."""
+        """`returns`: the type that a result is converted to. `kept`: whether it is kept; None: unknown here."""
         self.name = name
         self._client = client
         self._returns = returns
         self._kept = kept
         self._job_id: str | None = None
         self._duplicate = False
-        self._pending: Pending | None = None  # it went through a buffer
+        self._pending: Pending | None = None  # set if it was pushed through a buffer
 
     def __repr__(self) -> str:
         return f"<ref of {self.name!r} {self._job_id or 'not pushed yet'}>"
@@ -57,10 +57,7 @@ class Ref(Generic[T]):
 
     @property
     def duplicate(self) -> bool:
-        """Return whether the daemon knew the same push already: it counts once.
-
-        Behind a buffer this is known after `confirm`.
-        """
+        """Return whether the daemon knew the same push already: it counts once. With a buffer, call `confirm` first."""
         return self._duplicate if self._pending is None else self._pending.duplicate
 
     def taken(self, job_id: str, duplicate: bool) -> None:
@@ -70,19 +67,19 @@ class Ref(Generic[T]):
         self._job_id, self._pending = pending.job_id, pending
 
     def confirm(self, wait: Duration | None = None) -> None:
-        """Return when a daemon has acknowledged the job: at once, unless it waits in a buffer. Raises what its push
-        met, and `TimedOut` after `wait`."""
+        """Return when a daemon has acknowledged the job: at once, unless it waits in a buffer. Raises the error of its
+        push, and `TimedOut` after `wait`."""
         if self._pending is not None:
             self._pending.confirm(None if wait is None else duration_s(wait))
 
     def status(self, wait: Duration | None = None) -> JobInfo:
-        """How the job stands; with `wait`, once it has ended or after so long."""
+        """Return the job as it is now; with `wait`, when it has ended or that time is over."""
         self.confirm()
         return self._client().get(self.job_id, wait)
 
     def result(self, wait: Duration | None = None) -> T:
-        """What its function returned. Raises `NoResult` for a job without `keep_result`, `TimedOut` when it has not
-        ended (after `wait`), `JobFailed`; and TypeError when it returned something else than its annotation says."""
+        """Return the job's result. Raises `NoResult` for a job without `keep_result`, `TimedOut` when it has not ended
+        (after `wait`), `JobFailed`; and TypeError if the result does not fit the function's return annotation."""
         if self._kept is False:
             raise NoResult(f"job {self.name!r} keeps no result; declare it, or push it, with keep_result=True")
         self.confirm()
@@ -93,22 +90,22 @@ class Ref(Generic[T]):
             raise TypeError(f"job {self.job_id} ({self.name}) returned what its function does not: {error}") from None
 
     def events(self) -> JobEvents:
-        """What happens to the job, as it happens, until it has ended: see `Client.events`."""
+        """Return an iterator of the job's events as they happen, until it has ended: see `Client.events`."""
         self.confirm()
         return self._client().events(self.job_id)
 
     def log(self) -> str:
-        """The end of what its last attempt printed."""
+        """Return the end of what the last attempt printed."""
         self.confirm()
         return self._client().log(self.job_id)
 
     def flow(self) -> FlowInfo:
-        """All jobs that the job has to do with: its parents, its children, theirs and so on."""
+        """Return the job's flow: the job, its parents and children, their parents and children, and so on."""
         self.confirm()
         return self._client().flow(self.job_id)
 
     def wait(self, wait: Duration | None = None) -> JobInfo:
-        """How the job has ended. Raises `TimedOut` after `wait`; None: never."""
+        """Return the job when it has ended. Raises `TimedOut` after `wait`; None: never."""
         self.confirm()
         return self._client().wait([self.job_id], None if wait is None else duration_s(wait))[0]
 
@@ -125,31 +122,32 @@ class Ref(Generic[T]):
         return await self.aresult()
 
     async def aended(self) -> JobInfo:
-        """How the job has ended, however long it takes. Cancelled, it waits no longer."""
+        """Return the job when it has ended, however long that takes. A cancellation ends the wait."""
         while True:
             info = await self.astatus(LOOK_S)
             if info.ended:
                 return info
 
     async def aconfirm(self, wait: Duration | None = None) -> None:
-        """As `confirm`. Cancelled, it waits no longer."""
+        """`confirm` for async code. A cancellation ends the wait."""
         await look(self.confirm, wait)
 
     async def astatus(self, wait: Duration | None = None) -> JobInfo:
-        """As `status`. Cancelled, it waits no longer."""
+        """`status` for async code. A cancellation ends the wait."""
         return await look(self.status, wait)
 
     async def aresult(self, wait: Duration | None = None) -> T:
-        """As `result`. Cancelled, it waits no longer."""
+        """`result` for async code. A cancellation ends the wait."""
         return await look(self.result, wait)
 
     async def acancel(self) -> Cancel:
-        """As `cancel`."""
+        """Cancel the job, for async code."""
         return await anyio.to_thread.run_sync(self.cancel)
 
 
 class PushBatch:
-    """`with app.batch():` or, in async code, `async with app.batch():`. A block that raises pushes nothing."""
+    """Gathers the pushes of a block and sends them when it ends: `with app.batch():`, or `async with` in async code. A
+    block that raises pushes nothing."""
 
     def __init__(
         self, now: "ContextVar[PushBatch | None]", client: Callable[[], Client], *, atomic: bool, ack: Ack | None
@@ -158,7 +156,7 @@ class PushBatch:
         self._now, self._client, self._atomic, self._ack = now, client, atomic, ack
         self._token: Token[PushBatch | None] | None = None
         self.refs: list[Ref[Any]] = []
-        """What was pushed, in order. They have their ids when the block has ended."""
+        """The pushed jobs, in order. They have ids once the block has ended."""
         self._jobs: list[Mapping[str, Any]] = []
 
     def add(self, job: Mapping[str, Any], ack: Ack | None, ref: Ref[Any]) -> None:
@@ -214,10 +212,10 @@ R = TypeVar("R")
 
 
 class FlowRef(Generic[R]):
-    """Pushed jobs that follow each other. An R is the result of the last one; a list, where a group ends the flow.
+    """The pushed jobs of a flow. R is the type of the last job's result; a list, if a group ends the flow.
 
-    `await ref` is the result, however long it takes, under asyncio and trio. The methods raise what those of `Client`
-    raise.
+    `await ref` waits for the result, however long it takes, under asyncio and trio. The methods raise the same errors
+    as those of `Client`.
     """
 
     def __init__(
@@ -230,9 +228,9 @@ class FlowRef(Generic[R]):
         groups: Sequence[str],
     ) -> None:
         self.job_ids = list(job_ids)
-        """Ids of all jobs, each behind those that it waits for."""
+        """Ids of all jobs, each after those that it waits for."""
         self.last = list(last)
-        """The last job, or each member of the group that ends it."""
+        """The last job, or all members of the group that ends the flow."""
         self.groups = list(groups)
         """The names of its groups, in order."""
         self._client, self._is_list = client, is_list
@@ -242,34 +240,33 @@ class FlowRef(Generic[R]):
 
     @property
     def job_id(self) -> str:
-        """The id of the last job, or of the last member of the group that ends it."""
+        """The id of the last job, or of the last member of the group that ends the flow."""
         return self.last[-1].job_id
 
     def wait(self, wait: Duration | None = None) -> list[JobInfo]:
-        """How the last jobs stand, once they have ended. Raises `TimedOut` after `wait`; None: never."""
+        """Return the last jobs when they have ended. Raises `TimedOut` after `wait`; None: never."""
         return self._client().wait([ref.job_id for ref in self.last], None if wait is None else duration_s(wait))
 
     def result(self, wait: Duration | None = None) -> R:
-        """Return the result of the last job, or the list of the last ones' results; raises as `Ref.result` does."""
+        """Return the last job's result, or the list of the last group's results. Raises as `Ref.result`."""
         self.wait(0 if wait is None else wait)
         found = [ref.result() for ref in self.last]
         return cast("R", found if self._is_list else found[0])
 
     def flow(self) -> FlowInfo:
-        """All of its jobs as they stand, and others that they have to do with."""
+        """Return all jobs of the flow, and others linked to them, as they are now."""
         return self._client().flow(self.job_id)
 
     def cancel(self) -> Changed:
-        """Cancel all of its jobs that have not ended; and others that they have to do with."""
+        """Cancel all jobs of the flow, and others linked to them, that have not ended."""
         return self._client().cancel_flow(self.job_id)
 
     def retry(self) -> Changed:
-        """Have those of its jobs tried anew that failed, and what waits for them; and others that they have to do
-        with."""
+        """Retry all failed jobs of the flow, and others linked to them, with those that were cancelled for them."""
         return self._client().retry_flow(self.job_id)
 
     async def aresult(self, wait: Duration | None = None) -> R:
-        """As `result`. Cancelled, it waits no longer."""
+        """`result` for async code. A cancellation ends the wait."""
         return await look(self.result, wait)
 
     def __await__(self) -> Generator[Any, Any, R]:

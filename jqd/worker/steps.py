@@ -1,14 +1,14 @@
-"""Jobs that follow each other, written as calls: signatures, chains and groups of them; all immutable.
+"""Flows of jobs, written as calls: signatures, chains and groups of them. All are immutable.
 
     chain(fetch.s(url), resize.s(width=300), store.s()).push()       each gets the result of the one before
     group(double.s(1), double.s(2)).then(total.s()).push()           total([2, 4])
     after(ref, another).then(total.s()).push()                       waits for jobs that were pushed before
 
-A step that is pushed becomes one list of jobs, taken whole or not at all: each has an id of its own, and waits for
-those before it with `after`. So all of them are there at once, can be seen, waited for and cancelled.
+A pushed step becomes one list of jobs, taken whole or not at all: each has its own id, and waits for those before it by
+`after`. So all of them exist at once, and can be seen, waited for and cancelled.
 
-What `.s()` leaves out is the first parameter of the function, if that has no default: it gets the result. A call that
-is whole gets none and only comes later. Behind a group the result is the list of its members' results, in order.
+`.s()` may leave out the function's first parameter, if that has no default: it gets the result of the step before. A
+complete call gets no result and only waits. The result of a group is the list of its members' results, in order.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,42 +39,42 @@ R = TypeVar("R")
 A_contra = TypeVar("A_contra", contravariant=True)
 R_co = TypeVar("R_co", covariant=True)
 
-NO_ARGUMENT = msgspec.Raw(b"\x80")  # an empty map: nothing is put in its place
+NO_ARGUMENT = msgspec.Raw(b"\x80")  # an empty map: without an argument the job would get its parents' results
 OPTIONS = tuple(name for name in OnePush.__annotations__ if name not in ("after", "result_into", "one_result"))
 
 
 class Results(NamedTuple):
-    """The jobs that a step waits for, and the form in which it gets their results."""
+    """The jobs that the next step waits for, and the form in which it gets their results."""
 
     refs: Sequence[Ref[Any]] = ()
     """The jobs, in order."""
     is_list: bool = False
-    """A list of their results, not the result of the one."""
+    """Whether it gets a list of results; else that of the one job."""
 
 
 class Plan:
-    """The jobs of one push, as `POST /v1/jobs` takes them: those that are waited for stand before those that wait."""
+    """Collects the jobs of one push as `POST /v1/jobs` takes them: each comes after those that it waits for."""
 
     def __init__(self, client: Client | None, stem: str) -> None:
-        """`client`: None for the one of the app that declares the first job. `stem`: ids begin with it."""
+        """`client`: None for that of the first job's app. `stem`: ids begin with it."""
         self.jobs: list[dict[str, Any]] = []
         self.groups: list[str] = []
         self._client = client
-        self._job: Job[..., Any, Any] | None = None  # the first
+        self._job: Job[..., Any, Any] | None = None  # the first job's function
         self._stem = stem
         self._by_id: dict[str, dict[str, Any]] = {}
 
     def new_id(self) -> str:
-        """The next job's."""
+        """Return the next job's id."""
         return f"{self._stem}-{len(self.jobs)}"
 
     def new_group(self) -> str:
-        """A name that no other group has."""
+        """Add a group; returns its name, which no other group has."""
         self.groups.append(f"{self._stem}-{len(self.groups)}")
         return self.groups[-1]
 
     def client(self) -> Client:
-        """Return who pushes the jobs, and answers questions about them."""
+        """Return the client that pushes the jobs and asks about them."""
         assert self._job is not None, "there are jobs to be asked about"
         return self._client or self._job.client
 
@@ -87,23 +87,21 @@ class Plan:
         return ref
 
     def keep(self, refs: Sequence[Ref[Any]]) -> None:
-        """Their results are waited for."""
+        """Have the results of these jobs kept, as a later step needs them."""
         for ref in refs:
             fields = self._by_id.get(ref.job_id, {})
             fields["keep_result"] = fields.get("keep_result") or True
 
 
 class Step(Generic[A_contra, R_co]):
-    """Something that can stand in a chain: it takes an A, or is given all it needs (`object`), and results in an R."""
+    """Base of all that can stand in a chain. It takes an A (`object`: it needs no result) and results in an R."""
 
     def then(self, following: "Step[R_co, R]") -> "Step[A_contra, R]":
-        """This step, and the other one with its result."""
+        """Return a chain of this step and `following`, which gets this step's result."""
         return Chain((self, following))
 
     def plan(self, plan: Plan, before: Results, group: str | None) -> Results:
-        """Append the jobs of this step, which follow those of the step before. Returns the ids that jobs of the next
-        step wait for.
-        """
+        """Append this step's jobs, which wait for those in `before`. Returns the jobs that the next step waits for."""
         raise NotImplementedError
 
     def push(
@@ -113,12 +111,11 @@ class Step(Generic[A_contra, R_co]):
         id: str | None = None,  # noqa: A002 - what it is called everywhere
         ack: Ack | None = None,
     ) -> "FlowRef[R]":
-        """Push all jobs in one request of its own, which is taken whole or not at all; blocks for that request.
+        """Push all jobs in one request, which is taken whole or not at all; blocks for that request.
 
-        `client`: instead of the one of the app that declares the first job. `id`: your own id for the flow; its jobs
-        are `<id>-0`, `<id>-1` …, and the same flow pushed again under it counts once. Raises TypeError for a
-        first step that leaves a parameter out, ValueError where there is nothing to push, and what `Client.push_all`
-        raises.
+        `client`: instead of that of the first job's app. `id`: your own id for the flow; its jobs are `<id>-0`,
+        `<id>-1` …, and the same flow pushed again under it counts once. Raises TypeError if the first step leaves a
+        parameter out, ValueError if there is nothing to push; otherwise as `Client.push_all`.
         """
         plan = Plan(client, id or uuid4().hex)
         last = self.plan(plan, Results(), None)
@@ -135,18 +132,18 @@ class Step(Generic[A_contra, R_co]):
         id: str | None = None,  # noqa: A002
         ack: Ack | None = None,
     ) -> "FlowRef[R]":
-        """As `push`, for async code, under asyncio and trio. Once begun it is not cancelled."""
+        """Push all jobs as `push` does, from async code, under asyncio and trio. Once begun it cannot be cancelled."""
         return await anyio.to_thread.run_sync(lambda: self.push(client, id=id, ack=ack))
 
 
 @dataclass(frozen=True, eq=False)
 class Signature(Step[A_contra, R_co]):
-    """A call of a job's function that is to be made: `resize.s("a.png", width=300)`."""
+    """A call of a job's function, to be pushed later: `resize.s("a.png", width=300)`."""
 
     job: "Job[..., Any, Any]"
     call: Call
     options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
-    """The options of its push."""
+    """The options of its push, which win over the declared ones."""
 
     def __repr__(self) -> str:
         return f"<signature of {self.job.name!r}{f', without {self.call.gap}' if self.call.gap else ''}>"
@@ -157,8 +154,8 @@ class Signature(Step[A_contra, R_co]):
         id: str | None = None,  # noqa: A002 - what it is called everywhere
         **options: Unpack[OnePush],
     ) -> "Signature[A_contra, R_co]":
-        """The same with options that win over those of the declaration: those of `Job.options` but for what the flow
-        itself says (`after`, `result_into`)."""
+        """Return the same call with other options than declared: those of `Job.options`, without `after` and
+        `result_into`, which the flow sets."""
         for given in (one for one in options if one not in OPTIONS):
             raise TypeError(f"a signature has no option {given!r}{suggestion(given, ('id', *OPTIONS))}")
         named = {} if id is None else {"job_id": id}
@@ -166,7 +163,7 @@ class Signature(Step[A_contra, R_co]):
         return replace(self, options=MappingProxyType({**self.options, **fields, **named}))
 
     def following(self) -> Mapping[str, Any]:
-        """The job as a map for `then` of another push, and for `Client.close_group`; it gets the result there."""
+        """Return the job as a map that gets the result, for `then` of another push and for `Client.close_group`."""
         return self._map(self._gets_result())
 
     def _gets_result(self) -> dict[str, Any]:
@@ -181,7 +178,6 @@ class Signature(Step[A_contra, R_co]):
         return job_map(self.job.name, None if argument is None else msgspec.Raw(argument), **options)
 
     def plan(self, plan: Plan, before: Results, group: str | None) -> Results:
-        """See Step."""
         gap = self.call.gap
         links: dict[str, Any] = {} if group is None else {"group": group}
         if before.refs:
@@ -205,29 +201,27 @@ class Chain(Step[A_contra, R_co]):
     steps: tuple[Step[Any, Any], ...]
 
     def plan(self, plan: Plan, before: Results, group: str | None) -> Results:
-        """See Step."""
         for step in self.steps:
             before = step.plan(plan, before, group)
         return before
 
     def then(self, following: Step[R_co, R]) -> Step[A_contra, R]:
-        """See Step."""
         return Chain((*self.steps, following))
 
 
 @dataclass(frozen=True, eq=False)
 class Group(Step[A_contra, list[R]], Generic[A_contra, R]):
-    """Steps side by side, each with the result of what comes before them all."""
+    """Steps side by side, each with the result of the step before the group."""
 
     steps: tuple[Step[A_contra, R], ...]
 
-    # The result of a member that has failed is None, where who follows runs all the same.
+    # If `following` runs although a member failed, that member's result is None.
     def then(self, following: Step[list[R], B] | Step[list[R | None], B]) -> Step[A_contra, B]:
-        """All of them, and the other step once they have ended, with the list of their results in order."""
+        """Return a chain of this group and `following`, which gets the list of its results, in order."""
         return Chain((self, following))
 
     def plan(self, plan: Plan, before: Results, group: str | None) -> Results:
-        """See Step. What stands in a group belongs to that one, also where it is a group itself."""
+        """Append the jobs of all members. Those of an inner group belong to the outermost one."""
         group = group or plan.new_group()
         refs: list[Ref[Any]] = []
         for step in self.steps:
@@ -248,15 +242,14 @@ class Pushed(Step[object, list[R]], Generic[R]):
     refs: tuple[Ref[R], ...]
 
     def then(self, following: Step[list[R], B] | Step[list[R | None], B]) -> Step[object, B]:
-        """The other step once they have ended, with the list of their results in order."""
+        """Return a chain: `following` begins when the jobs have ended, and gets the list of their results, in order."""
         return Chain((self, following))
 
     def plan(self, plan: Plan, before: Results, group: str | None) -> Results:
-        """See Step."""
         if before.refs:
             raise TypeError("after(…) stands first: the jobs that it names were pushed, and wait for nothing more")
         for ref in self.refs:
-            ref.confirm()  # it may be in a buffer: a job that nobody has cannot be waited for
+            ref.confirm()  # it may be in a buffer: no job can wait for one that no daemon has
         return Results(self.refs, is_list=True)
 
 
@@ -273,14 +266,15 @@ def chain(
     one: Step[A, B], two: Step[B, C], three: Step[C, D], four: Step[D, E], /, *more: Step[Any, R]
 ) -> Step[A, R]: ...
 def chain(*steps: Step[Any, Any]) -> Step[Any, Any]:
-    """Steps one after another, each with the result of the one before. Type checkers compare the first four."""
+    """Return a chain: steps one after another, each with the result of the one before. Type checkers compare the first
+    four."""
     if not steps:
         raise ValueError("a chain has at least one step")
     return Chain(steps)
 
 
 def group(*steps: Step[A, R]) -> Group[A, R]:
-    """Steps side by side; its result is the list of their results."""
+    """Return a group: steps side by side, whose result is the list of their results."""
     if not steps:
         raise ValueError("a group has at least one step: of none no job would ever come")
     return Group(steps)
@@ -291,7 +285,7 @@ def after(*jobs: Ref[R]) -> Pushed[R]: ...
 @overload
 def after(*jobs: Ref[Any] | str) -> Pushed[Any]: ...
 def after(*jobs: Ref[Any] | str) -> Pushed[Any]:
-    """Begin a flow behind jobs that were pushed, whoever pushed them: `after(ref, "its-id").then(total.s())`."""
+    """Begin a flow after jobs that were pushed before, by anyone: `after(ref, "its-id").then(total.s())`."""
     if not jobs:
         raise ValueError("after(…) names at least one job")
     return Pushed(tuple(_ref(job) if isinstance(job, str) else job for job in jobs))
