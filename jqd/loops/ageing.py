@@ -1,7 +1,7 @@
-"""Checks that all daemons of a partition age jobs by the same period, or what runs first would depend on the daemon.
+"""Checks that all daemons of a partition age jobs by the same period; else the order of jobs depends on who claims.
 
-Each daemon writes its period to the store with its membership, before jobs of its journal wait there after their dates
-(docs/adr/0048). It is compared again now and then, as daemons may join with another setting. The longest counts.
+Each daemon writes its period to the store when it joins, before jobs of its journal are ready there (docs/adr/0048).
+The periods are compared again now and then, as daemons may join with another setting. The longest period counts.
 """
 
 from jqd.domain.clock import Clock
@@ -9,13 +9,13 @@ from jqd.domain.log import get_logger
 from jqd.loops.membership import Membership
 from jqd.store import Store
 
-COMPARE_S = 10.0  # between two: what differs may be unknown for so long
+COMPARE_S = 10.0  # between two comparisons: a difference may be unknown for so long
 NAMED_MAX = 3  # daemons in one complaint
 
 
 class Ageing:
     def __init__(self, store: Store, membership: Membership, clock: Clock, period_ms: int) -> None:
-        """`period_ms`: 0 where jobs do not age here; the daemons that age them report the difference."""
+        """`period_ms`: 0 where jobs do not age here; then only the other daemons report the difference."""
         self.period_ms, self._store, self._membership, self._clock = period_ms, store, membership, clock
         self._at_s = float("-inf")
         self._others: dict[str, int] = {}
@@ -26,7 +26,7 @@ class Ageing:
         """Return, for health, how the periods of the daemons differ; None: they do not."""
         if not self._others:
             return None
-        names = [f"{sysid} ({_period(its)})" for sysid, its in sorted(self._others.items())]
+        names = [f"{sysid} ({_period(period_ms)})" for sysid, period_ms in sorted(self._others.items())]
         more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
         return (
             f"jobs age otherwise here ({_period(self.period_ms)}) than at daemon {', '.join(names[:NAMED_MAX])}{more}:"
@@ -34,7 +34,7 @@ class Ageing:
         )
 
     async def compare_if_due(self) -> None:
-        """Compare with the other daemons when that is due. Where jobs do not age here no call is made."""
+        """Compare periods with the other daemons when that is due, and if jobs age here."""
         if self.period_ms and not self._membership.sole and self._clock.mono_s() >= self._at_s + COMPARE_S:
             await self.compare()
 

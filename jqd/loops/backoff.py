@@ -1,4 +1,4 @@
-"""How a loop survives a failing store or journal: log the change once, wait longer after each try, go on."""
+"""Lets a loop survive a failing store or journal: it logs the failure once, and waits longer after each try."""
 
 import random
 from collections.abc import Awaitable, Callable
@@ -25,7 +25,8 @@ class LoopBackoff:
         self._log = get_logger(loop)
 
     async def attempt(self, work: Callable[[], Awaitable[object]]) -> bool:
-        """Do the work, or wait before the next try. Returns whether it was done; other errors stop the daemon."""
+        """Do the work; if store or journal fail, wait before the next try. Returns whether it was done. Other errors
+        are raised."""
         try:
             await work()
         except (StoreAway, StoreRefused, JournalRefused, JournalStuck) as error:

@@ -1,4 +1,4 @@
-"""Refuses pushes while the store, the disk or the event loop is too full to serve the jobs there are.
+"""Refuses pushes while the store, the journal or the event loop has more work than it can take.
 
     watermark        what is measured                                     how often
     waiting_jobs     waiting and scheduled jobs in the store, of all      every LOOK_S; of a partition that is away
@@ -6,8 +6,8 @@
     journal_bytes    journal bytes that were never in the store           every STEP_S
     lag_s            how late the event loop runs, the least of LAGS      every STEP_S
 
-Pushes are refused (429) from a limit on until the value has fallen below a share of it: without that distance they
-would be refused and accepted by turns. Outcomes, heartbeats, leases, cancels and changes make room and always pass.
+Pushes are refused (429) from a limit on until the value has fallen below a share of it, so that they are not refused
+and accepted by turns. Outcomes, heartbeats, leases, cancels and changes make room and are always accepted.
 """
 
 import random
@@ -25,10 +25,10 @@ from jqd.domain.log import get_logger
 from jqd.domain.units import Bytes, Count, Seconds
 from jqd.store import Store
 
-STEP_S = 0.5  # between looks at what costs nothing
-LOOK_S = 2.0  # between questions to the store: at 100,000 pushes a second the limit is passed by 2 %
-LAGS = 3  # one late turn is a pause of the machine; three in a row are too much work
-RETRY_S = {"waiting_jobs": 10, "journal_bytes": 5, "lag_s": 2}  # until a try may find it better; spread to twice that
+STEP_S = 0.5  # between updates of the local values, which cost nothing
+LOOK_S = 2.0  # between calls to the store: at 100,000 pushes a second the limit is passed by 2 %
+LAGS = 3  # one late update is a pause of the machine; three in a row are too much work
+RETRY_S = {"waiting_jobs": 10, "journal_bytes": 5, "lag_s": 2}  # the client's delay; spread to twice that
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,17 +78,17 @@ class Backpressure:
 
     @property
     def reason(self) -> str | None:
-        """Why pushes are refused now, or None."""
+        """Return why pushes are refused now, or None."""
         reasons = [self._describe(mark) for mark in self._marks.values() if mark.reached]
         return "; ".join(reasons) or None
 
     def refusal(self) -> Overloaded | None:
-        """The error that answers a push now; None: it is accepted."""
+        """Return the error that answers a push now, and count it; None: pushes are accepted."""
         if not self.reached:
             return None
         self.refused += 1
         least = max(RETRY_S[name] for name in self.reached)
-        # Spread, or all would come back in the same second.
+        # Random, or all clients would come back in the same second.
         return Overloaded(f"nothing was taken: {self.reason}", retry_after_s=least + self._source.randrange(least + 1))
 
     def stats(self) -> Mapping[str, object]:
@@ -132,7 +132,7 @@ class Backpressure:
                 stats = await self._stores[number].stats()
                 self._waiting[number] = stats.waiting + stats.scheduled
             except (StoreAway, StoreRefused) as error:
-                # Its loops report it; its last answer counts until it is back.
+                # Other loops report it; its last answer counts until it is back.
                 self._log.debug("backpressure.store_away", partition=number, error=str(error))
             await rest(LOOK_S)
 

@@ -1,6 +1,6 @@
 """Queries what waits in one partition of the store, and claims it.
 
-One call at a time: `dispatch` starts it, and goes on with the other partitions meanwhile.
+`dispatch` starts one call at a time in a task, and goes on with the other partitions meanwhile.
 """
 
 import random
@@ -25,19 +25,20 @@ from jqd.runner import Offer, Runner
 from jqd.scheduler import Scheduler
 from jqd.store import Ages, Owner, Store, Suspects, WaitingType
 
-IDLE_S = 0.05  # between looks, of what falls due too: so late a job pushed to another daemon may be noticed
+IDLE_S = 0.05  # between looks: the delay after which a job pushed to another daemon, or one that falls due, is noticed
 UNWANTED_S = 0.5  # the same while no worker takes any job, or no other daemon is there and nothing came for long
-DATES_S = UNWANTED_S - IDLE_S  # so long dates are not looked at without a hint: less than a quiet pause
-QUIET_SHARE = 2  # with no other daemon the next look waits this part of the time since the last hint: the end of a
-# worker's back-off, which nothing reports, is noticed half as late again, half a second at most
+DATES_S = UNWANTED_S - IDLE_S  # between checks for due jobs without a hint: shorter than a quiet pause
+# With no other daemon the next look waits 1/QUIET_SHARE of the time since the last hint, UNWANTED_S at most. So late
+# the end of a worker's back-off is noticed, which gives no hint.
+QUIET_SHARE = 2
 LOOK_SHARE = 10  # without a hint the next look waits this many times as long as the last one took
 LOOK_LONG_S = 0.005  # after a look that took so long the next one waits as long even with a hint: 10,000 workers: 40 ms
 TYPES = 64  # jobtypes in one look: the best by priority of those that can be run
 CLAIM_JOBS = 500  # one call of the store must stay below about 5 ms
 PROMOTE_JOBS = 500
 MATCH_S = 0.005  # of matching constraints before a checkpoint
-RETRY = Fate.RETRY  # reading one there costs as much as a call
-OUTDATED_S = 5.0  # settings are known everywhere in half a second: a longer delay is reported
+RETRY = Fate.RETRY  # a constant, because reading a member of an enumeration costs as much as a call
+OUTDATED_S = 5.0  # settings reach all daemons in half a second: a longer delay is reported
 
 
 class ClaimedJobs(NamedTuple):
@@ -45,9 +46,9 @@ class ClaimedJobs(NamedTuple):
 
     jobs: int
     moved: bool
-    """The claim changed the store: another look may find more."""
+    """Whether the claim changed the store: another look may find more."""
     is_full: bool = False
-    """As many came as were asked for, and nothing else was to say."""
+    """Whether as many came as were asked for, and the store reported nothing else."""
 
 
 class Claims:
@@ -72,12 +73,9 @@ class Claims:
         log_fields: Mapping[str, object] | None = None,
         died: Callable[[Mapping[str, int]], None] = lambda numbers: None,
     ) -> None:
-        """`outdated`: called when the store has other settings than this daemon; `rules_at`: up to where we have
-        them; `refresh_settings`: fetches new ones.
-
-        `barred`: why no job may be started, or None. `died`: called with how many jobs of each type died in the store
-        itself.
-        """
+        """`outdated`: called when the store has other constraints than this daemon. `rules_at`: returns the number of
+        the last change of settings that we have; `refresh_settings`: fetches newer ones. `barred`: returns why no job
+        may be started, or None. `died`: called with how many jobs of each type died in the store itself."""
         self.backoff = LoopBackoff("dispatch", source=source)
         self.reply_lost = False
         """Whether the answer of a claim was lost: the store may have leased jobs to us that we do not know of."""
@@ -96,11 +94,11 @@ class Claims:
         self.is_claiming = False
         self.rest_s = 0.0
         """How long the last look took before its call to the store, in s: it grows with the number of workers."""
-        self._found_none = False  # nothing waits of what workers take, as far as we know
-        self._is_guessed = False  # the rows are not as a look found them: of jobs that came, or without claimed ones
-        self._wanted: Sequence[Wanted] = ()  # at the last look
-        self._hold_until_s = float("-inf")  # so long its rows may be chosen from again
-        self._hinted = True  # since dates were looked at: there may be a nearer one
+        self._found_none = False  # the last look found nothing, and nothing came since
+        self._is_guessed = False  # the rows were changed since the look: jobs came, or were claimed
+        self._wanted: Sequence[Wanted] = ()  # what workers took at the last look
+        self._hold_until_s = float("-inf")  # until when the rows may be chosen from again without a look
+        self._hinted = True  # a hint came since due jobs were looked for: one may be due sooner
         self._hinted_at_s = self._look_at_s = clock.mono_s()
         self.changed: Callable[[], None] = lambda: None
         """Called when there may be something to choose."""
@@ -122,8 +120,8 @@ class Claims:
 
     @property
     def must_compare(self) -> bool:
-        """Whether to reconcile with the store, also while no job may be started: after a lost answer, and once in each
-        lease, as a claim whose answer was lost may reach the store only behind a comparison."""
+        """Whether to compare our jobs in flight with the store's: after a lost answer, and once in each lease, because
+        a claim whose answer was lost may reach the store after a comparison. Also while no job may be started."""
         is_due = self.reply_lost or self._clock.mono_s() >= self._compare_at_s
         return is_due and self._membership.not_ready_reason() is None
 
@@ -146,29 +144,29 @@ class Claims:
         return self.runner.is_working
 
     def wake(self) -> None:
-        """Note that something may be ready. It is a hint: losing it costs the time between two looks."""
+        """Note that something may be ready. This is a hint: without it the next look comes later."""
         self.is_stale = self._hinted = True
         self._found_none = False
         self._hinted_at_s = self._clock.mono_s()
         self.changed()
 
     def freed(self) -> None:
-        """Note that a worker has room again. What waits is as it was."""
+        """Note that a worker has room again. The rows stay valid."""
         if self._is_looking or not self._holds:
             self.wake()
-        elif not self.is_claiming:  # else its end sees that, too
+        elif not self.is_claiming:  # else the end of the claim chooses again
             self._choose_again()
             self.changed()
 
     def arrived(self, jobs: Sequence[Job]) -> None:
-        """Note that the store took new jobs. Where none waited before them they are claimed without a look."""
+        """Note that the store took new jobs. If none waited before, they are claimed without a look."""
         if any(job.eligible_at_ms or job.expires_at_ms or job.change for job in jobs):
             self.wake()
             return
         self._hinted_at_s = self._clock.mono_s()
         if self._found_none and self.since_s is None and not self._scheduler.period_ms:
             self.rows, self.is_fresh = self._scheduler.ranked(rows_of(jobs, self)), True
-            # The best of a type may be for a worker that is busy, and another takes those behind it.
+            # The best job of a type may need a busy worker while another worker takes those behind it.
             self._is_guessed, self.is_stale = True, not all(map(self.may_run, self.rows))
         elif not self._is_looking and self._holds and (rows := with_jobs(self.rows, jobs)):
             self.rows, self.is_fresh, self._is_guessed = rows, self.since_s is None, True
@@ -178,13 +176,14 @@ class Claims:
         self.changed()
 
     def ended(self, outcomes: Sequence[Outcome]) -> None:
-        """Note that the store knows these. By a plain end nothing becomes ready; whose slot it frees says so itself."""
-        is_retried = any(one.fate is RETRY for one in outcomes)
+        """Note that the store knows these outcomes. An end without a retry makes no job ready, and its free slot is
+        reported to `freed`."""
+        is_retried = any(outcome.fate is RETRY for outcome in outcomes)
         if is_retried or self._constraints.version or any(row.suspect for row in self.rows):
             self.wake()
 
     def due_s(self, now_s: float) -> float:
-        """Return in how many seconds another look is due, without a hint."""
+        """Return after how many seconds the next look is due without a hint."""
         return min(self._look_at_s, max(self._promoted_at_s + self._due_s, self.looked_at_s + IDLE_S)) - now_s
 
     def may_run(self, row: Row) -> bool:
@@ -212,19 +211,19 @@ class Claims:
             if taken is not None:
                 taken(claimed.jobs)
             if claimed.is_full and self._holds and (rows := without_jobs(self.rows, row.jobtype, claimed.jobs)):
-                self.rows, self._is_guessed = self._scheduler.ranked(rows), True  # of equal ones another may be next
+                self.rows, self._is_guessed = self._scheduler.ranked(rows), True  # another equal row may be next
                 self._choose_again()
             elif claimed.moved or self._is_guessed or self.runner.offer(row.jobtype, row.priority) is None:
-                self.is_stale = True  # priorities may have changed meanwhile. Without room the row waits as before
+                self.is_stale = True  # priorities may have changed meanwhile, or no worker has room
             else:
-                self.rows = [one for one in self.rows if one.jobtype != row.jobtype]
+                self.rows = [each for each in self.rows if each.jobtype != row.jobtype]
                 self.is_fresh = True
 
         self._start(nursery, claim)
 
     @property
     def _is_looking(self) -> bool:
-        """Whether a look is under way, which may not see what comes now."""
+        """Whether a look is under way: it may miss jobs that come now."""
         return self.since_s is not None and not self.is_claiming
 
     @property
@@ -233,7 +232,7 @@ class Claims:
         return bool(self.rows) and not self.is_stale and self._clock.mono_s() < self._hold_until_s
 
     def _choose_again(self) -> None:
-        """Choose from the rows again if workers with room take what was looked for; nothing where none has room."""
+        """Choose from the rows again if workers take the same as at the look; else look again."""
         wanted = self.runner.wanted()
         self.is_fresh = wanted == self._wanted
         self.is_stale = bool(wanted) and not self.is_fresh
@@ -282,7 +281,7 @@ class Claims:
                 seen = await self._store.get_waiting_jobtypes(wanted, TYPES, ages=self._scheduler.period_ms > 0)
             self.rows = self._scheduler.ranked(Row(*row, self) for row in seen)
             self.is_fresh, self._found_none = True, not (self.rows or self.is_stale)
-        # With no worker free the old rows stay, so that other partitions claim nothing worse meanwhile.
+        # With no worker free the rows stay, so that other partitions claim nothing worse meanwhile.
         self.looked_at_s = self._clock.mono_s()
         is_plain = not (self._scheduler.period_ms or self._constraints.version or any(row.suspect for row in self.rows))
         is_quick = self.rest_s <= LOOK_LONG_S
@@ -299,7 +298,7 @@ class Claims:
     async def _promote(self, late_s: float) -> bool:
         """Make jobs ready that are due, if that was not done within `late_s`. Returns whether any may be ready."""
         now_s = self._clock.mono_s()
-        # A nearer date may be added at any time. The daemon that adds one gets a hint of it.
+        # A job may become due sooner than was known; the daemon that pushed it gets a hint.
         if now_s < self._promoted_at_s + min(late_s, self._due_s):
             return True
         self._hinted = False
@@ -346,53 +345,55 @@ class Claims:
         held, sent_back = await self._checked(owner, claimed)
         is_late = self._clock.boot_s() - self._asked_s > self._membership.config.lease_s
         if owner != self._membership.seated or life != self._membership.life or is_late:
-            # Our epoch was burnt while the answer was on its way. These jobs went back with it, and the trust of the
-            # new epoch must not cover them. A store that was set back since may know nothing of that, and still have us
-            # as their owner: then `reconcile` gives them back.
+            # Our epoch was given up while the answer was on its way, and these jobs went back with it: we must not run
+            # them under the new epoch. A store that was set back since may still have us as their owner; then
+            # `reconcile` gives them back.
             self._log.warning("dispatch.void_claim", jobtype=jobtype, count=len(held))
             return ClaimedJobs(0, moved=False)
         self.reply_lost = False
         if held:
             self._hand_over(offer, jobtype, held)
         if self._constraints.version:
-            self._hinted = True  # what is limited may wait for a date now, of which nobody tells
+            self._hinted = True  # a rate-limited job may have got a due time now, without any hint
         if claimed.outdated:
             self._outdated_since_s = self._outdated_since_s or self._clock.mono_s()
             self._outdated()
         else:
             self._outdated_since_s = None
         if claimed.stale:
-            await self._refresh_settings()  # at once: while many workers come and go there is soon another view
+            await self._refresh_settings()  # at once: while many workers come and go the next view follows soon
         is_other = bool(sent_back or claimed.more or claimed.stale)
         is_full = len(held) == limit and not (is_other or claimed.outdated)
         return ClaimedJobs(len(held), moved=bool(held) or is_other, is_full=is_full)
 
     async def _checked(self, owner: Owner, held: Sequence[Held]) -> tuple[list[Held], int]:
-        """Return the jobs that may start, and how many were requeued: those matched by constraints that have changed
-        since.
+        """Requeue jobs that constraints match which have changed since they were queued. Returns the jobs that may
+        start, and how many were requeued.
 
         Constraints that arrived after the claim was sent are not enforced on it."""
-        if all(map(self._constraints.is_current, {one.job.queue for one in held})):
+        if all(map(self._constraints.is_current, {each.job.queue for each in held})):
             return list(held), 0
         free: list[Held] = []
         back: list[tuple[Held, str]] = []
-        rest_s = self._clock.mono_s() + MATCH_S
-        for one in held:
-            if self._clock.mono_s() > rest_s:
+        checkpoint_s = self._clock.mono_s() + MATCH_S
+        for each in held:
+            if self._clock.mono_s() > checkpoint_s:
                 await trio.lowlevel.checkpoint()
-                rest_s = self._clock.mono_s() + MATCH_S
-            if self._constraints.is_current(one.job.queue) or not limits(queue := self._constraints.queue_of(one.job)):
-                free.append(one)
+                checkpoint_s = self._clock.mono_s() + MATCH_S
+            is_current = self._constraints.is_current(each.job.queue)
+            queue = each.job.queue if is_current else self._constraints.queue_of(each.job)
+            if is_current or not limits(queue):
+                free.append(each)
             else:
-                back.append((one, queue))
+                back.append((each, queue))
         if back:
             await self._store.requeue(owner, back)
         return free, len(back)
 
     def _hand_over(self, offer: Offer, jobtype: str, held: Sequence[Held]) -> None:
-        # Also of a job still running here under an older fence: the runner drops that void attempt, and it stops.
-        for its, count in Counter(one.job.jobtype for one in held).items():
-            self._scheduler.jobs_started(its, count)
+        # Counted also for a job still running here under an older fence: the runner stops that void attempt.
+        for name, count in Counter(each.job.jobtype for each in held).items():
+            self._scheduler.jobs_started(name, count)
         for worker_id, part in self.runner.divide(offer, jobtype, held).items():
             self._started(worker_id, part)
             self.runner.run_jobs(worker_id, jobtype, part, offer.pull)

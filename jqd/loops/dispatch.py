@@ -4,11 +4,12 @@
     in each round     claim the best row that some worker can run, and rows of equal rank in other partitions; worse
                       ones wait. Then look at each partition that was not looked at for a while, or was woken
 
-Calls to a partition are tasks of their own, one at a time for each (`claims.py`). A slow partition is waited for a
-moment; after TROUBLE_S its rows hold up no others (docs/adr/0009).
+A *look* queries which jobtypes wait in a partition; the answers are *rows*. Calls to a partition are tasks of their
+own, one at a time for each (`claims.py`). A slow partition is waited for a moment; after TROUBLE_S the others go on
+without its rows (docs/adr/0009).
 
-Wakes by hint (jobs ingested here, a slot freed) and by time: jobs also come from other daemons and fall due. Looks and
-claims name only what some worker with room takes, so jobs that no worker can run hide none that one can.
+Rounds begin on a hint (jobs ingested here, a slot freed) and by time: jobs also come from other daemons and fall due.
+Looks and claims name only what some worker with room takes, so jobs that no worker can run do not hide others.
 """
 
 from collections.abc import Sequence
@@ -21,17 +22,17 @@ from jqd.loops.poison import PoisonGuard
 from jqd.scheduler import Scheduler
 from jqd.store import Suspects
 
-RECENT_S = 0.1  # rows may be so old while a look is under way: it would be twice as late otherwise
+RECENT_S = 0.1  # rows up to this age are chosen from while a look is under way
 MOMENT_S = 0.05  # how long a running look is waited for when the rows are older than RECENT_S
 STANDING_S = 0.1  # between rounds while a partition may not claim, or a call to it is under way
-TROUBLE_S = 0.5  # a partition whose call takes longer holds up no others
+TROUBLE_S = 0.5  # a partition whose call takes longer is not waited for
 
 
 class Dispatch:
     def __init__(self, claims: Sequence[Claims], scheduler: Scheduler, clock: Clock, alone: PoisonGuard) -> None:
         self._claims, self._scheduler, self._clock, self._alone = claims, scheduler, clock, alone
         self.rounds = 0
-        """For the watchdog: it stops counting when this loop hangs."""
+        """Number of rounds begun. The watchdog sees by it whether this loop hangs."""
         self._hint = trio.Event()
         for each in claims:
             each.changed = self._wake
@@ -51,7 +52,7 @@ class Dispatch:
         self._hint.set()
 
     async def _note_free(self) -> None:
-        """Tell all partitions whenever a slot is free, as they share the workers."""
+        """Tell all partitions whenever a slot is free, because they share the workers."""
         while True:
             await self._claims[0].runner.wait_free()
             for each in self._claims:
@@ -85,18 +86,18 @@ class Dispatch:
         return wait_s
 
     def _choose(self, nursery: trio.Nursery, now_s: float) -> None:
-        """Claim the best rows in partitions with no running call; one whose rows are stale is looked at first."""
+        """Claim the best rows in partitions without a running call; those with stale rows are looked at first."""
         rows = [
             each.rows
             for each in self._claims
             if each.may_claim and (each.since_s is None or now_s - each.since_s <= TROUBLE_S)
         ]
-        awaited: int | None = None  # the best rank that a call begun just now may bring
+        awaited: int | None = None  # the best rank that a running, recent call may bring
         selections = self._scheduler.select_rows_to_run(rows, may_run=lambda row: row.claims.may_run(row))
         for place, (row, no_worse_than) in enumerate(selections):
             claims = row.claims
             if awaited is not None and row.rank > awaited:
-                return  # a worker runs jobs in the order it gets them
+                return  # wait for that call: a worker runs jobs in the order it gets them
             if claims.since_s is None and claims.is_fresh:
                 working = any(each.is_working for each in self._claims)
                 policy = self._alone.judge(suspect=row.suspect, empty=self._is_idle(), working=working)
@@ -110,7 +111,7 @@ class Dispatch:
                 if claims.since_s is None:
                     claims.start_look(nursery)
                 if row.suspect and self._alone.is_waiting:
-                    return  # nothing as good is claimed beside it: this daemon is being emptied
+                    return  # nothing else is claimed: this daemon is being emptied for the suspect
             if awaited is None and claims.since_s is not None and now_s - claims.since_s <= MOMENT_S:
                 awaited = row.rank
             if all(each.since_s is not None for each in self._claims):

@@ -1,16 +1,16 @@
 """Journal → store: one task per lane reads what is durable, applies it, and only then advances the read point.
 
-The read point that counts lives in the store: every `apply` says from where to where it goes, and the store refuses any
-other start. So a lost reply, a crash between apply and rsync, and a store that came back older than it was are one
-case: `PositionMismatch` names the position to go on from. A position beyond anything we ever sent means another copy of
-this journal: it runs, or this directory is an older copy itself (`JournalForked`).
+The read point that counts lives in the store: every `apply` names its start and end, and the store refuses any start
+but its own position. So a lost reply, a crash between apply and rsync, and a store that came back older are one case:
+`PositionMismatch` names the position to go on from. A position beyond anything we ever sent means that another copy of
+this journal was in use: it still runs, or this directory is an older copy (`JournalForked`).
 
     store position ──▶ ├── chunk ──┤── chunk ──┤        a chunk: ≤ 500 records, ≤ 1 MiB, one call of the store
     journal            ├─ frame ─┤─ frame ─┤─ frame ─┤  record k of a frame has position frame start + k
 
-Of a backlog up to FLIGHTS_MAX chunks are in flight: the store applies them in order, and refuses one that begins
-elsewhere than its position. New records gather until all are answered, and after a call that was not full for
-`gather_s` more: up to GATHERS_MAX times as long after one of many records, of which the next call will have more.
+Of a backlog up to FLIGHTS_MAX chunks are in flight: the store applies them in order. New records gather until all are
+answered, and after a call that was not full for `gather_s` more, or up to GATHERS_MAX times that if it had many
+records.
 """
 
 import math
@@ -34,9 +34,9 @@ from jqd.store import Store
 RESERVE_RECORDS = 4_000  # records read at once: some 20 ms of decoding, eight calls of the store
 FLIGHTS_MAX = 3  # chunks unanswered: one being applied, one queued there, one on its way
 IDLE_TURNS = 20  # rounds without progress: a few are ordinary when the store changed, or answers crossed
-IDLE_S = 0.5  # wait in each further one, so that it does not take a whole core; `progress` reports it
-# A call costs the event loop as much as 40 records. After one of so many records those of twice the time gather, and so
-# on: 10,000 pushes a second make some 170 calls.
+IDLE_S = 0.5  # pause in each further one, so that it does not take a whole core; `progress` reports it
+# A call costs the event loop as much as 40 records. After a call of GATHERED_RECORDS, records gather for `gather_s`;
+# after one of twice as many, for twice as long, and so on: 10,000 pushes a second make some 170 calls.
 GATHERED_RECORDS = 16
 GATHERS_MAX = 3
 SKIP_BYTES = 16 << 20  # a quiet lane advances its position in the store this often: a restart re-reads no more
@@ -51,9 +51,9 @@ class Flight(Generic[Record]):
     start: int
     end: int
     records: list[Record]
-    """Empty: all up to `end` belongs to other lanes."""
+    """Empty: no record up to `end` is to be applied from this lane."""
     gone: bool = False
-    """Whether the records there were deleted from the journal."""
+    """Whether the records up to `end` were deleted from the journal."""
     error: StoreError | None = None
     is_done: bool = False
     """Whether the store has applied it."""
@@ -65,18 +65,19 @@ class LaneRules(NamedTuple, Generic[Record]):
     """What differs between the lanes."""
 
     apply: Callable[[str, int, int, Sequence[Record]], Awaitable[object]]
+    """The store's method: journal id, start, end, records."""
     size_bytes: Callable[[Record], int]
-    """What a record takes of a chunk."""
+    """How many bytes of a chunk a record counts for."""
     applied: Callable[[Sequence[Record], Any], object]
     """Called after the store applied records, with the answer of `apply`, if known."""
     mine: Callable[[Record], bool] | None = None
-    """Which records belong to this partition; None: all. The others are read and passed over."""
+    """Which records belong to this partition; None: all. The others are read and skipped."""
     is_alone: Callable[[Record], bool] | None = None
-    """Which records take several calls of the store: the next chunk is sent when they were applied, so as not to
+    """Which records take several calls of the store: the next chunk waits until they are applied, so as not to
     overtake them."""
     gather_s: float = 0.0
-    """How long after a call that was not full the next one is sent. A call for each of 2,000 single pushes a second
-    would cost the event loop as much as the pushes do."""
+    """How long records gather after a call that was not full. A call for each of 2,000 single pushes a second would
+    cost the event loop as much as the pushes do."""
 
 
 class Ingest(Generic[Record]):
@@ -102,16 +103,16 @@ class Ingest(Generic[Record]):
         self._frames = LaneFrames[Record](lane, journal)
         self._log = get_logger("ingest")
         self._position: int | None = None  # what the store has applied; None until it answered
-        self._recheck = True  # the store is to be asked before anything else
+        self._recheck = True  # the store is to be asked for its position before anything else
         self._rechecks = 0
-        self._sent_end = journal.opened_at  # nothing beyond it can be applied, unless by another copy of this journal
-        # In order: sent, and not known to be applied. After a lost answer they are sent again unchanged, before all
-        # else: only then does the store recognise the repeat.
+        self._sent_end = journal.opened_at  # only another copy of this journal can have applied anything beyond it
+        # Chunks sent and not known to be applied, in order. After a lost answer they are sent again unchanged, before
+        # all else: only then does the store recognise the repeat.
         self._flights: deque[Flight[Record]] = deque()
-        self._due_s = -math.inf  # until then the next records gather
+        self._due_s = -math.inf  # until when the next records gather
         self._gathering = trio.CancelScope()
-        self._read_end = 0  # all of the lane up to there was read and sent
-        self._pass_to = 0  # the store is to have this position once all before it is done
+        self._read_end = 0  # up to where the lane was read and sent
+        self._pass_to = 0  # the position that `wait_skipped` wants the store to have
         self._moved = trio.Event()
         self._waiting = trio.CancelScope()
         self._free = trio.Event()
@@ -123,9 +124,9 @@ class Ingest(Generic[Record]):
         return self._settings.mine
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Apply this lane. Survives the store being away or rolled back; anything else is a bug.
+        """Apply this lane, also after the store was away or rolled back.
 
-        Raises JournalForked when the store holds positions of this journal that we never sent."""
+        Raises JournalForked when the store has a position of this journal that we never sent."""
         task_status.started()
         idle_turns, mark = 0, self._mark
         while True:
@@ -162,8 +163,8 @@ class Ingest(Generic[Record]):
 
     @property
     def done(self) -> int | None:
-        """Return up to where nothing is left to apply: after `position` there may be no records of this lane for
-        long."""
+        """Return up to where nothing is left to apply; None: unknown. It is beyond `position` where the lane has no
+        records."""
         return None if self.position is None else max(self.position, self._journal.read_point(self.lane, self.reader))
 
     @property
@@ -190,14 +191,14 @@ class Ingest(Generic[Record]):
             await self._moved.wait()
 
     async def wait_caught_up(self, position: int) -> None:
-        """Return once nothing of this lane before `position` is left to apply. A lane need not have records there."""
+        """Return once nothing of this lane before `position` is left to apply."""
         while self.done is None or self.done < position:
-            self._due_s = -math.inf  # somebody waits: do not gather
+            self._due_s = -math.inf  # do not gather while a caller waits
             self._gathering.cancel()
             await self._moved.wait()
 
     async def wait_skipped(self, position: int) -> None:
-        """Return once the store's position is at least this, also of a lane that had no records for long."""
+        """Return once the store's position is at least this; a lane without records is advanced to it."""
         self._pass_to = max(self._pass_to, position)
         if not self._flights:
             self._waiting.cancel()
@@ -207,7 +208,7 @@ class Ingest(Generic[Record]):
         asked = self._rechecks
         applied = await self._store.applied(self._journal.journal_id)
         self.backoff.succeeded()
-        # If `recheck` was called meanwhile, this answer may be of the life before.
+        # If `recheck` was called meanwhile, this answer may be of the previous life of the store.
         self._recheck = asked != self._rechecks
         self._go_to(applied[self.lane])
 
@@ -224,13 +225,13 @@ class Ingest(Generic[Record]):
         while self._flights and self._flights[0].end <= position:
             self._pop()  # applied, although the answer was lost
         if self._flights and self._flights[0].start != position:
-            # They begin elsewhere than the store's position: sent now they would skip what lies between.
+            # They begin elsewhere than at the store's position: sent again they would skip the records between.
             self._flights.clear()
         self._seek(position)
         self._advance(position)
 
     async def _step(self) -> None:
-        """Send again the calls without an answer, or else read on, and wait for all answers."""
+        """Send calls without an answer again, or else read on; then wait for all answers."""
         again, whole, stuck = list(self._flights), False, None
         async with trio.open_nursery() as nursery:
             with trio.CancelScope() as self._waiting:
@@ -243,7 +244,7 @@ class Ingest(Generic[Record]):
                     stuck = error  # raised below, outside the nursery, when what was sent before it is answered
         assert self._position is not None
         if not whole or self._flights:
-            # What was read is read again from the store's position.
+            # Read again from the store's position.
             self._seek(self._position)
         if self._flights and not self._stopped:
             failed = self._flights[0].error
@@ -297,8 +298,8 @@ class Ingest(Generic[Record]):
         return self._flights[-1].end if self._flights else self._position
 
     async def _skip_deleted(self, nursery: trio.Nursery) -> bool:
-        """Move the position of a store that stands before our oldest record over the deleted range: copies of jobs from
-        there count as new. Returns whether that call was made.
+        """Skip the deleted range of the journal if the store's position lies in it: then copies of jobs from there
+        count as new. Returns False if the call was not sent.
         """
         oldest = self._journal.oldest(self.lane)
         if self.lane not in WITH_JOBS or self._end >= oldest:
@@ -306,7 +307,7 @@ class Ingest(Generic[Record]):
         return await self._send_behind(nursery, Chunk(oldest, []), gone=True)
 
     async def _send_behind(self, nursery: trio.Nursery, chunk: Chunk[Record], *, gone: bool = False) -> bool:
-        """Send the chunk when there is room for another call on its way. Returns whether it was sent."""
+        """Send the chunk when fewer than FLIGHTS_MAX calls are in flight. Returns whether it was sent."""
         while len(self._flights) >= FLIGHTS_MAX:
             await self._moved.wait()
         if self._stopped:
@@ -322,7 +323,7 @@ class Ingest(Generic[Record]):
         flight.error = None
         self._sent_end = max(self._sent_end, flight.end)
         nursery.start_soon(self._send_flight, flight)
-        await trio.lowlevel.checkpoint()  # so that it is on its way before the next
+        await trio.lowlevel.checkpoint()  # so that it is sent before the next
         if (is_alone := self._settings.is_alone) is not None and any(map(is_alone, flight.records)):
             while not flight.is_done and flight.error is None:
                 await self._moved.wait()
@@ -337,7 +338,7 @@ class Ingest(Generic[Record]):
                 self._drop_done()
                 return
             if isinstance(error, PositionMismatch) and flight is not self._flights[0]:
-                self._recheck = True  # an earlier one may have been done after this answer
+                self._recheck = True  # an earlier call may have been applied after this answer
             self._waiting.cancel()
         else:
             self.backoff.succeeded()
@@ -345,9 +346,8 @@ class Ingest(Generic[Record]):
             self._drop_done()
 
     def _drop_done(self) -> None:
-        """Drop finished calls from the front. The store applies calls in order: one that failed while a later
-        one is done was applied, too, and only its answer was lost. One still unanswered is kept, and those behind it as
-        well."""
+        """Drop applied calls from the front, up to the first unanswered one. The store applies calls in order: one that
+        failed while a later one is done was applied, too, and only its answer was lost."""
         while (flights := self._flights) and (
             flights[0].is_done or (flights[0].error is not None and any(each.is_done for each in flights))
         ):
@@ -377,7 +377,7 @@ class Ingest(Generic[Record]):
         self._notify()
 
     def _rsync(self) -> None:
-        """Advance the read point: to the store's position, or to all that was read when nothing is in flight."""
+        """Advance the read point to the store's position, or to the end of what was read when nothing is in flight."""
         assert self._position is not None
         done = self._position if self._flights else max(self._position, self._read_end)
         self._journal.rsync(self.lane, done, self.reader)

@@ -1,6 +1,6 @@
-"""Records of a lane as read from the journal: frames are decoded, and cut into chunks for one call of the store each.
+"""Decodes the frames of a lane, and cuts their records into chunks for one call of the store each.
 
-A large frame is decoded in pieces, and once, however many reads it takes.
+A large frame is decoded in pieces, and only once, however many reads return it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,12 +21,13 @@ from jqd.journal import Journal, Slice
 CHUNK_RECORDS = 500
 CHUNK_BYTES = 1 << 20
 RECORD_BYTES = 160  # what a record costs beside its argument or result
-KNOWN_CONTENTS = 250  # of named jobs, in one call: 8 us of the server each, and 0.4 ms for the call
-LOST_CONTENTS = 100  # the same where the server may have lost their names: 35 us each
-FOLLOWERS = 250  # that come with outcomes: 18 us each, with the outcome
+# The most records of a kind in one call, by the time that each takes in the server:
+KNOWN_CONTENTS = 250  # named jobs: 8 us each, and 0.4 ms for the call
+LOST_CONTENTS = 100  # named jobs where the server may have lost their names: 35 us each
+FOLLOWERS = 250  # jobs that come with outcomes: 18 us each, with the outcome
 OTHER_CHANGES = 50  # dated and blocked jobs, edits, releases, retries: 35 to 85 us each
 
-BROUGHT_MAX = 100_000  # ids, some 8 MiB; of more it is assumed that one of them was there
+BROUGHT_MAX = 100_000  # ids, some 8 MiB; of more it is assumed that the store forgot one
 LARGE_BYTES = 262_144  # of a frame: some 2 ms of decoding where its jobs are small, 0.5 where they are large
 BREATH_S = 0.001  # between pieces, for other tasks: a push needs some ten passes of the event loop
 
@@ -35,14 +36,16 @@ Mine = Callable[[Any], bool]
 
 
 class LaneFrames(Generic[Record]):
+    """Decodes frames of one lane."""
+
     def __init__(self, lane: Lane, journal: Journal) -> None:
         self._lane = lane
         self._journal = journal
         self._large: dict[int, Sequence[Any]] = {}
-        """Position → records, of the large frames that were read last."""
+        """Position → records of the large frames in the last read."""
 
     async def open(self, slices: Sequence[Slice]) -> None:
-        """Decode large frames ahead, so that `records` need not."""
+        """Decode large frames in pieces, in advance of `records`."""
         before, self._large = self._large, {}
         if self._lane not in CARRIED:
             return
@@ -52,11 +55,11 @@ class LaneFrames(Generic[Record]):
             if piece.start in before:
                 self._large[piece.start] = before[piece.start]
                 continue
-            with suppress(JournalDamaged):  # `records` raises it, when all before it was sent
+            with suppress(JournalDamaged):  # `records` raises it later, after all before it was sent
                 self._large[piece.start] = await in_steps(decode_in_pieces(piece.body), partial(trio.sleep, BREATH_S))
 
     def records(self, piece: Slice) -> Sequence[Record]:
-        """The records of a slice's frame. Raises JournalStuck for one that cannot be decoded."""
+        """Return the records of a slice's frame. Raises JournalStuck for one that cannot be decoded."""
         if (known := self._large.get(piece.start)) is not None:
             if piece.stop == len(known):
                 del self._large[piece.start]
@@ -70,9 +73,9 @@ class LaneFrames(Generic[Record]):
 async def read_unapplied(
     journal: Journal, lanes: Iterable[Lane], applied: Mapping[Lane, int], mine: Mine | None = None
 ) -> int:
-    """Read all that a store has not applied of these lanes. Waits for a disk that fails; raises JournalStuck.
+    """Read all records of these lanes that a store has not applied, and return the highest fence of their outcomes.
 
-    Returns the highest fence of the outcomes among it. `mine`: which of these belong to that store; None: all."""
+    `mine`: which records belong to that store; None: all. Waits for a disk that fails; raises JournalStuck."""
     highest = 0
     for lane in lanes:
         frames = LaneFrames[Any](lane, journal)
@@ -84,7 +87,7 @@ async def read_unapplied(
 
 
 def _highest(frames: LaneFrames[Any], slices: Sequence[Slice], mine: Mine | None) -> int:
-    """Decode these, and return the highest fence of outcomes."""
+    """Decode slices and return the highest fence of their outcomes."""
     highest = 0
     for piece in slices:
         for record in frames.records(piece)[piece.first : piece.stop]:
@@ -94,8 +97,8 @@ def _highest(frames: LaneFrames[Any], slices: Sequence[Slice], mine: Mine | None
 
 
 async def brings_again(journal: Journal, applied: Mapping[Lane, int]) -> bool:
-    """Return whether outcomes that a store has not applied bring a job of which this journal says more behind that: it
-    was there, and the store forgot it. Raises as `read_unapplied` does."""
+    """Return whether an outcome that a store has not applied brings a job that later records of this journal name: then
+    the store had the job and forgot it. Raises as `read_unapplied` does."""
     brought: set[str] = set()
     for lane in (Lane.OUTCOMES, Lane.CANCELS, Lane.CHANGES):
         frames = LaneFrames[Any](lane, journal)
@@ -110,7 +113,7 @@ async def brings_again(journal: Journal, applied: Mapping[Lane, int]) -> bool:
 
 
 def _meets(frames: LaneFrames[Any], slices: Sequence[Slice], brought: set[str], retired: int) -> bool:
-    """Return whether one of these records is of a job that was brought; add those that they bring."""
+    """Return whether one of these records names a job in `brought`; add the ids of jobs that their outcomes bring."""
     for piece in slices:
         for record in frames.records(piece)[piece.first : piece.stop]:
             if (split_cancel(record)[0] if isinstance(record, str) else _id_of(record)) in brought:
@@ -125,7 +128,7 @@ def _id_of(record: Job | Outcome) -> str:
 
 
 def job_bytes(job: Job, *, is_known: bool = False) -> int:
-    """Return what a job takes of a chunk; of a change at least its share of the time that one call may take.
+    """Return how many bytes of a chunk a job counts for; a change counts at least by its share of one call's time.
 
     `is_known`: the store has lost no names.
     """
@@ -138,13 +141,13 @@ def job_bytes(job: Job, *, is_known: bool = False) -> int:
 
 
 def outcome_bytes(outcome: Outcome) -> int:
-    """Return what an outcome takes of a chunk, with the jobs that it brings."""
+    """Return how many bytes of a chunk an outcome counts for, with the jobs that it brings."""
     size = outcome.content_bytes + RECORD_BYTES
     return size + count_followers(outcome) * (CHUNK_BYTES // FOLLOWERS) if outcome.follows else size
 
 
 def unreadable(journal: Journal, position: int, error: JournalDamaged) -> JournalStuck:
-    """The error for a frame that is as it was written, and that cannot be decoded."""
+    """Return the error for a frame that is undamaged and cannot be decoded."""
     return JournalStuck(
         f"{journal.place_of(position)}: {error}. Nothing of it is lost, and nothing behind it is read. This is a "
         "mistake in jqd: report it with the output of `jqd journal cat`"
@@ -164,8 +167,8 @@ def chunks(
     size_bytes: Callable[[Record], int],
     mine: Callable[[Record], bool] | None = None,
 ) -> Iterator[Chunk[Record]]:
-    """Cut slices into bounded chunks that may span frames. Records that are not `mine` are left out; a chunk's end
-    moves over them, so that the store sees no gap. Raises what `decode` raises, after all chunks before it."""
+    """Cut slices into bounded chunks that may span frames. Records that are not `mine` are left out, but a chunk's end
+    includes them, so that the store sees no gap. Raises what `decode` raises, after all chunks before it."""
     batch: list[Record] = []
     batch_bytes = end = 0
     for piece in slices:

@@ -1,6 +1,6 @@
-"""This daemon's membership among the daemons of the store, shared by its loops: `recovery` takes it, `heartbeat` renews
-it, `dispatch` and `outcomes` act under it. The states and their transitions are in `store_standing.py`; here are the
-lease, the clock, and the waiters for a change.
+"""This daemon's membership among the daemons of the store, shared by its loops: `recovery` joins, `heartbeat` renews,
+`dispatch` and `outcomes` act as members. The states and their transitions are in `store_standing.py`; this file has
+the lease, the clock, and the waiters for a change.
 """
 
 import math
@@ -14,11 +14,11 @@ from jqd.loops import store_standing
 from jqd.loops.store_standing import Known, Left, Looked, Out, Past, Seated, State, Suspect, Through
 from jqd.store import Owner, Renewed, StoreLook
 
-BEHIND_S = 30.0  # how long the store may be told jobs again before health says so: a million take longer
+BEHIND_S = 30.0  # how long jobs may be applied again before health says so: a million take longer
 
 
 class Membership:
-    """One for each partition of the store."""
+    """The membership in one partition of the store: its state, its lease, and events for those who wait."""
 
     def __init__(self, sysid: str, config: LeaseConfig, clock: Clock, *, sole: bool) -> None:
         """`sole`: no other daemon can reach this store, so there is nobody to wait for."""
@@ -26,7 +26,7 @@ class Membership:
         self.config = config
         self.state: State = Out(Past.START)
         self.owner: Owner | None = None
-        """Name and epoch under which we hold jobs: of our last membership, even a lost one. None before the first."""
+        """Sysid and epoch under which we hold jobs, of our last membership, even a lost one. None before the first."""
         self.sole = self.is_alone = sole
         """`is_alone`: no other daemon was a member at the last renewal."""
         self._clock = clock
@@ -40,17 +40,17 @@ class Membership:
 
     @property
     def seated(self) -> Owner | None:
-        """Return the owner while the membership is good, as far as we know; None while it is being taken anew."""
+        """Return the owner while we are a member, as far as we know; None: we are not, or join anew."""
         return self.state.owner if isinstance(self.state, Seated | Through) else None
 
     @property
     def through(self) -> bool:
-        """Whether this life of the store knows all that our journal knows of ended and changed jobs."""
+        """Whether this life of the store has applied all ends and changes of jobs in our journal."""
         return isinstance(self.state, Through)
 
     @property
     def restored(self) -> bool:
-        """Whether it knows all our ordinary jobs, too."""
+        """Whether this life of the store has all ordinary jobs of our journal, too."""
         return isinstance(self.state, Through) and self.state.restored
 
     @property
@@ -60,7 +60,7 @@ class Membership:
 
     @property
     def settled(self) -> bool:
-        """Whether all daemons are through, so that nothing old can be applied any more."""
+        """Whether all daemons have come through recovery, so that no old record can be applied any more."""
         return store_standing.is_settled(self.state, waited=self._waited())
 
     def trusts(self) -> bool:
@@ -69,20 +69,20 @@ class Membership:
 
     @property
     def work_left_s(self) -> float:
-        """Return for how many seconds jobs in flight may go on, unless the lease is renewed. Those of a sole daemon go
-        on until it gives its membership up: nobody else can have them, and the store asks for them when it is back."""
+        """Return for how many seconds jobs in flight may go on, unless the lease is renewed. A sole daemon's jobs go on
+        until it gives its membership up, because nobody else can claim them."""
         left_s = self._trust.until_s - self._clock.boot_s()
         return math.inf if self.sole and left_s > -math.inf else left_s
 
     def not_ready_reason(self) -> str | None:
-        """Why no jobs may be claimed now, or None."""
+        """Return why no jobs may be claimed now, or None."""
         return store_standing.not_ready_reason(
             self.state, trusted=self.trusts(), waited=self._waited(), lease_s=self.config.lease_s
         )
 
     @property
     def complaint(self) -> str | None:
-        """Return, for health, which daemons have been telling the store their jobs again for long, or None."""
+        """Return, for health, which daemons have been applying their jobs again for more than BEHIND_S, or None."""
         is_old = self._clock.mono_s() - self._behind_since_s >= BEHIND_S
         return store_standing.behind_reason(self.state) if is_old else None
 
@@ -98,7 +98,7 @@ class Membership:
     # ------------------------------------------------------------ what happened
 
     def begin_sync(self, look: StoreLook) -> None:
-        """Note that the store has identified itself. An answer from before a disturbance is ignored."""
+        """Note which life of the store answered. An answer from before a disturbance is ignored."""
         if self._disturbed.is_set():
             return
         known = Known(look.identity, self._clock.mono_s(), look.settled)
@@ -121,7 +121,7 @@ class Membership:
         self._notify(hurry=True)
 
     def mark_through(self) -> None:
-        """Note that the store has all that our journal knows."""
+        """Note that the store has applied all ends and changes of jobs in our journal."""
         match self.state:
             case Seated(_, known, owner):
                 self.state = Through(known, owner)
@@ -130,7 +130,7 @@ class Membership:
         self._notify(hurry=True)
 
     def mark_restored(self) -> None:
-        """Note that the store has all ordinary jobs, too, that our journal had when this pass began."""
+        """Note that the store also has all ordinary jobs that our journal had when this pass began."""
         match self.state:
             case Through(known):
                 self.state = replace(self.state, restored=True)
@@ -148,20 +148,19 @@ class Membership:
             known = self.state.known._replace(waits_for=waits_for, settled=answer.settled, behind=answer.behind)
             self.state = replace(self.state, known=known)
         self._behind_since_s = min(self._behind_since_s, self._clock.mono_s()) if answer.behind else math.inf
-        self._notify(hurry=self.may_note_settled)  # until it is noted, the store gives nobody a name
+        self._notify(hurry=self.may_note_settled)  # until the store notes it, it gives no daemon a new name
 
     def disturbed(self) -> None:
-        """Note that another store answers, or that the store gave our epoch up: look at it, and join anew.
+        """Note that another life of the store answers, or that our epoch was given up: recovery looks and joins anew.
 
-        Jobs in flight stay trusted for their lease: whoever takes an epoch over waits longer than that.
+        Jobs in flight stay trusted for their lease: the reaper of an epoch waits longer than that.
         """
         self.state = store_standing.back(self.state)
         self._disturbed.set()
 
     def rolled_back(self) -> bool:
-        """Note that a position went back.
-
-        Returns whether that is news: in another life than the one we knew it is not.
+        """Note that a lane's position in the store went back. Returns False if that is expected, because another life
+        of the store answers than the one that we came through.
         """
         match self.state:
             case Looked(back, known) | Seated(back, known) if back.past not in (Past.START, known.life):
@@ -173,16 +172,17 @@ class Membership:
         return not self.has_left
 
     def resigned(self) -> None:
-        """Give the membership up, and trust nothing that was held under it."""
+        """Give the membership up, and no longer trust the lease of its jobs."""
         if not self.has_left:
             self.state = Out(Past.RESIGNED)
         self._trust.lost()
         self._notify()
 
     def leave(self) -> Owner | None:
-        """For shutdown: returns the owner to be released. Nobody renews it or joins again meanwhile.
+        """Stop being a member, for shutdown. Returns the owner to be released.
 
-        A renewal during the release would read that the epoch was burnt, and this daemon would join again."""
+        From here on this daemon neither renews nor joins: a renewal during the release would find the epoch given up,
+        and join again."""
         self.state = Left()
         self._disturbed.set()
         return self.owner
@@ -191,12 +191,12 @@ class Membership:
 
     @property
     def past(self) -> Past | str:
-        """Return the life of the store that we came through last, or why there is none."""
+        """Return the life of the store in which we last came through recovery, or why there is none."""
         return store_standing.back(self.state).past
 
     @property
     def life_to_end(self) -> str | None:
-        """Return the life of the store in which positions went back, until it is looked at anew."""
+        """Return the life of the store in which positions went back, until the next `begin_sync`; else None."""
         return self.state.past if isinstance(self.state, Suspect) else None
 
     @property
@@ -213,7 +213,7 @@ class Membership:
 
     @property
     def may_note_settled(self) -> bool:
-        """Whether the store should note that all are through."""
+        """Whether the store should note that all daemons have come through."""
         return self.settled and not self._is_settled
 
     @property
@@ -222,7 +222,7 @@ class Membership:
         return not self._is_settled
 
     def hurry(self) -> None:
-        """Ask the store before the next renewal is due."""
+        """Renew before the next renewal is due."""
         self._hurry.set()
 
     async def wait_hurry(self) -> None:

@@ -1,23 +1,21 @@
-"""When to claim a suspect: a job that was in flight at two daemons when they died.
+"""Decides when to claim a suspect: a job that was in flight at two daemons when they died.
 
-It runs alone, so that no other job dies with it. A daemon whose other jobs take too long, or whose outcomes a partition
-of the store cannot take, claims the suspect in company after a while; a death then does not count against it. Where
-there are many suspects, other jobs get most of the time.
+A suspect runs alone, so that no other job dies with it. If this daemon does not become empty in EMPTYING_S, the suspect
+is claimed beside other jobs, and a death then does not count against it. Where there are many suspects, other jobs get
+most of the time.
 """
 
 from jqd.domain.clock import Clock
 from jqd.store import Suspects
 
 EMPTYING_S = 10.0  # how long nothing new is claimed so that the daemon becomes empty: most jobs end in that time
-SETTLING_S = 0.5  # for the outcomes to reach the store: one that is away must not hold up the others
+SETTLING_S = 0.5  # how long outcomes may take to reach the store: a partition that is away must not hold up the others
 AGAIN_S = 60.0  # after a wait in vain: waiting costs a seventh of the time at most
-OTHERS = 3  # times as long as a suspect ran, other jobs run afterwards
+OTHERS = 3  # times as long as a suspect ran, only other jobs run afterwards
 
 
 class PoisonGuard:
-    """Remembers since when this daemon empties itself for a suspect, and what suspects cost. Pure but for the clock.
-
-    One for all partitions of the store: a crash ends jobs of all of them."""
+    """Decides how suspects are claimed; one for all partitions, as a crash ends jobs of all. Pure but for the clock."""
 
     def __init__(self, clock: Clock, alone_s: float = 60.0) -> None:
         """`alone_s`: how long at most a suspect runs alone."""
@@ -26,7 +24,7 @@ class PoisonGuard:
         self._since_s: float | None = None
         """Since when nothing new is claimed."""
         self._ended_s: float | None = None
-        """Since when all jobs have ended, meanwhile, and their outcomes are on the way to the store."""
+        """Since when no job is queued or running, and outcomes are on their way to the store."""
         self._taken_s: float | None = None
         """Since when a suspect runs alone."""
         self._again_at_s = 0.0
@@ -38,7 +36,7 @@ class PoisonGuard:
         return self._since_s is not None or self._taken_s is not None
 
     def judge(self, *, suspect: bool, empty: bool, working: bool) -> Suspects | None:
-        """How suspects are to be claimed, or None: claim nothing at all now.
+        """Return how suspects are to be claimed now; None: claim nothing at all.
 
         `suspect`: the best job that waits is one. `empty`: no job is in flight. `working`: one is queued or running."""
         now_s = self._clock.mono_s()
@@ -49,7 +47,7 @@ class PoisonGuard:
             return None
         if not suspect:
             self._since_s = None  # a better job goes first, and waiting starts over
-            return Suspects.NONE  # one that came since is claimed after the next look
+            return Suspects.NONE  # a suspect that came since is claimed after the next look
         if self._taken_s is not None or now_s < self._others_until_s:
             return Suspects.NONE
         if empty:
@@ -58,7 +56,7 @@ class PoisonGuard:
         return self._wait(now_s, working=working)
 
     def taken(self, count: int) -> None:
-        """The number of jobs that a claim of a suspect brought: one, unless another daemon was quicker."""
+        """Note how many jobs a claim of a suspect brought: one, unless another daemon was quicker."""
         if count != 1:
             self._taken_s = None
 

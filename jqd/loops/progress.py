@@ -2,7 +2,7 @@
 
 Known causes are reported elsewhere: the store is away, the disk cannot be read, another daemon is waited for. This
 catches the unknown ones: a lane has records to read, and neither its read point nor its position in the store moves.
-Acknowledged jobs must not wait for ever while health is green.
+Without it acknowledged jobs might wait for ever while health is green.
 """
 
 from collections.abc import Callable, Iterable
@@ -45,7 +45,7 @@ class Progress:
             await rest(LOOK_S)
 
     def look(self) -> None:
-        """Compare with the last look."""
+        """Update `reason`: compare each lane's positions with those of the last look."""
         now_s, excused, reasons = self._clock.mono_s(), self._excused(), []
         for ingest in self._lanes:
             waits = ingest.is_behind

@@ -1,4 +1,4 @@
-"""Deletes from the store what is past its keep time: archived jobs, kept results, notes of jobs that never came."""
+"""Deletes from the store what is past its keep time: archived jobs, results, notes of jobs that never arrived."""
 
 import random
 
@@ -10,8 +10,8 @@ from jqd.loops.backoff import LoopBackoff
 from jqd.store import Store
 
 PURGE_EVERY_S = 5.0  # keep times are hours; this bounds how far the archive may overshoot its number of jobs
-AGAIN_S = 0.25  # after a call that only put some behind others: all of them may have to stay
-PURGE_ROWS = 500  # a function must stay below about 5 ms
+AGAIN_S = 0.25  # after a call that deleted nothing but moved rows that stay behind others: the next may delete some
+PURGE_ROWS = 500  # in one call, which must stay below about 5 ms
 
 
 class Purge:
@@ -21,7 +21,7 @@ class Purge:
         self.backoff = LoopBackoff("purge", source=source)
         self._store = store
         self._has_moved = False
-        """Whether some that stay stood before others."""
+        """Whether the last call moved rows that stay behind others."""
         self._log = get_logger("purge")
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

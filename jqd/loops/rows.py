@@ -1,7 +1,7 @@
-"""Rows of what waits, as a look finds them, and as they become by what is claimed and what comes.
+"""Rows of waiting jobtypes, and their updates by jobs that are claimed or come between two looks at the store.
 
-The best jobs of a row may have been claimed since: then it seems better than it is, a claim finds too few or none, and
-another look follows. Nothing overtakes a better job by that: each claim is bounded by the other rows.
+The best jobs of a row may have been claimed since the look. Then its rank is too good: a claim finds too few or none,
+and another look follows. No job overtakes a better one by that, because each claim is bounded by the other rows.
 """
 
 from collections import Counter
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Row(NamedTuple):
-    """A jobtype that waits in a partition: a `WaitingType`, and where."""
+    """A jobtype that waits in a partition: a `WaitingType`, and the `Claims` of its partition."""
 
     jobtype: str
     priority: int
@@ -28,7 +28,7 @@ class Row(NamedTuple):
 
 
 def rows_of(jobs: Iterable[Job], claims: "Claims") -> Iterable[Row]:
-    """Return rows of jobs that came where none waited."""
+    """Return the rows of jobs that came when none waited."""
     rows: dict[str, Row] = {}
     for job in jobs:
         row = rows.get(job.jobtype) or Row(job.jobtype, job.priority, job.id, 0, False, job.priority, claims)
@@ -38,7 +38,7 @@ def rows_of(jobs: Iterable[Job], claims: "Claims") -> Iterable[Row]:
 
 
 def with_jobs(rows: Sequence[Row], jobs: Sequence[Job]) -> list[Row]:
-    """Return the rows with jobs that came; none where one goes before all of its row, or is of no row."""
+    """Return the rows with jobs that came. Empty where one is better than its row, or has no row: look again."""
     best = {row.jobtype: row.priority for row in rows}
     if any(job.priority < best.get(job.jobtype, NO_BOUND) for job in jobs):
         return []
@@ -47,6 +47,6 @@ def with_jobs(rows: Sequence[Row], jobs: Sequence[Job]) -> list[Row]:
 
 
 def without_jobs(rows: Sequence[Row], jobtype: str, jobs: int) -> list[Row]:
-    """Return the rows without so many jobs of that type, which were claimed; none where no other of it is known."""
-    rest = [row._replace(waiting=row.waiting - jobs) if row.jobtype == jobtype else row for row in rows]
-    return rest if any(row.jobtype == jobtype and row.waiting > 0 for row in rest) else []
+    """Return the rows without `jobs` claimed jobs of that type. Empty where no more of it are known: look again."""
+    left = [row._replace(waiting=row.waiting - jobs) if row.jobtype == jobtype else row for row in rows]
+    return left if any(row.jobtype == jobtype and row.waiting > 0 for row in left) else []

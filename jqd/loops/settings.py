@@ -1,8 +1,8 @@
 """Syncs settings between daemons, and drops those that nobody needs.
 
-A setting goes to the store through the journal, in the lane `rules`, and to every partition of it: so any partition
-that answers has all of them. New ones are fetched twice a second, once by a daemon that is alone. The same call
-exchanges workers' signs of life, and how each daemon sees the workers (docs/adr/0028).
+A setting goes to the store through the journal, in the lane `rules`, and to every partition, so any partition that
+answers has all of them. New ones are fetched twice a second; once by a daemon that is alone. The same call exchanges
+workers' signs of life, and each daemon's view of the workers (docs/adr/0028).
 """
 
 import random
@@ -30,27 +30,29 @@ from jqd.runner.registry import HANDLER, KIND
 from jqd.runner.worker_health import SAME_MS, VIEW
 from jqd.store import Store
 
-SILENT_S = 3_600.0  # a registration with a ttl that ran out is kept so long, for a worker that comes back
-DELETED_S = 7 * 86_400.0  # a worker's departure is kept so long: a daemon that is away longer brings back a
-# registration that holds until its ttl is over, or its worker was unreachable for 5 minutes
-ENDED_S = 90 * 86_400.0  # and that of a handler, or of options, after which nothing else would take them out again
-FIRED_S = 7 * 86_400.0  # what is known of the dates of a schedule is kept so long after it was deleted
-SILENT_MAX = DELETED_MAX = 10_000  # of a tenant no more than so many: programs that make up names leave some with each.
+SILENT_S = 3_600.0  # a registration whose ttl ran out is kept so long, for a worker that comes back
+# A worker's deletion is kept so long. A daemon that was away longer brings the registration back, which then holds
+# until its ttl runs out or its worker was unreachable for 5 minutes.
+DELETED_S = 7 * 86_400.0
+ENDED_S = 90 * 86_400.0  # other deletions are kept so long: nothing else would remove a handler that was brought back
+FIRED_S = 7 * 86_400.0  # the fired dates of a schedule are kept so long after it was deleted
+# Most expired registrations, and deletions, of one tenant: programs that make up names leave some with each run.
 # Deletions are counted by kind: many workers that leave must not bring back a schedule.
-FIRST_S = 0.02  # between tries of the first question: pushes wait for its answer
-FOLLOW_S = 0.5  # between two questions what is new: with the way through the journal well below two seconds
+SILENT_MAX = DELETED_MAX = 10_000
+FIRST_S = 0.02  # between tries of the first fetch: pushes wait for its answer
+FOLLOW_S = 0.5  # between two fetches: with the way through the journal well below two seconds
 PUBLISH_S = 0.25  # between two published views: each stops the claims of all other daemons until they have it
-BREAK_S = 5.0  # without an answer: several questions went by, or the machine was suspended
-AGAIN_S = 0.1  # between two questions at least, however many wait for one
-SIGNS_PER_CALL = 500  # ids in one call
+BREAK_S = 5.0  # a longer time between two fetches is a break: several failed, or the machine was suspended
+AGAIN_S = 0.1  # between two fetches at least, however many callers wait for one
+SIGNS_PER_CALL = 500  # ids of workers
 TIDY_S = 60.0  # between looks for settings that nobody needs
 TIDY_RULES = 500  # dropped in one call
-TIDY_CALLS = 20  # in a row: more than may be added in TIDY_S
-KEPT_RULES = 100  # of others in one frame
-KEPT_BYTES = 1 << 20  # and of larger ones: a worker that names a thousand jobtypes takes up to 130 kB
+TIDY_CALLS = 20  # in a row: together more than may be added in TIDY_S
+KEPT_RULES = 100  # settings of other daemons in one frame
+KEPT_BYTES = 1 << 20  # the same in bytes: a worker that names a thousand jobtypes takes up to 130 kB
 
 Save = Callable[[Callable[[], Mapping[tuple[str, str], bytes]]], Awaitable[None]]
-"""Journals the settings that its argument makes, and applies them here. Raises JournalRefused."""
+"""Journals the settings that its argument returns, and applies them here. Raises JournalRefused."""
 
 
 class SettingsSync:
@@ -67,24 +69,24 @@ class SettingsSync:
         clock: Clock,
         source: random.Random,
     ) -> None:
-        """`own_applied`: whether all settings of our journal are in that store: before that it may not know our
+        """`own_applied`: returns whether the store has all settings of our journal; before, it may not know our
         workers."""
         self.backoff = LoopBackoff("settings", source=source)
         self.unknown: set[str] = set()
-        """Workers that sent signs of life here and that no setting in the store knows."""
+        """Workers that sent signs of life here and have no setting in the store."""
         self.learned: list[Setting] = []
         """Settings of other daemons that are not in our journal yet."""
         self.synced_at_s: float | None = None
-        """On the clock since boot: everything saved before is known here. None before the first answer."""
+        """By the clock since boot: all settings saved before are known here. None before the first answer."""
         self.steady_since_s: float | None = None
-        """On the clock since boot: from then on it was synced without a break, in one life of the store."""
+        """By the clock since boot: since when settings were synced without a break, in one life of the store."""
         self._store = store
         self._membership = membership
         self._settings = workers.settings
         self._workers = workers
         self._views = views
-        self._published = 0  # the revision of our view that this store has
-        self._publish_at_s = 0.0  # no other view is published before that
+        self._published = 0  # revision of our view that this store has
+        self._publish_at_s = 0.0  # the next view is not published before
         self._own_applied = own_applied
         self._clock = clock
         self._signs = workers.signs()
@@ -92,23 +94,23 @@ class SettingsSync:
         """Number of the last change of settings that we have from this store."""
         self._asking = trio.Lock()
         self._life: str | None = None
-        self._answered = 0  # of `SettingTable.wanted`
+        self._answered = 0  # the value of `SettingTable.wanted` at the last complete answer
         self._log = get_logger("settings")
 
     @property
     def life(self) -> str:
-        """The life of the store that we recovered; empty without a membership there."""
+        """The life of the store that we are a member of; empty without a membership."""
         return (self._membership.life or "").partition(".")[2]
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         task_status.started()
         self._settings.askers += 1
-        await self._settings.loaded.wait()  # the settings of our journal are not news
+        await self._settings.loaded.wait()  # else settings of our own journal would count as new
         while True:
             try:
                 more = await self.refresh()
             except StoreChanged as error:
-                self._life = None  # `recovery` finds out who answers there now
+                self._life = None  # `recovery` finds out which life answers now
                 self._log.debug("settings.store_changed", error=str(error))
                 await trio.sleep(FOLLOW_S)
             except (StoreAway, StoreRefused) as error:
@@ -119,15 +121,15 @@ class SettingsSync:
                     await self._rest()
 
     async def refresh(self) -> bool:
-        """Fetch what is new now. Returns whether there is more. Raises StoreAway, StoreRefused, StoreChanged."""
+        """Fetch new settings now. Returns whether there are more. Raises StoreAway, StoreRefused, StoreChanged."""
         async with self._asking:
             return self._membership.life is not None and await self._ask()
 
     async def publish_view(self) -> None:
-        """Save our view of the workers in the store, if it is not there: before jobs go back that a worker refused
-        for now.
+        """Save our view of the workers in the store, if it is not there. Called before jobs go back that a worker
+        refused for now, so that no other daemon sends them there.
 
-        Raises StoreAway, StoreRefused. In another life of the store earlier releases count no more."""
+        Raises StoreAway, StoreRefused. Returns without saving if the store's life changes: releases fail then, too."""
         revision = self._views.look().revision
         if self._has_view(revision):
             return
@@ -136,7 +138,7 @@ class SettingsSync:
             for _ in range(2):  # the first answer may show that the store's clock was set
                 if self._has_view(revision):
                     return
-                self._settings.look_again()  # the other partitions get it, too, without anybody waiting for them
+                self._settings.look_again()  # the other partitions get it, too, but are not waited for
                 self._publish_at_s = 0.0
                 try:
                     await self._ask()
@@ -156,20 +158,20 @@ class SettingsSync:
             return
         asked, again_s = self._settings.asked, trio.current_time() + AGAIN_S
         if self._settings.wanted == self._answered:
-            # With no other daemon there is nobody to learn from but one that just joined.
+            # A daemon that is alone fetches half as often: only one that just joined can have news.
             with trio.move_on_after(next_beat_s(FOLLOW_S * (2 if self._membership.is_alone else 1))):
                 await asked.wait()
         await trio.sleep_until(again_s)
 
     async def _ask(self) -> bool:
-        """Fetch changed settings and signs of life. Returns whether there is more."""
+        """Fetch changed settings, and exchange signs of life and views. Returns whether there is more."""
         if self._life != self._membership.life:
-            # Numbers of another life mean nothing, and it may lack our view.
+            # Change numbers of another life mean nothing, and it may lack our view.
             self._life, self.rules_at, self._signs_at, self._published = self._membership.life, 0, 0, 0
             self.steady_since_s = None
         wanted = self._settings.asking()
         asked_at_s = self._clock.boot_s()
-        # Our view from before a restart is read first: a worker's backoff outlasts it.
+        # Our view from before a restart is read before a new one is published, so that back-offs outlast the restart.
         is_due = self._settings.synced.is_set() and (not self._published or trio.current_time() >= self._publish_at_s)
         view = self._views.look() if is_due else None
         views = [view] if view is not None and view.revision != self._published else []
@@ -179,7 +181,7 @@ class SettingsSync:
         moved_ms = self._settings.note_time(self, answer.now_ms, sent_at_s=asked_at_s, received_at_s=received_at_s)
         was_set = abs(moved_ms) >= SAME_MS
         if view is not None and views:
-            # The dates of a view are by the store's clock: where that was set they were wrong, and it goes once more.
+            # The view's times are by the store's clock: if that was set they are wrong, and the view is sent again.
             self._published, self._publish_at_s = 0 if was_set else view.revision, trio.current_time() + PUBLISH_S
         self._signs.difference_update(signs)
         self.rules_at, self._signs_at = answer.rules_at, answer.signs_at
@@ -197,7 +199,7 @@ class SettingsSync:
         return answer.more or len(signs) == SIGNS_PER_CALL
 
     async def forget(self, settings: Sequence[Setting]) -> Sequence[Setting]:
-        """Drop settings in this partition. Returns those that stay in it, or may."""
+        """Drop settings in this partition. Returns those that stay there, or may."""
         if self._life is None or self._life != self._membership.life:
             return settings  # `_signs_at` is of another life
         try:
@@ -208,7 +210,7 @@ class SettingsSync:
 
 
 class SettingsUpkeep:
-    """Reads the settings of this daemon's journal at the start, and saves what it learns of others."""
+    """Reads the settings of this daemon's journal at the start, and journals new ones of other daemons."""
 
     def __init__(
         self,
@@ -222,7 +224,7 @@ class SettingsUpkeep:
         clock: Clock,
         source: random.Random,
     ) -> None:
-        """`unneeded`: makes deletions of options that nobody needs."""
+        """`unneeded`: returns deletions of options that nobody needs."""
         self.backoff = LoopBackoff("settings", source=source)
         self._follows = follows
         self._journal = journal
@@ -250,7 +252,7 @@ class SettingsUpkeep:
             self._tidy_at_s = self._clock.mono_s() + TIDY_S
 
     async def tidy(self) -> None:
-        """Drop what was deleted, or has been silent, for long: everywhere, and here what no partition keeps.
+        """Drop settings of `find_unneeded` and stale views in all partitions, and here those that no partition keeps.
 
         Raises JournalRefused."""
         self._workers.forget_silent()
@@ -273,15 +275,15 @@ class SettingsUpkeep:
                     for piece in slices:
                         self._settings.take(decode_rules(piece.body)[piece.first : piece.stop])
         except (JournalDamaged, JournalStuck) as error:
-            # The lane reports it, too, and turns health red. A store that has our settings sends them back.
+            # The lane reports it, too, and turns health red. A store that has our settings sends them to us.
             self._log.error("settings.unreadable", error=str(error))
         self._settings.loaded.set()
 
     async def _keep(self) -> None:
-        """Journal settings of others: they hold here from the next start on, and any store gets them again.
+        """Journal settings of other daemons, so that they hold here after a restart and any store gets them again.
 
-        A worker that a store does not know is journaled again unchanged: a new revision would beat a deletion that has
-        not arrived here yet."""
+        A worker that a store does not know is journaled again under its old revision: a new one would undo a deletion
+        that has not arrived here yet."""
         unknown = {worker_id for follow in self._follows for worker_id in follow.unknown}
         learned = [setting for follow in self._follows for setting in follow.learned if self._settings.holds(setting)]
         kept = [
@@ -311,9 +313,9 @@ def _pieces(settings: Sequence[Setting]) -> Iterator[list[Setting]]:
 
 
 async def find_unneeded(settings: SettingTable, workers: WorkerRegistry, now_ms: int) -> list[Setting]:
-    """Settings to be dropped everywhere, the oldest of each sort first. There may be 100,000, so it yields between
-    steps."""
-    silent = sorted(workers.silent(), key=lambda one: one[0])
+    """Return settings to be dropped everywhere, the oldest of each sort first. There may be 100,000, so this has
+    checkpoints."""
+    silent = sorted(workers.silent(), key=lambda pair: pair[0])
     deleted = sorted(await _filter(settings.every(but=AUDIT), _is_deleted), key=lambda setting: setting.at_ms)
     kept, left, gone = Counter[str](), Counter(map(_kind_and_tenant, deleted)), list[Setting]()
     for since_s, setting in silent:
@@ -321,7 +323,7 @@ async def find_unneeded(settings: SettingTable, workers: WorkerRegistry, now_ms:
         if since_s > SILENT_S or kept[tenant_of(setting.name)] > SILENT_MAX:
             gone.append(setting)
     gone.reverse()
-    # Other daemons may still save up to which date a schedule fired after it was deleted; its deletion is kept longer.
+    # After the deletion of a schedule other daemons may still save its fired dates; the deletion is kept longer.
     ended = {
         setting.name for setting in deleted if setting.kind == SCHEDULE and now_ms - setting.at_ms > FIRED_S * 1000
     }
@@ -336,7 +338,7 @@ async def find_unneeded(settings: SettingTable, workers: WorkerRegistry, now_ms:
 
 
 def carried(settings: SettingTable, frame: Sequence[Setting], now_ms: int) -> list[Setting]:
-    """Settings of a frame that are copied when its segment goes: those that hold and that somebody needs."""
+    """Return the settings of a frame to be copied when its segment is deleted: present ones that are not stale."""
     return [setting for setting in frame if settings.holds(setting) and not is_stale(setting, now_ms)]
 
 

@@ -1,10 +1,10 @@
-"""Tells the other processes of a port the settings that the store does not have yet.
+"""Sends the other processes of a port the settings that the store does not have yet.
 
     saved here ──journal──▶ store ──────────▶ the others, within a second (settings.py)
                     └───────────────────────▶ the others, while the store is away
 
-A token that is revoked must not hold on at the next connection because that meets another process. Each journals what
-it is told, so a process that dies afterwards does not have to be told again.
+Else a revoked token would still work whenever a connection meets another process. Each process journals what it is
+sent, so it need not be sent again after a restart.
 """
 
 from collections.abc import Awaitable, Callable, Collection
@@ -20,14 +20,14 @@ from jqd.domain.settings import SettingTable
 from jqd.journal import Journal
 from jqd.loops.settings import FOLLOW_S
 
-SYNC_S = 2.0  # at the start: a store that is there has told by then what it has of our journal
+SYNC_S = 2.0  # at the start: by then a store that is there has said what it has of our journal
 
 Send = Callable[[int, bytes], Awaitable[bool]]
-"""Sends a frame of settings to a process. Returns whether these are in its journal."""
+"""Sends a frame of settings to a process. Returns whether its journal has them."""
 
 
 class SiblingSettings:
-    """Sends what the journal has of settings and the store lacks, to each process once."""
+    """Sends each process once the settings of our journal that the store lacks."""
 
     def __init__(
         self, *, journal: Journal, settings: SettingTable, partitions: int, siblings: Collection[int], send: Send
@@ -35,7 +35,7 @@ class SiblingSettings:
         self._journal, self._settings, self._send = journal, settings, send
         self._partitions = range(partitions)
         self._sent = dict.fromkeys(siblings, 0)
-        """Process → up to where it has the settings of our journal."""
+        """Process → position up to which it has the settings of our journal."""
         self._log = get_logger("settings")
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -48,7 +48,7 @@ class SiblingSettings:
             await self.look()
 
     async def look(self) -> None:
-        """Send what is new to all who lack it; who does not answer gets it at a later look."""
+        """Send new settings to all processes that lack them; one that does not answer gets them at a later look."""
         journal = self._journal
         end, stored = journal.end, min(journal.read_point(Lane.RULES, number) for number in self._partitions)
         if journal.reached(Lane.RULES, stored) >= end:
@@ -67,5 +67,5 @@ class SiblingSettings:
                             return
                         self._sent[sibling] = piece.end
         except (JournalDamaged, JournalStuck) as error:
-            self._log.error("settings.unreadable", error=str(error))  # as the start said already
+            self._log.error("settings.unreadable", error=str(error))  # logged at the start, too
         self._sent[sibling] = end

@@ -1,4 +1,4 @@
-"""The state of this daemon towards its store: may it claim jobs, and if not, why not? One state of six.
+"""The six states of this daemon's membership in its store: may it claim jobs, and if not, why not?
 
     Out ────looked───▶ Looked ──took_seat──▶ Seated ──mark_through──▶ Through ──▶ claims, as soon as
     Suspect ─looked──▶   │  ▲                  │                         │         the lease is trusted,
@@ -6,21 +6,22 @@
      │  └─ rolled_back ──┴─────────────────────┴─────────────────────────┤         it is settled, or a lease has passed
     Out ◀─ disturbed, resigned ── from any of them ◀─────────────────────┘    Left ◀── left ── from any, for good
 
-    looked        recovery  it knows which life of the store answers. A settled store, met by a daemon that just
-                            started, is calm: the daemon catches up before it joins, and nobody waits for it
-    took_seat     recovery  the store gave it an epoch. Until it is through, all daemons wait for it
-    mark_through  recovery  the store knows all that its journal knows of ended and changed jobs
-    mark_restored recovery  and of ordinary jobs, too: until then nobody is told that there is no such job, unique key
-                            or member of a group
-    renewed       heartbeat the store confirmed the lease, and who is not through and whether the life is settled
-    disturbed     heartbeat, dispatch   another life of the store answers, or the store burnt our epoch
-    rolled_back   ingest    the store knows less than it did, in a life that seems the same: that life is ended
+    event         raised by what has happened
+    looked        recovery  the daemon knows which life of the store answers. A daemon that just started, and finds a
+                            settled life, catches up before it joins, so that nobody waits for it
+    took_seat     recovery  the store gave it an epoch. All daemons wait until it is through
+    mark_through  recovery  the store has applied all ends and changes of jobs in its journal
+    mark_restored recovery  and all ordinary jobs: until then no daemon answers that a job, unique key or member of a
+                            group does not exist
+    renewed       heartbeat the store confirmed the lease, and said who is not through and whether the life is settled
+    disturbed     heartbeat, dispatch   another life of the store answers, or our epoch was given up
+    rolled_back   ingest    the store has less than before, in a life that seems the same: that life is ended
     resigned      recovery  our journal cannot be read while others wait, or takes no outcomes: they go on without us
     left          shutdown
 
-A new life is settled only after a lease, for daemons that live and have not looked yet: what they hold they assert
-again meanwhile. Once a life is noted as settled, a daemon that joins it waits for nobody. `Membership` has a method for
-each event; a test walks all events in all states.
+A new life is settled one lease after it began at the earliest: meanwhile living daemons that have not noticed it yet
+assert the jobs that they hold. A daemon that joins a settled life waits for nobody. `Membership` has a method for each
+event; a test walks all events in all states.
 """
 
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ from typing import NamedTuple
 
 from jqd.store import Owner
 
-NAMED_MAX = 3  # of the daemons that are waited for: an operator looks at one after the other
+NAMED_MAX = 3  # of the daemons that are waited for: an operator examines one after the other
 
 
 class Past(Enum):
@@ -45,31 +46,31 @@ class Known(NamedTuple):
     life: str
     looked_at_s: float
     settled: bool
-    """Noted in the store: all daemons came through."""
+    """Whether the store has noted that all daemons came through."""
     waits_for: tuple[str, ...] | None = None
     """Daemons that are not through; None until a renewal answered."""
     behind: tuple[str, ...] = ()
-    """Daemons that have ordinary jobs to tell again, which no claim waits for."""
+    """Daemons whose ordinary jobs are not all applied again; claims do not wait for these."""
 
 
 @dataclass(frozen=True, slots=True)
 class Out:
-    """The store that answers now was not looked at yet."""
+    """It is not known which life of the store answers."""
 
     past: Past | str
-    """The life that this daemon came through last."""
+    """The life that this daemon came through last, or why there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """The store went back within one life, which must be ended, so that all daemons notice what it forgot."""
+    """The store lost data within one life. That life must be ended, so that all daemons notice."""
 
     past: str
 
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """The store is known, and we are no member there."""
+    """The life of the store is known, and we are not a member of it."""
 
     back: Out
     """The state that a disturbance leads to."""
@@ -87,12 +88,12 @@ class Seated:
 
 @dataclass(frozen=True, slots=True)
 class Through:
-    """The store has applied all that recovery needs from our journal."""
+    """The store has applied all ends and changes of jobs in our journal."""
 
     known: Known
     owner: Owner
     restored: bool = False
-    """Nor is any ordinary job left, that our journal had when we looked."""
+    """Whether it has also applied all ordinary jobs that our journal had when we looked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,7 @@ State = Out | Suspect | Looked | Seated | Through | Left
 
 
 def back(state: State) -> Out | Suspect | Left:
-    """Return the state after a disturbance: what we know of the store holds no longer."""
+    """Return the state after a disturbance, when nothing is known of the store any more."""
     match state:
         case Looked() | Seated():
             return state.back
@@ -116,12 +117,13 @@ def back(state: State) -> Out | Suspect | Left:
 
 
 def is_settled(state: State, *, waited: bool) -> bool:
-    """Whether all daemons are through, so that nothing old can be applied. `waited`: for a lease since the look."""
+    """Return whether all daemons are through, so that no old record can be applied. `waited`: whether a lease has
+    passed since we looked."""
     return isinstance(state, Through) and state.known.waits_for == () and (state.known.settled or waited)
 
 
 def behind_reason(state: State) -> str | None:
-    """What waits until daemons have told the store their jobs again, for health; None: nothing."""
+    """Return, for health, what waits until daemons have applied their jobs again; None: nothing."""
     if not isinstance(state, Seated | Through) or not state.known.behind:
         return None
     return (
@@ -137,7 +139,7 @@ def _names(daemons: tuple[str, ...]) -> str:
 
 
 def not_ready_reason(state: State, *, trusted: bool, waited: bool, lease_s: float) -> str | None:
-    """Why no jobs may be claimed, or None. `/readyz` and the log repeat this."""
+    """Return why no jobs may be claimed, or None. `/readyz` and the log show it."""
     match state:
         case Out(Past.START):
             return "this daemon has not looked at the store yet since it started"

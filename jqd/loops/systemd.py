@@ -1,11 +1,11 @@
 """Notifies the service manager that the daemon takes jobs, of its state, and that it is alive (sd_notify(3)).
 
     READY=1     once jobs are taken
-    WATCHDOG=1  at every beat; once jobs are taken, only if the dispatcher made a round since the last one
+    WATCHDOG=1  at every beat; once jobs are taken, only if the dispatcher made a round since the last beat
     STOPPING=1  at the first signal, with the time that the drain may take
 
-The dispatcher makes twenty rounds a second, whatever store, workers and disk do. If it stops that is an internal error,
-which a restart mends; a disk or store that hangs is not, and no restart would mend it.
+The dispatcher makes rounds whatever store, workers and disk do. If it stops, that is an internal error, which a restart
+mends. A restart would not mend a disk or store that hangs, so these stop no WATCHDOG message.
 """
 
 import re
@@ -18,7 +18,7 @@ import trio
 from jqd.domain.log import get_logger
 
 BEAT_S = 5.0  # between status lines, where no watchdog requires more
-NOTICES_PER_WATCH = 3  # sd_watchdog_enabled(3) wants two at least: one may be late
+NOTICES_PER_WATCH = 3  # messages in a watchdog period: sd_watchdog_enabled(3) recommends two, and one may be late
 ENDING_S = 10.0  # for the stages of shutdown after the drain
 
 
@@ -42,12 +42,12 @@ class SystemdNotifier:
         self._log = get_logger("systemd")
 
     def ready(self) -> None:
-        """Note that jobs are accepted. From here on the dispatcher is watched: before, it may not have begun."""
+        """Report that jobs are accepted. The dispatcher is watched from here on."""
         self._ready = True
         self._send("READY=1", f"STATUS={self._status()}")
 
     def stop(self, drain_s: float) -> None:
-        """Note that shutdown has begun; the dispatcher is not watched any more."""
+        """Report that shutdown has begun. The dispatcher is not watched any more."""
         self._stopping = True
         self._send("STOPPING=1", f"EXTEND_TIMEOUT_USEC={int((drain_s + ENDING_S) * 1e6)}", f"STATUS={self._status()}")
 

@@ -1,7 +1,7 @@
-"""Examines the store's settings, and the journal's disk, again and again: a change at run time may lose jobs.
+"""Examines the store's settings and the journal's disk regularly, because a change at run time may lose jobs.
 
 A setting that would lose jobs turns health red and keeps new jobs in the journal, where they are safe. Jobs already in
-the store run and end, and pushes are accepted. All goes on as soon as the setting is mended.
+the store run and end, and pushes are accepted. New jobs are applied again as soon as the setting is mended.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -31,7 +31,7 @@ class Apply(Protocol[Record]):
 
 class Watch:
     def __init__(self, examine: Examine, *, accept_loss: bool) -> None:
-        """`accept_loss`: findings that lose jobs are reported, and stop nothing."""
+        """`examine`: returns what is wrong. `accept_loss`: findings that lose jobs are reported, but stop nothing."""
         self._examine = examine
         self._accept_loss = accept_loss
         self._known = False  # whether the server that answers now was examined
@@ -47,16 +47,13 @@ class Watch:
 
     @property
     def warnings(self) -> list[str]:
-        """Return accepted losses, and passing conditions of a server that was set up well."""
+        """Return findings that are accepted losses, or conditions that pass by themselves."""
         accepted = refusals(self._findings) if self._accept_loss else []
         passing = [finding for finding in self._findings if finding.code in PASSING]
         return [*(f"accepted: {finding}" for finding in accepted), *map(str, passing)]
 
     async def start(self) -> None:
-        """Examine the store before anything else is done.
-
-        Raises StoreUnsafe; a store that is away is examined when it is back.
-        """
+        """Examine the store at the start. Raises StoreUnsafe. A store that is away is examined when it is back."""
         try:
             await self.look()
         except StoreAway as error:
@@ -73,7 +70,7 @@ class Watch:
             try:
                 await self.look()
             except StoreAway as error:
-                # The loops that need it report it. Another server may answer afterwards: it is examined first.
+                # Other loops report it. Another server may answer afterwards, so `guard` examines it first.
                 self._log.debug("watch.store_away", error=error.in_full)
             await rest(LOOK_S)
 
@@ -82,7 +79,7 @@ class Watch:
         self._known = False
         try:
             findings = await self._examine()
-        except OSError as error:  # no descriptor, no memory: a fault of this machine that may pass
+        except OSError as error:  # no descriptor or memory: a condition of this machine that may pass
             raise StoreAway(f"it cannot be looked at now: {error}") from error
         self._known = True
         before, self._findings = self._findings, findings
@@ -93,10 +90,10 @@ class Watch:
             self._log.info("watch.mended", code=code)
 
     def guard(self, apply: Apply[Record]) -> Apply[Record]:
-        """Return `apply` for a store that is safe only: it raises StoreUnsafe, or StoreAway, before it applies."""
+        """Return `apply` with a check before each call: it raises StoreUnsafe or StoreAway unless the store is safe."""
 
         async def guarded(journal_id: str, start: int, end: int, records: Sequence[Record], /) -> object:
-            if not self._known or self.reason is not None:  # while it is bad, each try examines it anew
+            if not self._known or self.reason is not None:  # while it is unsafe, each try examines it anew
                 await self.look()
             if self.reason is not None:
                 raise StoreUnsafe(self.reason)
@@ -114,8 +111,8 @@ def watch_over(settings: StoreConfig) -> Watch:
 
 
 def watch_disk(*looks: Callable[[], Iterable[Diagnostic]]) -> Watch:
-    """Examine the disk again and again. It may hang: each look waits for at most one thread. A look that fails is a
-    finding: while nothing is written nobody else would notice."""
+    """Return a watch of the disk. A look that fails or hangs is a finding, because nobody else notices while nothing is
+    written. Looks at a hanging disk occupy one thread only."""
     limiter = trio.CapacityLimiter(1)
 
     async def look() -> list[Diagnostic]:
@@ -123,7 +120,7 @@ def watch_disk(*looks: Callable[[], Iterable[Diagnostic]]) -> Watch:
         with trio.move_on_after(LOOK_S):
             try:
                 found = await trio.to_thread.run_sync(
-                    lambda: [finding for one in looks for finding in one()], abandon_on_cancel=True, limiter=limiter
+                    lambda: [finding for each in looks for finding in each()], abandon_on_cancel=True, limiter=limiter
                 )
                 return found
             except OSError as error:

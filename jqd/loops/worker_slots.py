@@ -1,4 +1,4 @@
-"""Frees the slots of workers that keep jobs for themselves (a 202), when another daemon received their outcomes."""
+"""Frees the slots of workers that hold jobs by themselves (a 202), when another daemon received their outcomes."""
 
 import random
 from collections.abc import Callable
@@ -10,15 +10,15 @@ from jqd.loops.backoff import LoopBackoff
 from jqd.runner import Capacity
 from jqd.store import CALL_JOBS_MAX, Hold, Store
 
-LOOK_S = 0.25  # a slot may be free for so long before it is used; an outcome received here frees it at once
-NONE_S = 0.5  # while no worker keeps jobs for itself
+LOOK_S = 0.25  # how late a slot is freed; an outcome received here frees it at once
+NONE_S = 0.5  # between looks while no worker holds jobs by itself
 
 
 class WorkerSlots:
-    """Frees slots, one task for each partition of the store. Looking renews no lease."""
+    """Frees the slots of jobs in one partition of the store. Its look at leases renews none."""
 
     def __init__(self, *, store: Store, capacity: Capacity, mine: Callable[[str], bool], source: random.Random) -> None:
-        """`mine`: whether a job, by its id, lives in this partition."""
+        """`mine`: returns whether a job, by its id, is in this partition."""
         self.backoff = LoopBackoff("worker_slots", source=source)
         self._store, self._capacity, self._mine = store, capacity, mine
 

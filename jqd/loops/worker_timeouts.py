@@ -1,12 +1,12 @@
 """Ends the attempts of workers that hold jobs by themselves and sent no sign of life for too long.
 
-    look ──▶ the current number of the sequence of signs of life, noted with our own second
-      │      for each timeout that leases have ──▶ the number that long ago
-      └────▶ leases with a lower number have timed out: set aside, their attempts end as timed out, journaled
+    look ──▶ the present number in the store's sequence of signs of life, noted with the time here: a mark
+      │      for each timeout that leases have ──▶ the number of the mark that long ago
+      └────▶ leases with a lower number have timed out: one daemon gets each, and journals their ends
 
-No clock but ours judges a worker, and no look costs more with the number of leases. All daemons look; a lease is given
-to one of them. Should that one die before it wrote, another gets it after a lease of daemons. Where no mark is old
-enough, because this daemon just started or the store is another one, workers get their whole time again.
+Only this daemon's clock judges a worker, and the cost of a look does not grow with the number of leases. If the daemon
+that got a lease dies before it wrote the ends, another gets it after `lease_s`. Where no mark is old enough, because
+this daemon just started or the store changed, workers have their whole time again.
 """
 
 import random
@@ -29,8 +29,8 @@ from jqd.runner import Report, end_attempt
 from jqd.runner.departures import Departures
 from jqd.store import Lease, Store
 
-NONE_S = 1.0  # between looks while no lease has a timeout, and no other daemon gives any
-LOOK_S = 0.5  # a timeout is noticed so late, and measured too long by as much: within 2 s in all
+NONE_S = 1.0  # between looks while no lease has a timeout, and there is no other daemon
+LOOK_S = 0.5  # between looks: a timeout is noticed so late, and measured too long by as much
 LOOK_JOBS = 500  # ended in one look: a function must stay below about 5 ms
 NO_HEARTBEAT = "NO_HEARTBEAT"  # begins the message of an attempt whose worker timed out
 
@@ -68,7 +68,7 @@ class WorkerTimeouts:
                 self._marks.forget()
                 await self.backoff.wait_after_failure(error)
             except (StoreAway, StoreRefused, JournalRefused) as error:
-                await self.backoff.wait_after_failure(error)  # leases set aside are returned again after a while
+                await self.backoff.wait_after_failure(error)  # the store returns the leases again after a while
             await rest(NONE_S if self._membership.is_alone and not self._silences_s else LOOK_S)
 
     async def _look(self) -> bool:

@@ -1,1 +1,1 @@
-"""Constraints: how many jobs may start, by what they are (docs/use/SCHEDULING.md)."""
+"""Constraints: rate and concurrency limits, and pauses, of jobs that an expression matches (docs/use/SCHEDULING.md)."""

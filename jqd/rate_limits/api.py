@@ -1,4 +1,4 @@
-"""What may start when, by what a job is: /v1/constraints."""
+"""Routes of constraints: /v1/constraints."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -24,21 +24,21 @@ class ConstraintView(Limit, frozen=True, kw_only=True, forbid_unknown_fields=Fal
 
     name: str
     pause: bool | Instant | None
-    """As it was set; null: no pause, or one that is over."""
+    """The pause as it was set; null: there is none, or it is over."""
     paused: bool
     paused_until: Instant | None
     """Null: no pause, or one without an end."""
     partitions: int
-    """Of the store; each counts by itself."""
+    """Partitions of the store; each counts by itself."""
     warning: str | None
-    """What more that may let through, in numbers; null: nothing."""
+    """How much all partitions together may let through; null: what was set."""
     changed_at: Instant | None
     failed: int
-    """Jobs on which it failed since this daemon began; like ones count once."""
+    """Jobs on which it failed since this daemon began; jobs that differ in nothing it reads count once."""
     error: str | None
     """The last failure."""
     revision: int
-    """Another one after each change."""
+    """Changes with each change of the constraint."""
     tenant: str | UnsetType = UNSET
     """Left out for the tenant ""."""
 
@@ -53,7 +53,7 @@ class PutQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """The query of a PUT."""
 
     dry_run: bool = False
-    """Say nothing; answer what it would do to jobs that wait."""
+    """Set nothing; answer what it would do to waiting jobs."""
     revision: Revision = None
     """Set it only if it still has this revision, else 409; 0: only if there is none."""
 
@@ -78,31 +78,31 @@ async def get(parts: ApiContext, request: Request, name: str) -> ConstraintView:
 async def list_constraints(parts: ApiContext, request: Request) -> Response:
     """Constraints of the token's tenant, or all, by tenant and name."""
     wanted = page_wanted(request, ListQuery)
-    known, sees = [*parts.services.feature(Constraints).known.values()], parts.services.principal.can_see
-    found = ((f"{one.tenant} {bare(one.name)}", one) for one in known if sees(one.tenant))
+    every, sees = [*parts.services.feature(Constraints).known.values()], parts.services.principal.can_see
+    found = ((f"{known.tenant} {bare(known.name)}", known) for known in every if sees(known.tenant))
     return await answer_page(request, wanted, ConstraintPage, found, partial(_row, parts))
 
 
 async def delete(parts: ApiContext, request: Request, name: str) -> None:
-    """204: nothing waits for it any more."""
+    """204: it is deleted, and no job waits for it any more."""
     await service.delete(parts.services, name)
 
 
-def _row(parts: ApiContext, one: KnownConstraint) -> ConstraintView:
-    kept = one.constraint
+def _row(parts: ApiContext, known: KnownConstraint) -> ConstraintView:
+    kept = known.constraint
     until = iso(kept.until_ms) if 0 < kept.until_ms < EVER_MS else None
     is_paused = kept.until_ms > parts.services.clock.wall_ms()
     return ConstraintView(
         **kept.given(),
-        name=bare(one.name),
+        name=bare(known.name),
         pause=(until or True) if is_paused else None,
         paused=is_paused,
         paused_until=until,
         partitions=parts.services.partitions,
         warning=counted_apart(kept, parts.services.partitions),
-        changed_at=iso(one.changed_ms),
-        failed=one.failed,
-        error=one.error or None,
-        revision=revision_of(parts.services, CONSTRAINT, one.name),
-        tenant=one.tenant or UNSET,
+        changed_at=iso(known.changed_ms),
+        failed=known.failed,
+        error=known.error or None,
+        revision=revision_of(parts.services, CONSTRAINT, known.name),
+        tenant=known.tenant or UNSET,
     )

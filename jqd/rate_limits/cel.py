@@ -1,10 +1,11 @@
-"""Evaluates what the library has parsed and checked of a CEL expression, and counts what it does: each step is paid.
+"""Evaluates a CEL expression that the library has parsed and checked, and counts the steps.
 
-A step is some 0.1 µs: a node of the expression, an item of a list that is gone through, compared or copied, a few
-characters of a text. Whoever has no steps left is stopped (`TooLong`), so no expression takes longer than its budget,
-whatever is in it and in the job. Loops pay for their body before each round.
+A step takes some 0.1 µs: a node of the expression, an item of a list that is iterated, compared or copied, a few
+characters of a text. An expression without steps left is stopped (`TooLong`), so none takes longer than its budget,
+whatever is in it and in the job. Loops spend the steps of their body before each round.
 
-The tree is a `CheckedExpr` of github.com/google/cel-spec, as bytes; what of the language is not known here is refused.
+The tree is a `CheckedExpr` of github.com/google/cel-spec, as bytes. Parts of the language that are not known here are
+refused.
 """
 
 import struct
@@ -27,7 +28,7 @@ from jqd.rate_limits.operators import (
 
 
 class Unknown(Exception):
-    """The expression has something that is not evaluated here, at so many characters from its beginning."""
+    """The expression has something that is not evaluated here. `offset`: where, in characters from its beginning."""
 
     def __init__(self, why: str, offset: int) -> None:
         super().__init__(why)
@@ -35,7 +36,7 @@ class Unknown(Exception):
 
 
 Matcher = Callable[[str], tuple[int, float, Callable[[str], bool]]]
-"""Of a pattern: the steps that it takes, those for each character, and whether a text matches. Raises Failed."""
+"""Pattern → the steps of a match, those for each character, and a function that matches a text. Raises Failed."""
 
 
 class Node(NamedTuple):
@@ -43,25 +44,24 @@ class Node(NamedTuple):
 
     run: Run
     nodes: int
-    """How many it has that are evaluated once whenever it is: those in loops are not among them."""
+    """How many nodes it has, those in the bodies of loops not counted: the steps of evaluating it once."""
 
 
 class Tree:
     """An expression that can be evaluated."""
 
     def __init__(self, checked: bytes, matcher: Matcher) -> None:
-        """`checked`: as the library serializes it. Raises Unknown, RecursionError."""
+        """Build the tree. `checked`: a `CheckedExpr`, as the library serializes it. Raises Unknown, RecursionError."""
         tree = _message(_message(checked)[2][0])
         self._matcher = matcher
         self._positions = dict(_position(entry) for entry in _message(tree[5][0]).get(4, ())) if 5 in tree else {}
         self.fields: list[tuple[str, int]] = []
-        """Which fields of the job it names, and where."""
+        """(name, offset) of the job's fields that it reads."""
         self._node = self._build(tree[4][0], frozenset())
 
     def value(self, job: Mapping[str, Any], steps: Steps) -> Any:
-        """Return its value for a job.
-
-        Raises Failed, whatever goes wrong in an operator: a daemon that ended on a job would end at it at each start.
+        """Return its value for a job. Raises Failed also for an internal error of an operator: a crash would repeat at
+        each start of the daemon.
         """
         steps.spend(self._node.nodes)
         try:
@@ -106,7 +106,7 @@ class Tree:
         def run(scope: Scope, _: Steps) -> Any:
             value = scope[name]
             if isinstance(value, Failed):
-                raise value  # of an earlier round of the loop
+                raise value  # the error of an earlier round of the loop
             return value
 
         return Node(run, 1)
@@ -188,11 +188,11 @@ class Tree:
 
         def run(scope: Scope, steps: Steps) -> dict[Any, Any]:
             made: dict[Any, Any] = {}
-            for key, value in pairs:
-                its = key.run(scope, steps)
-                if type(its) not in (str, int, bool) or its in made:
-                    raise Failed(f"a map cannot have this {type_of(its)} as one of its keys, or not twice")
-                made[its] = value.run(scope, steps)
+            for key_node, value_node in pairs:
+                key = key_node.run(scope, steps)
+                if type(key) not in (str, int, bool) or key in made:
+                    raise Failed(f"a map cannot have this {type_of(key)} as one of its keys, or not twice")
+                made[key] = value_node.run(scope, steps)
             return made
 
         return Node(run, 1 + sum(key.nodes + value.nodes for key, value in pairs))
@@ -208,22 +208,22 @@ class Tree:
         round_nodes = goes_on.nodes + step.nodes
 
         def run(scope: Scope, steps: Steps) -> Any:
-            items, its = over.run(scope, steps), dict(scope)
+            items, names = over.run(scope, steps), dict(scope)
             if type(items) not in (list, dict):
                 raise no_such("a loop", items)
-            its[result] = start.run(scope, steps)
-            for one in items:
+            names[result] = start.run(scope, steps)
+            for value in items:
                 steps.spend(round_nodes)
-                its[item] = one
-                if not goes_on.run(its, steps):
+                names[item] = value
+                if not goes_on.run(names, steps):
                     break
                 try:
-                    its[result] = step.run(its, steps)
+                    names[result] = step.run(names, steps)
                 except TooLong:
                     raise
                 except Failed as error:
-                    its[result] = error
-            return end.run({**scope, result: its[result]}, steps)
+                    names[result] = error
+            return end.run({**scope, result: names[result]}, steps)
 
         return Node(run, 1 + over.nodes + start.nodes + end.nodes)
 
@@ -241,7 +241,7 @@ _KINDS: Mapping[int, Callable[[Tree, Message, int, frozenset[str]], Node]] = {
 
 
 def _message(data: bytes) -> Message:
-    """The fields of a message of Protocol Buffers by their numbers: numbers, and bytes."""
+    """Return the fields of a Protocol Buffers message: field number → values, each an int or bytes."""
     found: Message = {}
     at, end = 0, len(data)
     while at < end:
@@ -273,13 +273,13 @@ def _position(entry: bytes) -> tuple[int, int]:
 
 
 def _is_gathered(given: list[bytes]) -> bool:
-    """Return whether a node is the list that map and filter gather, with one more item."""
+    """Return whether these arguments of `+` are the result list of `map` or `filter` and a list of one more item."""
     name, items = _message(given[0]).get(4), _message(given[1]).get(7)
     return name is not None and _message(name[0])[1][0] == b"@result" and items is not None
 
 
 def _append(of: Run, added: Run) -> Run:
-    """Return a run that appends to the list in place: a copy each round would take as long as all rounds before it."""
+    """Return a `Run` that appends to a loop's result list in place: copying it each round would take quadratic time."""
 
     def run(scope: Scope, steps: Steps) -> Any:
         found = of(scope, steps)

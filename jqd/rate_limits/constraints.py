@@ -1,10 +1,10 @@
-"""Constraints: what may start when, by what a job is. Each is a setting; the store counts what it limits.
+"""Constraints: limits and pauses of the jobs that an expression matches. Each is a setting; the store counts.
 
-The name of a job's queue says which of them match it, what it costs each, and the value of its key (queue_name.py).
+The name of a job's queue has each constraint that matches it, its cost there, and the value of its key (queue_name.py).
 
-Where the store has several partitions each counts the jobs in it by itself. A job lies where its id or its unique key
-says, else where its jobtype says. Clients of several daemons, buffers, schedules, `Idempotency-Key`s and followers give
-ids; so nothing can be said of where the jobs of one jobtype lie.
+Where the store has several partitions, each counts its own jobs. A job's partition follows from its id or its unique
+key, else from its jobtype. Many pushers give ids (clients of several daemons, buffers, schedules, `Idempotency-Key`s,
+followers), so the jobs of one jobtype may lie in any partition.
 """
 
 import hashlib
@@ -36,9 +36,9 @@ from jqd.rate_limits.operators import Failed, Missing, Steps
 EVER_MS = 2**53 - 1  # a pause without an end
 KEY_LENGTH_MAX = 64  # characters of a key that stand in the name of a queue; longer ones are hashed
 STEPS_TOGETHER = 2 * STEPS_MAX  # of all constraints of a tenant on a job: some 8 ms
-ITEMS_MAX = 1_000  # of a list that an expression may go through
+ITEMS_MAX = 1_000  # of a list or map in an argument that expressions read
 COMPLAINTS_MAX = 10  # in health: the list of constraints has all
-KINDS_CACHED = 1_000  # kinds of jobs that differ in their arguments only
+KINDS_CACHED = 1_000  # sets of jobs that differ in their arguments only
 
 LIMIT_MAX = 1_000_000_000
 CONCURRENCY_MAX = 10_000  # ids in one set, which is counted once a minute
@@ -66,7 +66,7 @@ class Rate(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def expect_understood(types: tuple[str, ...], text: str) -> None:
-    """Raise ValueError that says what is wrong with an expression of one of these types, and at which character."""
+    """Raise ValueError if an expression is wrong or its value has none of these types. The text says where."""
     try:
         Expression(text, types)
     except NotUnderstood as error:
@@ -95,13 +95,13 @@ class Limits(Limit, frozen=True, kw_only=True):
     """A constraint as a client sets it: which jobs, and one or more of rate, concurrency and pause."""
 
     pause: bool | Date | None = None
-    """Until a date, or (true) until it is set again."""
+    """No job starts until that date, or (true) until it is set again."""
     exact: bool = False
     """Refuse it if the store has several partitions: each counts by itself."""
 
 
 class Constraint(Limit, frozen=True, omit_defaults=True):
-    """A constraint in force: the body of the setting. Functions read it, too."""
+    """A constraint in force: the body of the setting. The store's functions read it, too."""
 
     until_ms: int = 0
     """Until when (ms) no job starts; 0: the constraint is no pause."""
@@ -116,19 +116,19 @@ Fields = Mapping[str, Any] | Failed
 
 
 class KnownConstraint:
-    """A constraint that holds, compiled."""
+    """A constraint in force, compiled."""
 
     def __init__(self, name: str, constraint: Constraint, changed_ms: int) -> None:
         self.name = name
         self.constraint = constraint
         self.changed_ms = changed_ms
         self.matched = 0
-        """Jobs, by this daemon since it started."""
+        """Jobs that this daemon matched since it started."""
         self.failed = 0
         self.error = ""
         """The error on the last job that an expression failed on; empty: none."""
         self.tenant = tenant_of(name)
-        self._trouble = ""
+        self._trouble = ""  # why this daemon cannot evaluate it
         try:
             self._match = Expression(constraint.match, ("BOOL",))
             self._cost = Expression(constraint.cost, ("INT",)) if constraint.cost else None
@@ -139,7 +139,7 @@ class KnownConstraint:
 
     @property
     def complaint(self) -> str:
-        """Return, for health, that it fails on jobs and holds them up. "": it does not, or lets such jobs pass."""
+        """Return the complaint, for health, that it fails on jobs and holds them up; "": it does not."""
         if not self.failed or self.constraint.on_error == "pass":
             return ""
         whose = f" of tenant {self.tenant!r}" if self.tenant else ""
@@ -152,7 +152,7 @@ class KnownConstraint:
     def reads_argument(self) -> bool:
         """Whether the queue of a job may depend on its argument."""
         expressions = () if self._trouble else (self._match, self._cost, self._key)
-        return any(one is not None and one.reads_argument for one in expressions)
+        return any(expression is not None and expression.reads_argument for expression in expressions)
 
     def concerns(self, tenant: str, name: str) -> bool:
         """Return whether this constraint can match jobs of that tenant and type at all."""
@@ -175,7 +175,7 @@ class KnownConstraint:
         return f"{BETWEEN}{self.name}{WITHIN}{cost}{WITHIN}{key}"
 
     def ask(self, fields: Fields, steps: Steps) -> tuple[int, str] | None:
-        """The cost of a job and the value of its key; None: it does not match. Raises Failed, which names the field."""
+        """Return a job's cost and the text of its key; None: no match. Raises Failed, which names the field."""
         if self._trouble:
             raise Failed(self._trouble)
         if isinstance(fields, Failed):
@@ -186,9 +186,8 @@ class KnownConstraint:
         return cost, "" if self._key is None else key_text(_value("key", self._key, fields, steps))
 
     def _matches(self, fields: Mapping[str, Any], steps: Steps) -> bool:
-        """Return whether a job matches.
-
-        A job without a field that `match` names does not: else all other jobtypes would be held up.
+        """Return whether a job matches. A job that lacks a field in `match` does not: else the constraint would hold up
+        all other jobtypes.
         """
         try:
             return bool(self._match.value(fields, steps))
@@ -215,7 +214,7 @@ def _value(field: str, expression: Expression, fields: Mapping[str, Any], steps:
 
 
 def key_text(value: Any) -> str:
-    """The value of a key in the name of a queue: values that CEL calls equal have equal texts, others never.
+    """Return the text of a key's value in the name of a queue: equal exactly where CEL calls the values equal.
 
     A text stands behind "=", any other value behind its type: `int:1` is a number, `=int:1` a text.
     """
@@ -228,7 +227,7 @@ def key_text(value: Any) -> str:
 
 
 def digest_of(name: str, constraint: Constraint) -> int:
-    """Return 32 bits of all that decides about queues: name, expressions, the highest cost."""
+    """Return a digest of 32 bits of all that decides about queues: name, expressions, the highest cost."""
     rate = constraint.rate
     most = rate.limit + rate.burst if rate and constraint.cost else 0
     decides = (name, constraint.match, constraint.key or "", constraint.cost or "", constraint.on_error, most)
@@ -255,17 +254,17 @@ class Constraints:
         self.known: dict[str, KnownConstraint] = {}
         """Name → constraint."""
         self.version = ""
-        """Of all constraints together, as the store computes it; empty: there are none."""
+        """Version of all constraints together, computed as the store does; empty: there are none."""
         self._alike = lru_cache(maxsize=KINDS_CACHED)(self._items_alike)
         settings.read(CONSTRAINT, _read)
         settings.watch(CONSTRAINT, self._ruled)
 
     def complaints(self) -> list[str]:
         """Return why some constraints hold up jobs on which they fail, for `/readyz`."""
-        return [*islice((why for one in self.known.values() if (why := one.complaint)), COMPLAINTS_MAX)]
+        return [*islice((why for known in self.known.values() if (why := known.complaint)), COMPLAINTS_MAX)]
 
     def queue_of(self, job: Job) -> str:
-        """The name of a job's queue, behind its jobtype; empty while there is no constraint."""
+        """Return the part behind the jobtype in the name of a job's queue; empty while there is no constraint."""
         if not self.known:
             return ""
         tenant, name = tenant_of(job.jobtype), bare(job.jobtype)
@@ -275,19 +274,19 @@ class Constraints:
         return f"{BETWEEN}{self.version}{''.join(sorted(items))}"
 
     def failure_of(self, name: str, job: Job) -> str:
-        """Why that constraint fails on this job now; "": it does not. Not counted as a failure."""
+        """Return why that constraint fails on this job now; "": it does not. Not counted as a failure."""
         tenant, jobtype = tenant_of(job.jobtype), bare(job.jobtype)
-        one = self.known.get(name)
-        if one is None or not one.concerns(tenant, jobtype):
+        known = self.known.get(name)
+        if known is None or not known.concerns(tenant, jobtype):
             return ""
         try:
-            one.ask(fields_of(tenant, jobtype, job, with_argument=one.reads_argument), Steps(STEPS_TOGETHER))
+            known.ask(fields_of(tenant, jobtype, job, with_argument=known.reads_argument), Steps(STEPS_TOGETHER))
         except Failed as error:
             return str(error)
         return ""
 
     def is_current(self, queue: str) -> bool:
-        """Whether a job's queue was computed from the constraints of now."""
+        """Return whether a job's queue was computed from the present constraints."""
         if not self.version:
             return not queue
         version = f"{BETWEEN}{self.version}"
@@ -296,32 +295,33 @@ class Constraints:
     def _items_alike(self, tenant: str, name: str, priority: int, tags: tuple[str, ...]) -> tuple[str, ...]:
         return self._items(self._others, tenant, name, Job("", name, priority=priority, tags=tags))
 
-    def _items(self, ones: Sequence[KnownConstraint], tenant: str, name: str, job: Job) -> tuple[str, ...]:
-        ones = [one for one in ones if one.concerns(tenant, name)]
-        if not ones:
+    def _items(self, constraints: Sequence[KnownConstraint], tenant: str, name: str, job: Job) -> tuple[str, ...]:
+        constraints = [known for known in constraints if known.concerns(tenant, name)]
+        if not constraints:
             return ()
         fields: Fields
         try:
-            fields = fields_of(tenant, name, job, with_argument=ones[0].reads_argument)
+            fields = fields_of(tenant, name, job, with_argument=constraints[0].reads_argument)
         except Failed as error:
             fields = error
-        steps = defaultdict[str, Steps](lambda: Steps(STEPS_TOGETHER))  # a tenant's take none from those of all
-        return tuple(item for one in ones if (item := one.item_of(fields, steps[one.tenant])))
+        # A tenant's constraints have a budget of their own, beside that of the constraints of all.
+        steps = defaultdict[str, Steps](lambda: Steps(STEPS_TOGETHER))
+        return tuple(item for known in constraints if (item := known.item_of(fields, steps[known.tenant])))
 
     def _ruled(self, setting: Setting) -> None:
         self.known.pop(setting.name, None)
         if not setting.is_deleted:
             self.known[setting.name] = KnownConstraint(setting.name, _read(setting), setting.at_ms)
-        total = sum(one.constraint.digest for one in self.known.values()) % 2**32
+        total = sum(known.constraint.digest for known in self.known.values()) % 2**32
         self.version = str(total) if self.known else ""
-        ones = [self.known[name] for name in sorted(self.known)]  # all daemons ask them in the same order
-        self._readers = [one for one in ones if one.reads_argument]
-        self._others = [one for one in ones if not one.reads_argument]
+        every = [self.known[name] for name in sorted(self.known)]  # the same order at all daemons
+        self._readers = [known for known in every if known.reads_argument]
+        self._others = [known for known in every if not known.reads_argument]
         self._alike.cache_clear()
 
 
 def fields_of(tenant: str, name: str, job: Job, *, with_argument: bool) -> Mapping[str, Any]:
-    """A job as expressions take it. Raises Failed for an argument that is not looked into."""
+    """Return the fields of a job that expressions read. Raises Failed for an argument that is too large or broken."""
     fields: dict[str, Any] = {"name": name, "tenant": tenant, "priority": job.priority, "tags": list(job.tags)}
     if with_argument:
         if len(job.argument) > ARGUMENT_BYTES_MAX:
@@ -334,13 +334,13 @@ def fields_of(tenant: str, name: str, job: Job, *, with_argument: bool) -> Mappi
 
 
 def _plain(value: Any) -> Any:
-    """The value as CEL has it; what CEL lacks is left out, so an expression that reads it fails. Raises Failed."""
+    """Return a value as CEL has it; values and keys that CEL lacks become null or are left out. Raises Failed."""
     if isinstance(value, (dict, list, tuple)) and len(value) > ITEMS_MAX:
         raise Failed(f"a list or map in its argument has more than {ITEMS_MAX} items")
     if isinstance(value, dict):
-        return {key: _plain(one) for key, one in value.items() if isinstance(key, (str, int, bool))}
+        return {key: _plain(item) for key, item in value.items() if isinstance(key, (str, int, bool))}
     if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         return float(value)
     return value if isinstance(value, (str, int, float, bool, bytes, type(None))) else None
@@ -351,15 +351,14 @@ def _read(setting: Setting) -> Constraint:
 
 
 def counted_apart(limit: Limit, partitions: int) -> str | None:
-    """Return what a constraint may let through in all partitions, in words and numbers; None: what was set."""
+    """Return what a constraint may let through in all partitions together; None: what was set."""
     if partitions == 1 or (limit.rate is None and limit.concurrency is None):
         return None
     return f"each of the store's {partitions} partitions counts by itself: {_together(limit, partitions)}"
 
 
 def why_not_exact(limit: Limit, partitions: int) -> str | None:
-    """Return why a limit cannot be exact over these partitions, and what to do; None: one partition counts all of
-    its jobs."""
+    """Return why a limit cannot be exact over these partitions, and what to do; None: it is exact."""
     apart = counted_apart(limit, partitions)
     return apart and f"{apart}; leave out `exact` and set limits {partitions} times as low"
 

@@ -4,8 +4,8 @@
 
 A job has name, argument, priority, tags and tenant.
 
-Google's own library (docs/adr/0048) says what is wrong with an expression and where, and which type comes of it. It is
-evaluated here (`cel.py`), where each step is counted, for the library bounds none but the rounds of a loop.
+Google's library (docs/adr/0048) checks an expression: errors and their places, and the type of its value. `cel.py`
+evaluates it and counts each step, because the library limits only the rounds of loops.
 """
 
 import re
@@ -18,28 +18,28 @@ from jqd.rate_limits.cel import Tree, Unknown
 from jqd.rate_limits.operators import Failed, Missing, Steps, TooLong, type_of
 
 FIELDS = ("name", "argument", "priority", "tags", "tenant")  # of a job, as an expression sees it
-EXPRESSION_LENGTH_MAX = 1_000  # characters: what is longer nobody reads
+EXPRESSION_LENGTH_MAX = 1_000  # characters: nobody reads a longer one
 STEPS_MAX = 20_000  # of an expression on a job, some 4 ms: 1,000 items of a list with a short condition take 10,000
 PLACES_MAX = 100  # of a pattern, as `places_of` counts
-CLASS_PLACES = 20  # a class of Unicode has hundreds of ranges: all of a pattern that has one count so much
-PATTERN_STEPS, CLASS_STEPS = 10, 200  # of each place, for a pattern is built whenever it is matched: with such a class
-CHAR_STEPS = 0.2  # of each place for each character: where the library has to follow all ways through the pattern
-SHOWN_CHARS = 80  # of an expression, where it is told why it has no value
-CLASS_CHARS = 10  # of a class that is written out count as a place: with 200 members it takes as long as one of Unicode
-ARGUMENT_BYTES_MAX = 16_384  # of an argument that is looked into: to decode it takes a millisecond
+CLASS_PLACES = 20  # what each place counts in a pattern with a Unicode class, which has hundreds of ranges
+PATTERN_STEPS, CLASS_STEPS = 10, 200  # for each place at each match, which builds the pattern; the latter with a class
+CHAR_STEPS = 0.2  # for each place and character of the text: where the library follows all ways through the pattern
+SHOWN_CHARS = 80  # of an expression, in the text why it has no value
+CLASS_CHARS = 10  # so many characters of a written-out class count as a place: 200 members take as long as Unicode's
+ARGUMENT_BYTES_MAX = 16_384  # of an argument that expressions may read: decoding it takes a millisecond
 
 _COUNTED = re.compile(r"\{(\d+)(?:,(\d*))?\}")
 _MEMBERS = re.compile(r"\[\^?\]?(?:[^\]\\]|\\.)*\]", re.DOTALL)
-_NAMED_CLASS = re.compile(r"\\[pP]|\(\?[a-zA-Z]*i")  # and what is alike but for capitals
+_NAMED_CLASS = re.compile(r"\\[pP]|\(\?[a-zA-Z]*i")  # Unicode classes, and flag i, which costs as much
 _PLACE = re.compile(r"<input>:(\d+):(\d+): (.*)")
 _ONE_EQUALS = re.compile(r"token recognition error at: '=")
-# Only jobs of some names are meant: the others need no look. Where there is an "or" that is not sure.
+# Finds the jobtypes that an expression can match, so that others need not be evaluated. See `only_names`.
 _TEXT = r"""(?:"[^"\\\n]*"|'[^'\\\n]*')"""
 _NAME = re.compile(rf"\s*job\.name\s*(?:==\s*({_TEXT})|in\s*\[\s*({_TEXT}(?:\s*,\s*{_TEXT})*)\s*\])\s*(?:&&|$)")
 
 
 class NotUnderstood(ValueError):
-    """An expression is wrong: how, and where, in characters from its beginning."""
+    """An expression is wrong. `offset`: where, in characters from its beginning."""
 
     def __init__(self, why: str, offset: int) -> None:
         super().__init__(why)
@@ -50,7 +50,7 @@ class Expression:
     """A CEL expression that was checked and can be evaluated."""
 
     def __init__(self, text: str, types: tuple[str, ...]) -> None:
-        """`types`: what it may evaluate to, as CEL names them. Raises NotUnderstood."""
+        """Check an expression. `types`: CEL's names of the types that its value may have. Raises NotUnderstood."""
         if len(text) > EXPRESSION_LENGTH_MAX:
             raise NotUnderstood(f"an expression may have {EXPRESSION_LENGTH_MAX} characters", EXPRESSION_LENGTH_MAX)
         self.text = text
@@ -72,10 +72,11 @@ class Expression:
         if type_ not in (*types, "DYN"):
             raise NotUnderstood(f"this is a value of the type {type_}; it must be {' or '.join(types)}", 0)
         self.reads_argument = "argument" in text or "[" in text
-        """Whether its value may be another one for each job. `job["arg" + "ument"]` reads it, too."""
+        """Whether it may read the argument, so is evaluated for each job. `job["arg" + "ument"]` reads it, too."""
 
     def value(self, job: Mapping[str, Any], steps: Steps | None = None) -> Any:
-        """Return its value for a job. `steps`: left for it and others; it takes STEPS_MAX at most. Raises Failed."""
+        """Return its value for a job. `steps`: the budget that it shares with other expressions; it takes STEPS_MAX at
+        most. Raises Failed."""
         steps = steps or Steps(STEPS_MAX)
         own = Steps(min(STEPS_MAX, steps.left))
         before = own.left
@@ -92,27 +93,27 @@ class Expression:
         return found
 
     def explained(self, error: Failed) -> str:
-        """Return in words why an expression has no value: which field is missing, where that is plain to see."""
+        """Return why the expression has no value, for people: if possible, which field is missing."""
         if not isinstance(error, Missing):
             return str(error)
         if not (key := error.key):
             return f"{self.shown} asks for what there is not: {error}"[:200]
         whose = re.findall(rf"\b(job(?:\.\w+)*)\.{re.escape(key)}\b", self.text)
-        only = (
-            len(re.findall(rf"\b{re.escape(key)}\b", self.text)) == 1
-        )  # else it may be another one that was asked for
-        return f"{whose[0] if whose and only else f'what {self.shown} looks into'} has no field {key}"
+        # If the name stands there more than once, another place may have read it.
+        is_only = len(re.findall(rf"\b{re.escape(key)}\b", self.text)) == 1
+        place = whose[0] if whose and is_only else f"what {self.shown} looks into"
+        return f"{place} has no field {key}"
 
     @property
     def shown(self) -> str:
-        """Return its text, or how it begins."""
+        """Return its text, or the beginning of a long one."""
         return self.text if len(self.text) <= SHOWN_CHARS else f"{self.text[: SHOWN_CHARS - 1]}…"
 
 
 def _matcher(pattern: str) -> tuple[int, float, Callable[[str], bool]]:
-    """Return how to match a pattern, and what that costs in steps, at once and for each character.
+    """Return what a match costs in steps, at once and for each character, and a function that matches a text.
 
-    Raises Failed for what is no pattern.
+    Raises Failed for a text that is no pattern.
     """
     places = places_of(pattern)
     if places > PLACES_MAX:
@@ -133,7 +134,7 @@ def _matcher(pattern: str) -> tuple[int, float, Callable[[str], bool]]:
 
 
 def places_of(pattern: str) -> int:
-    """Return about how many places a pattern has, repetitions counted; rather more than fewer."""
+    """Return an upper estimate of how many characters and classes a pattern has, repetitions counted."""
     each = CLASS_PLACES if _NAMED_CLASS.search(pattern) else 1
     open_, last, at = [0], 0, 0
     while at < len(pattern):
@@ -157,7 +158,7 @@ def places_of(pattern: str) -> int:
 
 
 def only_names(text: str) -> Sequence[str] | None:
-    """Return the jobtypes that an expression can be true of, where that is plain to see."""
+    """Return the jobtypes for which an expression can be true; None: unknown, as where it has an "or"."""
     found = _NAME.match(text)
     if not found or "||" in text or "?" in text:
         return None
@@ -166,7 +167,7 @@ def only_names(text: str) -> Sequence[str] | None:
 
 @cache
 def _environment() -> Any:
-    from cel_expr_python import cel  # some 10 ms and 14 MB, for who has constraints
+    from cel_expr_python import cel  # here, as it takes some 10 ms and 14 MB
 
     return cel.NewEnv(variables={"job": cel.Type.Map(cel.Type.STRING, cel.Type.DYN)})
 

@@ -1,6 +1,6 @@
-"""What operators and functions of CEL do with values of Python, and how many steps each takes. Pure.
+"""The operators and functions of CEL on Python values, and the steps that each takes. Pure.
 
-Values are as a job's argument has them: None, bool, int of 64 bits, float, str, bytes, list, dict.
+Values have the types of a job's argument: None, bool, int of 64 bits, float, str, bytes, list, dict.
 """
 
 import math
@@ -9,13 +9,13 @@ from functools import partial
 from typing import Any
 
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1
-CHARS_A_STEP = 64  # of a text that is compared or copied
-ITEMS_A_STEP = 8  # of a list that is copied
-SEARCH_CHARS = 100  # of a text that is looked for each is compared with each of the other's; longer ones are not
+CHARS_A_STEP = 64  # characters of a text that are compared or copied in a step
+ITEMS_A_STEP = 8  # items of a list that are copied in a step
+SEARCH_CHARS = 100  # a search compares each character of a shorter text with each of the other's; of a longer one not
 
 
 class Failed(Exception):
-    """An expression has no value for this job, or one of another type than it is to have."""
+    """An expression has no value for this job, or one of a wrong type."""
 
 
 class Missing(Failed):
@@ -27,11 +27,11 @@ class Missing(Failed):
 
 
 class TooLong(Failed):
-    """An expression has used up its steps. Nothing in it goes on after that."""
+    """An expression has used up its steps. No operator catches this."""
 
 
 class Steps:
-    """The steps that are left."""
+    """The budget of an evaluation: `left` steps."""
 
     __slots__ = ("left",)
 
@@ -47,7 +47,7 @@ class Steps:
 
 Scope = dict[str, Any]
 Run = Callable[[Scope, Steps], Any]
-"""Evaluates a node among what names stand for."""
+"""Evaluates a node; the scope has the values of names."""
 
 _TYPES: Mapping[type, str] = {
     type(None): "NULL_TYPE",
@@ -66,12 +66,12 @@ def type_of(value: Any) -> str:
 
 
 def no_such(name: str, *values: Any) -> Failed:
-    """Return the error of an operator that these values do not have."""
+    """Return the error of an operator that is not defined for these values."""
     return Failed(f"{name} is not for {' and '.join(map(type_of, values))}")
 
 
 def equal(left: Any, right: Any, steps: Steps) -> bool:
-    """Return whether two values are equal: numbers by their value, all else only within its type."""
+    """Return whether two values are equal: numbers by value, others only if they have one type."""
     kind = type(left)
     if kind is not type(right):
         return kind in _NUMBERS and type(right) in _NUMBERS and bool(left == right)
@@ -100,8 +100,8 @@ def _has(whole: Mapping[Any, Any], key: Any, steps: Steps) -> bool:
         return False
     if type(key) is str:
         return True
-    steps.spend(len(whole))  # for Python true is 1
-    return any(equal(one, key, steps) for one in whole)
+    steps.spend(len(whole))  # compared again, because in Python True equals 1
+    return any(equal(known, key, steps) for known in whole)
 
 
 def _in(item: Any, whole: Any, steps: Steps) -> bool:
@@ -110,7 +110,7 @@ def _in(item: Any, whole: Any, steps: Steps) -> bool:
     if type(whole) is not list:
         raise no_such("in", item, whole)
     steps.spend(len(whole))
-    return any(equal(item, one, steps) for one in whole)
+    return any(equal(item, member, steps) for member in whole)
 
 
 def _index(whole: Any, key: Any, steps: Steps) -> Any:
@@ -268,8 +268,7 @@ FUNCTIONS: Mapping[tuple[str, int], Callable[..., Any]] = {
 
 
 def _decided(by: bool, left: Run, right: Run) -> Run:
-    """Return `&&` (decided by false) or `||` (by true): an error of one side counts only if the other does not
-    decide."""
+    """Return `&&` (`by` false) or `||` (`by` true): a side that is `by` decides, even if the other side fails."""
 
     def run(scope: Scope, steps: Steps) -> bool:
         trouble: Failed | None = None
@@ -303,7 +302,7 @@ def _choice(asked: Run, yes: Run, no: Run) -> Run:
 
 
 def _not_false(of: Run) -> Run:
-    """Return whether a loop goes on: an error may still be made up for by a later item."""
+    """Return a `Run` of whether a loop goes on: unless `of` is false. After an error a later item may still decide."""
 
     def run(scope: Scope, steps: Steps) -> bool:
         try:

@@ -1,4 +1,4 @@
-"""Constraints: set, found, tried out and deleted at any daemon, for all of them. The store counts what they limit."""
+"""Sets, finds, tries out and deletes constraints, at any daemon for all daemons. The store counts what they limit."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -36,18 +36,18 @@ from jqd.service.settings import expect_revision, expect_room, get_or_refresh, r
 from jqd.service.wait_reason import Cause, WaitReason
 from jqd.store import JobView, QueuePlace
 
-CONSTRAINTS = Share("constraints", 1_000, own=100)  # each job is matched against all of its tenant
-# and of "": 100 take some 0.3 ms if all read its argument
-TRIED_JOBS = 500  # of a trial, whose arguments are read one by one: half a second
-ENDLESS_MS = 9_000_000_000_000_000  # as the store counts it: EVER_MS in limits.lua
-TRIED_S = 1.0  # of evaluation; most expressions take a thousandth of that for all jobs
+# Each job is matched against all constraints of its tenant and of "": 100 take some 0.3 ms if all read its argument.
+CONSTRAINTS = Share("constraints", 1_000, own=100)
+TRIED_JOBS = 500  # jobs of a trial, whose arguments are read one by one: half a second
+ENDLESS_MS = 9_000_000_000_000_000  # the store's mark of a pause without an end: EVER_MS in limits.lua
+TRIED_S = 1.0  # of evaluation in a trial; most expressions take a thousandth of that for all jobs
 
 
 class Trial(Struct, frozen=True):
     """The result of a dry run: what a constraint would match of waiting jobs."""
 
     looked_at: int
-    """Newest waiting jobs."""
+    """How many of the newest waiting jobs were evaluated."""
     matched: int
     failed: int
     error: str | None
@@ -55,12 +55,12 @@ class Trial(Struct, frozen=True):
     delayed: int
     """How many of the matching jobs would not start at once."""
     warning: str | None
-    """What more it may let through, for several partitions count by themselves."""
+    """What several partitions, which count by themselves, may let through together."""
 
 
 async def put(services: Services, name: str, wish: Limits, revision: int | None = None) -> bool:
     """Set a constraint; it is on disk when this returns. Returns whether there was none of that name. `revision`: set
-    it only if it has that one still.
+    it only if it still has this one.
 
     Raises Invalid, Conflict, NotYet, JournalRefused.
     """
@@ -76,9 +76,8 @@ async def put(services: Services, name: str, wish: Limits, revision: int | None 
         new.append(before is None)
         if before is None:
             expect_new_name("constraint", name)
-            expect_room(
-                CONSTRAINTS, tenant_of(own), (one.tenant for one in services.feature(Constraints).known.values())
-            )
+            tenants = (each.tenant for each in services.feature(Constraints).known.values())
+            expect_room(CONSTRAINTS, tenant_of(own), tenants)
         return {(CONSTRAINT, own): body_of(_rated_on(constraint, before))}
 
     await save(services, make)
@@ -86,9 +85,9 @@ async def put(services: Services, name: str, wish: Limits, revision: int | None 
 
 
 def _rated_on(constraint: Constraint, before: KnownConstraint | None) -> Constraint:
-    """Return since when a rate counts.
+    """Return the constraint with the time since when it has had a rate, which setting it again does not change.
 
-    One that is set again was spent before: a store that lost its count takes all of it as spent.
+    A store that lost the count of an older rate takes all of it as spent.
     """
     if constraint.rate is None or before is None or before.constraint.rate is None:
         return constraint
@@ -103,17 +102,17 @@ async def delete(services: Services, name: str) -> None:
 
 
 async def known(services: Services, name: str) -> KnownConstraint:
-    """One constraint, also if another daemon learned of it a moment ago. Raises NotFound."""
+    """Return a constraint, also one that was set at another daemon a moment ago. Raises NotFound."""
     await get_or_refresh(services, partial(services.feature(Constraints).known.get, services.qualified_name(name)))
     return find(services, name)
 
 
 def find(services: Services, name: str) -> KnownConstraint:
     """Return a constraint that is known here. Raises NotFound."""
-    one = services.feature(Constraints).known.get(services.qualified_name(name))
-    if one is None:
+    found = services.feature(Constraints).known.get(services.qualified_name(name))
+    if found is None:
         raise NotFound(f"there is no constraint {name[:64]!r}")
-    return one
+    return found
 
 
 async def try_out(services: Services, name: str, wish: Limits) -> Trial:
@@ -125,13 +124,13 @@ async def try_out(services: Services, name: str, wish: Limits) -> Trial:
         {(CONSTRAINT, services.qualified_name(name)): body_of(constraint)}, now_ms=services.clock.wall_ms(), origin=0
     )
     settings.take(setting)
-    (one,) = alone.known.values()
+    (tried,) = alone.known.values()
     page = await page_of(services, JobFilter(state=State.WAITING), TRIED_JOBS, "")
     keys = dict[str, list[int]]()
     matched = failed = looked = 0
     held_s = 0.0
     for view in page.jobs:
-        whole = await services.store.get_job(view.id) if one.reads_argument else view
+        whole = await services.store.get_job(view.id) if tried.reads_argument else view
         await trio.lowlevel.checkpoint()
         began_s, looked = thread_s(), looked + 1
         for item in items_of(alone.queue_of(job_of(whole if isinstance(whole, JobView) else view))):
@@ -144,11 +143,11 @@ async def try_out(services: Services, name: str, wish: Limits) -> Trial:
             break
     delayed = failed + sum(_delayed(constraint, costs) for costs in keys.values())
     warning = counted_apart(constraint, services.partitions)
-    return Trial(looked, matched, failed, one.error or None, len(keys), delayed, warning)
+    return Trial(looked, matched, failed, tried.error or None, len(keys), delayed, warning)
 
 
 def understood(services: Services, name: str, wish: Limits) -> Constraint:
-    """The constraint as it is kept. Raises Invalid, which points into the expression."""
+    """Check a constraint and return it as it is stored. Raises Invalid, which points into the expression."""
     found = []
     if not is_name(name):
         why = f"the name of a constraint must be 1 to 128 printable characters, not {name[:64]!r}"
@@ -183,7 +182,7 @@ def understood(services: Services, name: str, wish: Limits) -> Constraint:
 
 
 def _delayed(constraint: Constraint, costs: Sequence[int]) -> int:
-    """How many jobs of one key could not start at once if nothing was spent yet."""
+    """Return how many jobs of one key could not start at once if nothing of the limits was spent yet."""
     if constraint.until_ms:
         return len(costs)
     rate, slots = constraint.rate, constraint.concurrency or len(costs)
@@ -198,20 +197,16 @@ def _delayed(constraint: Constraint, costs: Sequence[int]) -> int:
 
 
 def job_of(view: JobView) -> Job:
-    """The job as expressions see it."""
+    """Return a job with the fields that expressions read."""
     return Job(view.id, view.jobtype, view.argument, priority=view.priority, tags=tuple(view.tags))
 
 
 def why_limited(services: Services, view: JobView, place: QueuePlace) -> WaitReason:
-    """Why a job waits whose queue is held up by a constraint."""
+    """Return why a job waits whose queue is held up by a constraint."""
     until_ms = place.until_ms if place.until_ms < ENDLESS_MS else 0
-    until = (
-        f" until about {iso(until_ms)}"
-        if until_ms
-        else ", a pause without an end, until that is set anew or deleted"
-        if place.until_ms
-        else ""
-    )
+    until = f" until about {iso(until_ms)}" if until_ms else ""
+    if place.until_ms and not until_ms:
+        until = ", a pause without an end, until that is set anew or deleted"
     name, _, key = place.limited_by.partition(WITHIN)
     held = place.holds if _may_know(services, name) else ()
     holds = f", which counts {', '.join(held)} in flight" if held else ""
@@ -229,16 +224,14 @@ def why_limited(services: Services, view: JobView, place: QueuePlace) -> WaitRea
 
 
 def _may_know(services: Services, constraint: str) -> bool:
-    """Whether the principal may see all jobs that a constraint counts: one without a tenant counts those of all."""
+    """Return whether the principal may see all jobs that a constraint counts. One without a tenant counts all."""
     who = services.principal
     return not who.is_bound or (bool(who.tenant) and tenant_of(constraint) == who.tenant and who.can_read)
 
 
 def _failure(services: Services, name: str, view: JobView) -> str:
-    """Return what failed on this job, if the principal may see the constraint, which may have changed meanwhile."""
-    error = (
-        services.feature(Constraints).failure_of(name, job_of(view))
-        if services.principal.can_see(tenant_of(name))
-        else ""
-    )
+    """Return the failure of a constraint on this job, in brackets; "": none now, or the principal may not see it."""
+    if not services.principal.can_see(tenant_of(name)):
+        return ""
+    error = services.feature(Constraints).failure_of(name, job_of(view))
     return f" ({error})" if error else ""

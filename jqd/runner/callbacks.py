@@ -3,9 +3,8 @@
     parent ends ──▶ CALLBACK is ready ──claim──▶ worker of its tenant ──▶ its own URL, as a web hook of one job
 
 Each tenant that ever had a callback has one such worker, so that no tenant waits for the receivers of others. A
-receiver is not a
-worker: it is neither backed off by the store's claims nor taken out. What waits for a host that does not answer is put
-off here, without an attempt.
+receiver is not a worker: its failures neither stop claims nor unregister anything. Callbacks to a host that does not
+answer are put off here, without an attempt.
 """
 
 import base64
@@ -23,22 +22,22 @@ from jqd.domain.tenant import annotate
 from jqd.runner.ssrf import AddressPolicy
 from jqd.runner.worker import Worker
 
-CALLBACKS = "callback"  # of rules: tenants that have callbacks
-SLOTS = 32  # callbacks of one tenant on their way at once, from all daemons together
-REST_FIRST_S, REST_MAX_S = 1.0, 60.0  # nothing is sent to a host that did not answer
-RECEIVERS_MAX = 10_000  # places that are remembered for it; of more those that failed last
+CALLBACKS = "callback"  # the kind of setting that names the tenants with callbacks
+SLOTS = 32  # callbacks of one tenant in flight at once, from all daemons together
+REST_FIRST_S, REST_MAX_S = 1.0, 60.0  # first and longest pause for a host that did not answer
+RECEIVERS_MAX = 10_000  # failing places that are remembered: of more, those that failed last
 
 Place = tuple[str, str]
-"""A tenant, and host and port: what fails for one tenant, as its look-ups do, may answer another."""
+"""A tenant, and host and port: a receiver that fails for one tenant may answer another."""
 
 
 def callback_worker(tenant: str, secret: str) -> Worker:
-    """Return the daemon's worker of a tenant's callbacks. `secret`: the daemon's; empty: nothing is signed."""
+    """Return the worker that delivers a tenant's callbacks. `secret`: the daemon's; empty: callbacks are unsigned."""
     name = annotate(tenant, CALLBACK)
     return Worker(
         name=CALLBACK,
         id=name,
-        url=f"http://{CALLBACK}",  # it stands for all of them: each job has its own
+        url=f"http://{CALLBACK}",  # a placeholder: each job has its own URL
         jobs=(name,),
         max_jobs=SLOTS,
         style="webhook",
@@ -51,36 +50,36 @@ def callback_worker(tenant: str, secret: str) -> Worker:
 
 
 def secret_of(tenant: str, secret: str) -> str:
-    """Return the secret of a tenant's callbacks: whoever knows it can make none of another tenant's."""
+    """Return the secret that signs a tenant's callbacks. From that of a named tenant no other can be derived."""
     if not tenant:
         return secret
     return PREFIX + base64.b64encode(hmac.digest(key_of(secret), tenant.encode(), hashlib.sha256)).decode()
 
 
 def receiver_of(worker: Worker, job: Job) -> Worker:
-    """Return the worker as it stands for the receiver of one callback."""
+    """Return the worker with the URL of the receiver of one callback."""
     return msgspec.structs.replace(worker, url=job.flow.callback if job.flow is not None else worker.url)
 
 
 def message_id(url: str, argument: bytes) -> str:
-    """Return the `webhook-id` of a callback: the same whenever the same end is posted to a URL again."""
+    """Return the `webhook-id` of a callback: the same for each attempt to post this argument to this URL."""
     return f"msg_{hashlib.blake2b(url.encode() + b' ' + argument, digest_size=16).hexdigest()}"
 
 
 class Receivers:
-    """Hosts and ports that did not answer a tenant, and until when nothing of it is sent there."""
+    """Places that did not answer callbacks, and until when nothing is sent there."""
 
     def __init__(self, source: random.Random) -> None:
         self._backoff = Backoff(first_s=REST_FIRST_S, cap_s=REST_MAX_S)
         self._source = source
-        self._failed: dict[Place, tuple[int, float]] = {}  # failures in a row, until when it rests
+        self._failed: dict[Place, tuple[int, float]] = {}  # failures in a row, end of the pause
 
     def wait_s(self, place: Place, now_s: float) -> float:
-        """Return for how many seconds nothing is to be sent to a place."""
+        """Return for how many more seconds nothing is to be sent to a place; at most 0: it may be sent to."""
         return self._failed[place][1] - now_s if place in self._failed else 0.0
 
     def failed(self, place: Place, now_s: float) -> None:
-        """Note that a request was not answered. Those that were under way together count once."""
+        """Note that a request was not answered. Failures within one pause count as one."""
         failures, until_s = self._failed.pop(place, (0, now_s))
         if until_s <= now_s:
             failures, until_s = failures + 1, now_s + self._backoff.delay_s(failures + 1, self._source)

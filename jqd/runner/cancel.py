@@ -1,10 +1,10 @@
 """Sends workers the cancels of jobs in flight there, in the way of their protocol.
 
-This is a courtesy. The job stays in flight until its worker answers for it or its time is over, and nothing is held
-against a worker that knows no such call. The cancel travels on another connection than the job and may overtake it:
-the cancel is repeated to a worker that does not know the job, or that could not be reached. It may also come so late
-that the job has ended, got other content and is at work there again. So it names what it means: from the store to the
-runner the claim, from the runner to the worker the batch.
+This is a courtesy: the job stays in flight until its worker reports it or its time is over, and a worker need not know
+the call. The cancel travels on another connection than the job and may overtake it, so it is repeated to a worker that
+does not know the job or could not be reached. It may also come so late that the job has ended, got other content and
+runs there again. So a cancel names the claim (from the store to the runner) or the batch (from the runner to the
+worker) that it means.
 """
 
 from collections.abc import AsyncIterator
@@ -16,10 +16,11 @@ from jqd.domain.log import get_logger
 from jqd.runner.delivery import Delivery, DeliveryContext
 from jqd.runner.transport import Post
 
-SEND_S = 2.0  # for one request, from its connection to its answer: the worker has only to take note
-AGAIN_S = (1.0, 1.0)  # pauses before it is told again; in another second, or a worker takes it for a kept request
+SEND_S = 2.0  # for one request, from connecting to its answer: the worker has only to take note
+# Pauses before each repetition: a second, so that its signature differs, or a worker takes it for a replayed request.
+AGAIN_S = (1.0, 1.0)
 SENDERS = 32  # requests at once, to all workers together
-SENDERS_EACH = 4  # of these to one worker: one that does not answer them keeps none from the others
+SENDERS_EACH = 4  # of these to one worker, so that one that does not answer leaves senders for the others
 ASKED_MAX = 1_000  # cancels remembered of jobs that are not in flight: the answer to their claim may be on its way
 
 log = get_logger("runner")
@@ -37,7 +38,7 @@ class Teller:
         self._by_worker: dict[str, trio.CapacityLimiter] = {}
 
     async def send_cancel(self, post: Post, delivery: Delivery, job_id: str) -> None:
-        """Tell the worker of one job, a few times if need be, while the job is at work there."""
+        """Send the worker the cancel of one job, a few times if need be, while the job is at work there."""
         for pause_s in (0.0, *AGAIN_S):
             await trio.sleep(pause_s)
             async with self._one_of(delivery.worker.id), self._tellers:
@@ -53,7 +54,7 @@ class Teller:
             async with limiter:
                 yield
         finally:
-            if not limiter.borrowed_tokens:  # then nobody waits either
+            if not limiter.borrowed_tokens:  # nobody holds it, so nobody waits for it either
                 self._by_worker.pop(worker_id, None)
 
     async def _send_once(self, post: Post, delivery: Delivery, job_id: str) -> bool:

@@ -1,5 +1,4 @@
-"""Capacity of all workers: how many jobs each may have in flight from all runners together, and which of them ask
-for jobs."""
+"""Capacity of all workers: how many more jobs each may get from all runners together, and which wait in a poll."""
 
 import random
 from collections import Counter, defaultdict
@@ -43,8 +42,8 @@ class Pause(NamedTuple):
 
 
 NO_PAUSES: Mapping[str, Pause] = {}
-DRAWS = 8  # at least, for the room of one version: with fewer, luck fills it at once, and bad luck is not made up for
-FORGET_ABOVE = 16  # gates of workers that left, kept beyond twice the number of those that are here
+DRAWS = 8  # random draws, at least, that fill the room of one version: with fewer its share depends on luck
+FORGET_ABOVE = 16  # breakers of workers that left, kept beyond twice the number of present workers
 
 
 class Capacity:
@@ -68,7 +67,7 @@ class Capacity:
         self.requests: dict[Request, None] = {}
         """All requests that are under way to workers, or wait to be sent."""
         self.sites: dict[tuple[str, str], Site] = {}
-        """Tenant, and host and port → its crash site: whose workers break connections there slows down no other's."""
+        """Tenant, and host and port → its crash site: one for each tenant, so that none slows down another."""
         self._pauses: dict[str, Mapping[str, Pause]] = {}  # daemon → worker's id → its pause
         self.freed = trio.Event()
         self._entrusted: dict[Claim, tuple[CircuitBreaker, str]] = {}
@@ -120,7 +119,7 @@ class Capacity:
         return breaker.has_room(now_s) and bool(self.connections.free_for(worker, workers))
 
     def _following(self, posting: Sequence[Posted], workers: Mapping[str, int], now_s: float) -> set[str]:
-        """Return the ids of versions for which nothing is claimed: another one takes what they would."""
+        """Return the ids of handler versions for which nothing is claimed: the other version claims for both."""
         versions = defaultdict[str, list[VersionRoom]](list)
         for worker, breaker in posting:
             if worker.handler and breaker.takes(worker.handler, now_s) and not breaker.is_open(now_s):
@@ -128,17 +127,18 @@ class Capacity:
                 versions[worker.handler].append(VersionRoom(worker, breaker.is_well(now_s), room))
         following = set[str]()
         for both in versions.values():
-            if (one := follower(both)) is not None:
-                low, high = one.worker.priority_min, one.worker.priority_max
-                leads = (each.worker for each in both if each is not one)
+            if (second := follower(both)) is not None:
+                low, high = second.worker.priority_min, second.worker.priority_max
+                leads = (each.worker for each in both if each is not second)
                 if all(each.priority_min <= low and high <= each.priority_max for each in leads):
-                    following.add(one.worker.id)
+                    following.add(second.worker.id)
         return following
 
     def offer(self, jobtype: str, priority: int, waiting: int | None, linger: Linger) -> Offer | None:
-        """Return the worker with most free capacity for such a job, None when none is free.
+        """Return the worker with the greatest free share for such a job; None when none is free. A waiting poll goes
+        first.
 
-        A worker that pulls counts as wholly free.
+        `waiting`: how many jobs of the type wait, None: unknown; too few let a worker linger.
         """
         if (pull := self.pulls.best(jobtype, priority)) is not None:
             code = self._workers.code(jobtype)
@@ -167,9 +167,11 @@ class Capacity:
         return Offer(worker, free, self._config.batch_bytes_max, None, drawn)
 
     def divide(self, offer: Offer, jobtype: str, held: Sequence[Held]) -> dict[str, list[Held]]:
-        """Return who gets the jobs of a claim. Of two versions of a handler the one that does not claim gets what is
-        drawn for it, a request at a time or a part of one, and has room; never more, or a bad one would get most of
-        what is left."""
+        """Return, by worker id, who gets the jobs of a claim.
+
+        Of two versions of a handler one claims for both. The other gets what random draws give it by its share,
+        request by request, up to its room: never more, or a bad version would get most of the jobs.
+        """
         if offer.other is None:
             return {offer.worker.id: [*held]}
         other, most = offer.other
@@ -187,7 +189,7 @@ class Capacity:
         share = self._workers.share
         max_jobs, batch = max(1, share(worker.max_jobs, worker)), STYLES[worker.style].batch(worker)
         if batch is not None and batch > worker.max_jobs:
-            batch = max(1, share(batch, worker))  # the daemons' requests together are not more than it likes in one
+            batch = max(1, share(batch, worker))  # so that requests of all daemons together hold at most one batch
         breaker = self.breakers.get(worker.id)
         if breaker is None:
             breaker = self.breakers[worker.id] = CircuitBreaker(
@@ -203,7 +205,7 @@ class Capacity:
         if breaker.worker is not worker:
             breaker.worker, breaker.registered_at_ms = worker, worker.registered_at_ms
             breaker.endpoint, breaker.place, breaker.url = worker.endpoint, worker.place, worker.url or ""
-            # As far as that is known without looking a name up.
+            # Names are not looked up here; they are judged again when they are connected to.
             why_not = self._ssrf.judge_host(host_of(worker.url), worker.standing_here) if worker.url else None
             breaker.barred = why_not or ""
             breaker.site = self.sites.get(breaker.place)
@@ -212,7 +214,7 @@ class Capacity:
         return breaker
 
     def isolate(self, place: tuple[str, str]) -> Site:
-        """Begin to watch a tenant's workers at a host and port for crash isolation: which of its requests run alone."""
+        """Return the crash site of a tenant's host and port; the first call makes it, and its requests are watched."""
         if place not in self.sites:
             site = Site(request for request in self.requests if request.worker.place == place)
             self.sites[place] = site
@@ -225,7 +227,7 @@ class Capacity:
         return self._pauses.get(daemon, NO_PAUSES)
 
     def record_pauses(self, daemon: str, pauses: Mapping[str, Pause]) -> None:
-        """Take another daemon's whole list of workers that it gives nothing for now, by worker id."""
+        """Replace the list of pauses by worker id that another daemon reported."""
         before = self._pauses.pop(daemon, NO_PAUSES)
         if pauses:
             self._pauses[daemon] = pauses
@@ -237,16 +239,16 @@ class Capacity:
 
     def _apply(self, worker_id: str, breaker: CircuitBreaker) -> None:
         pauses = (known[worker_id] for known in self._pauses.values() if worker_id in known)
-        its = max((pause for pause in pauses if pause.registered_at_ms == breaker.registered_at_ms), default=None)
-        if its is None:
+        longest = max((pause for pause in pauses if pause.registered_at_ms == breaker.registered_at_ms), default=None)
+        if longest is None:
             breaker.pause(float("-inf"), yields=False)
         else:
-            breaker.pause(its.until_s, yields=not (breaker.failures and its.yields))
+            breaker.pause(longest.until_s, yields=not (breaker.failures and longest.yields))
 
     def _begin(self, breaker: CircuitBreaker, worker: Worker) -> None:
-        """Start a breaker anew for a worker that came back or moved.
+        """Reset the breaker of a worker that moved or registered anew.
 
-        If its host and port was unreachable just now, a probe of one job goes first.
+        One that registered anew at an address that was unreachable just now is still probed with one job first.
         """
         now_s = self._clock.mono_s()
         moved = breaker.endpoint != worker.endpoint
@@ -255,8 +257,8 @@ class Capacity:
             breaker.begin(now_s)
 
     def ailing(self) -> dict[str, CircuitBreaker]:
-        """Return, by worker id, the breakers of workers whose last request failed, that somebody has to mend, or
-        that this daemon may not reach."""
+        """Return, by worker id, the breakers that have a failure, a complaint, or a reason why this daemon may not
+        connect."""
         return {
             name: breaker
             for name, breaker in self.breakers.items()
@@ -279,7 +281,7 @@ class Capacity:
         return [*self._entrusted]
 
     def ended(self, claims: Iterable[Claim]) -> None:
-        """Free the slots of jobs that workers held by themselves. Unknown claims are passed over."""
+        """Free the slots of jobs that workers held by themselves and that have ended. Unknown claims are ignored."""
         now_s = self._clock.mono_s()
         for claim in claims if self._entrusted else ():
             if (entrusted := self._entrusted.pop(claim, None)) is not None:
@@ -291,12 +293,12 @@ class Capacity:
         self.freed.set()
 
     async def wait_free(self) -> None:
-        """Return when a slot may be free or a worker registered.
+        """Wait until a slot may be free or a worker registered.
 
-        It is a hint and may come for nothing; the end of a back-off gives none, so look again by time.
+        This is a hint and may be wrong. The end of a back-off wakes nobody, so the caller also needs a timeout.
         """
         if self.freed.is_set():
-            self.freed = trio.Event()  # only now: every job that ends tells, and few are waited for
+            self.freed = trio.Event()  # made here, not where it is set: each job's end sets it, and few waits follow
         await self.freed.wait()
 
     def complaints(self) -> list[str]:

@@ -1,7 +1,7 @@
 """The tasks that carry deliveries: each carries one after the other, in one cancel scope.
 
-A task and a cancel scope of its own would cost the delivery of a single job a twentieth of the daemon's time. A scope
-that was cancelled is used up: its task ends with the delivery that was cancelled.
+A new task and cancel scope for each delivery of a single job would cost a twentieth of the daemon's time. A cancelled
+scope cannot be used again, so its task ends with the delivery that was cancelled.
 """
 
 from collections.abc import Awaitable, Callable
@@ -11,16 +11,16 @@ import trio
 from jqd.runner.delivery import Delivery
 from jqd.runner.transport import Ending
 
-IDLE_MAX = 256  # tasks that wait for a delivery, of some KB each: as many as begin at once in one turn of the loop
+IDLE_MAX = 256  # tasks that wait for a delivery, some KB each: as many as begin in one turn of the event loop
 
 Carry = Callable[[Delivery], Awaitable[Ending | None]]
-"""Sends a delivery, and returns how that ended."""
+"""Sends a delivery, and returns how its request ended."""
 Settle = Callable[[Delivery, Ending | None], None]
-"""Takes it from its task, and decides about what is left of it. None: it was cancelled, or nothing was to be sent."""
+"""Decides about the jobs left in a delivery. None: it was cancelled, or nothing was to be sent."""
 
 
 class Carrier:
-    """A task with its scope, and what it carries; while it waits, nothing, for the jobs of a delivery may be large."""
+    """A task with its scope and its delivery. An idle one has no `delivery`, for its jobs may take much memory."""
 
     __slots__ = ("delivery", "scope", "task")
 
@@ -29,7 +29,7 @@ class Carrier:
 
 
 class Carriers:
-    """Sees deliveries through, from `open` to `close`; what is begun before waits for `open`."""
+    """Runs deliveries from `open` to `close`; those begun before wait for `open`."""
 
     def __init__(self, carry: Carry, settle: Settle) -> None:
         self._carry, self._settle = carry, settle
@@ -44,11 +44,11 @@ class Carriers:
         self._early.clear()
 
     def close(self) -> None:
-        """Begin no more. Those under way end with the nursery."""
+        """Begin no more deliveries. Those under way end with the nursery."""
         self.nursery = None
 
     def begin(self, delivery: Delivery) -> None:
-        """Let a delivery begin. Never waits."""
+        """Start to carry a delivery. Never waits."""
         if self._idle and self.nursery is not None:
             carrier = self._idle.pop()
             carrier.delivery, delivery.scope = delivery, carrier.scope

@@ -2,24 +2,23 @@
 
 Three limits meet here:
 
-    slots     max_jobs at once, as registered. With `batch` above it, an adaptive window for each jobtype: a tenth of a
-              second of the speed measured, so that quick jobs travel in large batches and slow ones do not pile up
+    slots     max_jobs at once, as registered. With `batch` above it, an adaptive window for each jobtype: as many jobs
+              as end in a tenth of a second, so that quick jobs travel in large batches and slow ones do not pile up
     AIMD      each back-off halves what may be in flight; each good answer gives a sixteenth of it back
     breaker   closed ──back-off──▶ open (nothing is sent) ──time──▶ one probe of one job ──good answer──▶ closed
                                      ▲──────────────────────── it failed too: wait longer ◀┘
 
-Jobs of several jobtypes share the worker: each takes that share of it which one job is of the window of its type. While
-a share is free there is room for at least one job of any type, so what is quick never keeps out what is more urgent.
+Jobs of several jobtypes share the worker: one job takes 1/window of it, by the window of its type. While any share is
+free there is room for at least one job of any type, so quick jobs never keep out more urgent ones.
 
 A back-off by another daemon holds here, too (`worker_health.py`): nothing is sent until its end. The daemon that got
-the `503` probes first; the others a moment later, with one job each, unless that one goes on with its back-off.
+the `503` probes first; the others a moment later, with one job each, unless it has backed off again.
 
-A probe is a job in flight. It is over when its worker answers or fails, and at the latest when the job leaves it:
-a probe that is withdrawn, dropped or cut off on its way does not keep the breaker waiting. Most frameworks answer when
-the work is done: while a probe is at work, another one follows after PROBED_S; not where the worker had hung, for there
-each would wait in vain.
+A probe is a job in flight. It is over when its worker answers or fails, or when the job leaves the worker otherwise:
+withdrawn, dropped or cut off. Most frameworks answer when the work is done, so while a probe runs another one follows
+after PROBED_S; not where the worker had hung, for there each would wait in vain.
 
-None of this costs a job an attempt: what cannot be placed here waits in the store or goes to another worker.
+None of this costs a job an attempt: jobs that find no room here wait in the store or go to another worker.
 """
 
 import math
@@ -30,17 +29,17 @@ from jqd.domain.backoff import Backoff
 from jqd.domain.clock import Speed
 from jqd.runner.crash_site import Site
 
-WINDOW_S = 0.1  # of a jobtype's measured speed may be in flight: enough to hide a round trip, little to lose with it
+WINDOW_S = 0.1  # a jobtype's jobs in flight are what ends in this time: enough to hide a round trip, few to lose
 SPEEDS_MAX = 256  # jobtypes whose speed is remembered: of more, those used last; others begin with `max_jobs` anew
 RECOVERY_STEPS = 16  # good answers after a halving until the full window is open again
-SHARE_MIN = 1 / 1024  # the AIMD limit falls no further: there is room for one job all the same
+SHARE_MIN = 1 / 1024  # the AIMD limit falls no further; one job always has room
 QUANTA = 4  # a window wider than max_jobs is refilled in quarters
 RETRY_AFTER_S_MIN = 0.1  # a shorter pause counts as none: the worker would get jobs again at once, for ever
-COMPLAINT_S = 60.0  # what has to be mended at a worker is logged again after this: thousands of jobs may meet it
-PROBE_S = 2.0  # longer than another daemon backed a worker off: it tries it, and says in half a second how that went
+COMPLAINT_S = 60.0  # a complaint about a worker is logged again after this: thousands of jobs may meet it
+PROBE_S = 2.0  # added to another daemon's back-off: it probes first, and half a second later we know the result
 PROBED_S = 10.0  # then a probe has been connected (5 s), and a worker that is overloaded has refused it
 NOT_TAKEN_S = 60.0  # a jobtype that a worker does not know is offered to it again after this: it may be newer by then
-_ROUNDING = 1e-9  # sixteen sixteenths are one
+_ROUNDING = 1e-9  # tolerance of sums of floats: sixteen sixteenths are one
 
 
 class CircuitBreaker:
@@ -61,30 +60,30 @@ class CircuitBreaker:
         self.why = ""
         """Why the worker was backed off, for people: how the request ended."""
         self.barred = ""
-        """Why this daemon may not connect to the worker at all: it gives it nothing."""
+        """Why this daemon may not connect to the worker, so sends it nothing; "": it may."""
         self.worker: object = None
-        """The registration that the numbers, `barred` and the four below are of."""
+        """The registration that the numbers, `barred` and the four attributes below belong to."""
         self.registered_at_ms = 0
         self.endpoint = ""
         self.place = "", ""
         self.url = ""
         self.site: Site | None = None
-        """What suspects have to themselves there, from the first of them on."""
+        """The crash site at the worker's host and port; None until a connection breaks there."""
         self._complained_at_s = float("-inf")
         self._backoff = backoff
         self._retry_after_max_s = retry_after_max_s
         self._source = source
-        self._disproved_s = float("-inf")  # what others said up to then counts no more
-        self._grace_s = 0.0
-        # Ids of jobs in flight that were given while the breaker was open → until when they keep others away.
+        self._disproved_s = float("-inf")  # other daemons' back-offs that end before are void: the worker has answered
+        self._grace_s = 0.0  # added to `others_until_s` while the other daemon probes first
+        # Ids of jobs in flight that were sent as probes → until when they keep others away.
         self._probes: dict[str, float] = {}
-        self._hung = False  # it was backed off as it took jobs and did not answer
-        self._share = 1.0  # of each window, by AIMD
+        self._hung = False  # it was backed off because it took jobs and did not answer
+        self._share = 1.0  # of each window that may be used, by AIMD
         self._backed_off_at_s = float("-inf")
         self._speeds: dict[str, Speed] = {}  # by jobtype, the one used last at the end
         self._used: tuple[float, bool] | None = None  # see `_usage`; None: to be counted anew
-        self._not_taken: dict[str, float] = {}
-        self._max_jobs = 0  # until it is said
+        self._not_taken: dict[str, float] = {}  # jobtypes that the worker does not know → until when
+        self._max_jobs = 0  # set by `resize`
         self._batch: int | None = None
         self.resize(max_jobs, batch)
 
@@ -114,7 +113,7 @@ class CircuitBreaker:
             return 0
         full = self._full_window(self._rate_of(jobtype))
         free = max(1, int((self._share - self._usage()[0]) * full + _ROUNDING))
-        # One job is to tell if the worker is well again.
+        # A probe of one job tells whether the worker is well again.
         return free if self.is_closed else 1
 
     def has_room(self, now_s: float) -> bool:
@@ -126,17 +125,16 @@ class CircuitBreaker:
         used, wide = self._usage()
         if used + _ROUNDING >= self._share:
             return False
-        # A wide window means quick jobs: a claim for each that ends would cost more than the moment it saves.
+        # A wide window means quick jobs: claiming anew for each that ends would cost more than it gains.
         return not wide or self.in_flight < self._max_jobs or used <= self._share * (1 - 1 / QUANTA) + _ROUNDING
 
     @property
     def is_closed(self) -> bool:
-        """Return whether the worker has answered well since it was last backed off, be it by another daemon."""
+        """Return whether the worker has answered well since its last back-off by this or another daemon."""
         return not self.failures and self.others_until_s == float("-inf")
 
     def is_well(self, now_s: float) -> bool:
-        """Return whether the worker takes jobs as far as it has slots: what is sent is no probe, and no suspect has it
-        to itself."""
+        """Return whether only slots limit the worker: it is not to be probed, and no suspect has it to itself."""
         return self.is_closed and not self._is_kept(now_s)
 
     def is_open(self, now_s: float) -> bool:
@@ -144,7 +142,7 @@ class CircuitBreaker:
         return now_s < max(self.open_until_s, self.others_until_s + self._grace_s)
 
     def is_shut(self, now_s: float) -> bool:
-        """Return whether this daemon itself backed the worker off; what other daemons say does not count."""
+        """Return whether this daemon's own back-off of the worker lasts; other daemons' do not count."""
         return now_s < self.open_until_s
 
     def take(self, jobtype: str, job_ids: Collection[str], now_s: float) -> None:
@@ -162,7 +160,7 @@ class CircuitBreaker:
         `ended`: the worker has run them, so they count for its speed.
         """
         if not job_ids:
-            return  # else the time since then would count as busy
+            return  # `Speed.give` would count the time since its last call as busy
         speed = self._speeds.get(jobtype) or Speed()
         assert speed.in_flight >= len(job_ids), f"slots of jobs {job_ids} are given back, but not so many were taken"
         speed.give(len(job_ids), now_s, ended=ended)
@@ -172,8 +170,8 @@ class CircuitBreaker:
             self._probes.pop(job_id, None)
 
     def answered(self, sent_at_s: float) -> None:
-        """A request sent at `sent_at_s` got a good answer. It counts only if it was sent after the last back-off, and
-        not within its pause, as one that had set out before."""
+        """Close the breaker: a request got a good answer. Ignored if it was sent before the last back-off or within
+        its pause."""
         if sent_at_s < max(self._backed_off_at_s, self.open_until_s):
             return
         self.complaint = ""
@@ -187,16 +185,16 @@ class CircuitBreaker:
     def back_off(
         self, sent_at_s: float, now_s: float, retry_after_s: float | None = None, *, why: str = "", hung: bool = False
     ) -> bool:
-        """Stop sending to a worker that is overloaded or away. False when the request was sent before the last
-        back-off: merged into it.
+        """Stop sending to a worker that is overloaded or away. Returns False when the request was sent before the last
+        back-off, and so is part of it.
 
-        `retry_after_s`: what the worker asked for, seconds; bounded. None, or no time: exponential, by failures. `why`:
-        for people. `hung`: it had taken jobs, and did not answer.
+        `retry_after_s`: the pause that the worker asked for, bounded; None: exponential, by failures. `why`: for logs.
+        `hung`: it had taken jobs, and did not answer.
         """
         self.why = why
         asked_s = self._asked(retry_after_s)
         if asked_s is not None:
-            # Also where it is merged into the last back-off: the worker itself asked for this pause.
+            # Also for a request of before the last back-off: the worker itself asked for this pause.
             self.open_until_s = max(self.open_until_s, now_s + asked_s)
         self._probes.clear()
         if sent_at_s < self._backed_off_at_s:
@@ -210,10 +208,7 @@ class CircuitBreaker:
         return True
 
     def complain(self, why: str, now_s: float) -> bool:
-        """Note what somebody has to mend at the worker.
-
-        Returns whether to log it: the first time, then every minute.
-        """
+        """Note what somebody has to mend at the worker. Returns whether to log it: at first, then every minute."""
         self.complaint = why
         if now_s - self._complained_at_s < COMPLAINT_S:
             return False
@@ -225,24 +220,24 @@ class CircuitBreaker:
         self.unreached = True
 
     def begin(self, now_s: float) -> None:
-        """Forget failures of before: the worker registered afresh, or elsewhere."""
+        """Forget earlier failures: the worker registered anew, or elsewhere."""
         self.complaint = ""
         self.failures = 0
         self.unreached = self._hung = False
         self.open_until_s = float("-inf")
         self._forget_others()
-        self._backed_off_at_s = now_s  # requests that were sent before say nothing of it, either
+        self._backed_off_at_s = now_s  # requests sent before tell nothing of it
         self._share = 1.0
         self._probes.clear()
         self._not_taken.clear()
 
     def resume(self, until_s: float, why: str) -> None:
-        """Go on with a back-off that an earlier life of this daemon began."""
+        """Go on with a back-off that began before this daemon was restarted."""
         self.failures, self.why = self.failures or 1, why
         self.open_until_s = max(self.open_until_s, until_s)
 
     def pause(self, until_s: float, *, yields: bool) -> None:
-        """Note another daemon's back-off of this worker, until when; -inf: none.
+        """Note when another daemon's back-off of this worker ends; -inf: there is none.
 
         `yields`: the other daemon probes first.
         """
@@ -267,10 +262,7 @@ class CircuitBreaker:
         return self.site is not None and self.site.is_kept(self.url, now_s)
 
     def _asked(self, retry_after_s: float | None) -> float | None:
-        """Return the pause that a worker asked for, bounded.
-
-        None for no pause, also for a date that has passed by our clock.
-        """
+        """Return the pause that a worker asked for, bounded; None: none, or a date that has passed by our clock."""
         if retry_after_s is None or not retry_after_s >= RETRY_AFTER_S_MIN:
             return None
         return min(retry_after_s, self._retry_after_max_s)
@@ -280,10 +272,7 @@ class CircuitBreaker:
         self._not_taken[jobtype] = now_s + NOT_TAKEN_S
 
     def takes(self, jobtype: str, now_s: float) -> bool:
-        """Return whether the worker may be offered this jobtype.
-
-        False for a while after the worker answered that it does not know the jobtype.
-        """
+        """Return whether the worker may be offered this jobtype: not for a while after it answered not to know it."""
         return self._not_taken.get(jobtype, now_s) <= now_s
 
     def not_taken_now(self, now_s: float) -> frozenset[str]:
@@ -301,14 +290,14 @@ class CircuitBreaker:
         return speed.rate if speed is not None else 0.0
 
     def _full_window(self, rate: float) -> int:
-        """Return how many jobs may be in flight: what runs at once, and of quick jobs up to one batch ahead."""
+        """Return how many jobs may be in flight at that speed: `max_jobs`, and of quick jobs up to one batch ahead."""
         if self._batch is None or self._batch <= self._max_jobs:
             return self._max_jobs
         return max(self._max_jobs, min(self._max_jobs + self._batch, int(rate * WINDOW_S)))
 
     def _usage(self) -> tuple[float, bool]:
-        """Return the share of the worker that jobs in flight take, and whether some of them are of a type with a
-        wide window."""
+        """Return the share of the worker that jobs in flight take, and whether one of them has a window wider than
+        `max_jobs`."""
         if self._used is None:
             used, wide = 0.0, False
             for speed in self._speeds.values():

@@ -1,33 +1,32 @@
-"""Jobs whose worker went down while it had them, told apart by running them alone. Pure: time is given.
+"""Finds the job that takes its worker down, by running suspects alone. Pure: time is given.
 
     at work ──connection lost──▶ suspect, back untried ──claimed again──▶ alone at a worker ──it ends──▶ cleared
                                     ▲                                        │
                                     └──────── lost once more ────────────────┤ in company, or in a group
                                                                              └ alone, by itself: that was an attempt
 
-A broken connection does not show which job broke it: the process may have been stopped, or killed by one of the jobs
-that shared it, over this request or another. So the first loss costs no job an attempt, and a job pays only for a loss
-at which it had the worker to itself. Where it never comes to that, because others are at work there all the time, a
-request of one job pays from its fourth loss on: nothing runs for ever.
+A broken connection does not show which job broke it: the process may have been stopped, or killed by any of its jobs,
+over this request or another. So the first loss costs no job an attempt, and a job pays only for a loss at which it had
+the worker to itself. Where others are at work all the time, a request of one job pays from its fourth loss on, so that
+nothing runs for ever.
 
-What breaks within half a second at one host and port is one burst: a process that died. Its jobs come again in groups
-of an eighth of all that, be they over one request or over many. A group that comes through is cleared in one go; one
-that is lost is cut in eighths.
+Connections to one host and port that break within half a second are one burst: one process that died. Its jobs are sent
+again in groups of an eighth of the burst, whether they came over one request or many. A group that ends well is cleared
+as a whole; one that is lost is cut into eighths.
 
-A suspect has a worker to itself for a second, and four times as long after each further loss: what brings a worker down
-does so sooner or later. After that others come in beside it, so that no long job keeps a worker for itself.
+A suspect has a worker to itself for a second, and four times as long after each further loss: a job that crashes its
+worker does so sooner or later. Then other jobs are sent beside it, so that no long job keeps a worker for itself.
 
-All that are registered at one URL are one worker here: a process that is started again has a new id there, and its old
-one for a while. Behind one host and port there may be many: paths of one process, or all that a gateway leads to. Which
-requests broke distinguishes them: a process that dies takes along all that is at work in it, and answers nothing more.
-So a
-suspect has only its worker to itself, unless its burst broke requests to another worker there, too, that were at work
-when it began, spared none of these, and nothing that was sent later was answered meanwhile.
+Workers registered at one URL count as one: a restarted process has a new id there, and for a while its old one. Behind
+one host and port there may be several workers: paths of one process, or all that a gateway leads to. The broken
+requests tell which: a process that dies breaks all requests at work in it, and answers nothing more. So a suspect needs
+only its own worker to itself, unless its burst broke requests to another worker there that were at work when it began,
+spared none of these, and nothing that was sent later was answered meanwhile.
 
-That may be one process, or two broken ones behind one door that met the same moment. So after the first such burst its
-suspects have their own workers only, but one worker's at a time. If that breaks others' requests along once more, it is
-one process, and they have the whole host and port. Then after a second of suspects, one after the other, all others
-have one, however many suspects wait.
+Even that may be two processes behind one gateway that died at the same moment. So after the first such burst a suspect
+has only its own worker, while suspects of other workers there wait. If that burst breaks others' requests again, it is
+one process, and a suspect has the whole host and port. Each second of suspects is followed by one of all other jobs,
+however many suspects wait.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -35,25 +34,25 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
 
-SUSPECTS_MAX = 20_000  # remembered, those lost last; a job that is forgotten begins anew with a loss that costs nothing
-GROUP_PART = 8  # so small a part of what was lost together is sent together
+SUSPECTS_MAX = 20_000  # remembered: of more, those lost last; a forgotten job begins with a loss that costs nothing
+GROUP_PART = 8  # a group is this part of the jobs that were lost together
 ALONE_S = 1.0  # a suspect has its worker to itself for so long after its first loss: most jobs end by then
 ALONE_GROWTH = 4
 SETTLE_S = 0.5  # after a loss, until the next suspect is sent: a process that dies closes its connections one by one
-EMPTYING_S = 5.0  # a worker gets nothing new for so long at most, so that it comes to have no other job in flight
-AGAIN_S = 60.0  # after it had some all that time, suspects go in company for so long
-HELD_S = 1.0  # suspects take their turns for so long; the one that has it then keeps it
-RECESS_S = 1.0  # then it is all others' for so long: who shares no more than a gateway loses half of his time
-COMPANY_LOSSES = 4  # from this loss on a job by itself in its request pays, also in company
+EMPTYING_S = 5.0  # for so long, at most, a worker gets nothing new, so that a suspect finds it without other jobs
+AGAIN_S = 60.0  # if it still has some then, suspects are sent beside them for so long
+HELD_S = 1.0  # suspects take turns for so long; the one that has it then keeps it
+RECESS_S = 1.0  # then all other jobs have the worker: a worker that only shares the gateway loses half of its time
+COMPANY_LOSSES = 4  # from this loss on a job by itself in its request pays, even if other jobs were at work
 
 
 class Extent(IntEnum):
-    """How much went down with a job, as far as is known; so much it needs for itself when it is tried alone."""
+    """What a suspect has for itself when it is tried alone: what went down with it, as far as is known."""
 
     OWN = 0
     """The job's own worker."""
     PERHAPS = 1
-    """Perhaps all at its host and port: its worker, while no other one's suspects are at work there."""
+    """Perhaps all at its host and port: it has its worker, while suspects of other workers there wait."""
     ALL = 2
     """All at its host and port."""
 
@@ -61,7 +60,7 @@ class Extent(IntEnum):
 class Suspicion(NamedTuple):
     losses: int
     group: int
-    """The most suspects in its request, itself counted."""
+    """How many suspects its request may have, itself counted."""
 
 
 @dataclass(slots=True)
@@ -70,17 +69,17 @@ class Burst:
 
     begun_s: float = 0.0
     last: int = 0
-    """Number of the request that was sent last when it began."""
+    """Number of the last request sent before the first connection broke."""
     jobs: int = 0
     """Number of jobs that were in flight over these connections."""
     workers: set[str] = field(default_factory=set)
-    """Whose they were, of those at work when the first broke: what was sent later was not in it when it died."""
+    """Workers of the broken requests that were at work when the first broke: the dead process had no later ones."""
     spared: set[int] = field(default_factory=set)
-    """Requests that were at work when the first broke, and did not."""
+    """Numbers of the requests that were at work when the first broke, and have not broken."""
     answered: bool = False
-    """Since the first broke, something was sent and answered there."""
+    """Whether a request that was sent after the first broke was answered."""
     outlived: bool = False
-    """And after that another broke, that was at work when the first did: one death does not do both."""
+    """Whether, after such an answer, one more of the older requests broke: then not one process died."""
 
     @property
     def is_shared(self) -> bool:
@@ -102,10 +101,10 @@ class Burst:
 class _Loss(NamedTuple):
     losses: int
     most: int | None
-    """So many jobs it was sent with at most; None: with any number."""
+    """How many jobs its request could have; None: any number."""
     burst: Burst
     before: Extent
-    """As the loss before this one says."""
+    """The extent by the loss before this one."""
 
     @property
     def extent(self) -> Extent:
@@ -120,14 +119,14 @@ class _Loss(NamedTuple):
 
 
 class CrashIsolation:
-    """The suspects of a daemon: a job that was lost at one worker runs alone at the next."""
+    """The suspects of a daemon: jobs whose connection broke, which run alone at the next worker."""
 
     def __init__(self) -> None:
         self.known: dict[str, _Loss] = {}
         """Id of a job → its losses. While this is empty, crash isolation is skipped."""
 
     def lost(self, job_ids: Sequence[str], burst: Burst | None = None) -> None:
-        """Note jobs that were at work when their connection broke. `burst`: all connections that broke with it."""
+        """Make suspects of jobs whose connection broke. `burst`: all connections that broke with it."""
         burst = burst or Burst()
         burst.jobs += len(job_ids)
         for job_id in job_ids:
@@ -151,7 +150,7 @@ class CrashIsolation:
 
 
 class _Owner(NamedTuple):
-    """A request of suspects that the worker is reserved for, with others of its group or alone."""
+    """A request of suspects that the worker is reserved for, alone or with others of its group."""
 
     jobs: int
     group: int
@@ -170,22 +169,22 @@ class Isolation:
         self.at_work = 0
         """Jobs sent to the worker that have not stopped."""
         self.waiting = 0
-        """Requests of suspects that wait for their turn: the worker is to become empty."""
-        self._owners: dict[object, _Owner] = {}  # where there are some, nothing else is at work
-        self._coming: set[object] = set()  # no suspects, and connecting: they are at work there in a moment
-        self._alone: object | None = None  # the owner that nothing was admitted beside
-        self._held_since_s = float("-inf")  # suspects have it, with less than RECESS_S for others between them
-        self._held_until_s = float("-inf")  # the last of them had it
-        self._recess_until_s = float("-inf")
-        self._emptying_since_s: float | None = None
-        self._company_until_s = float("-inf")
-        self._settled_at_s = float("-inf")
-        self._burst = Burst(float("-inf"))
-        self._there: dict[object, tuple[int, str]] = {}  # request → its number, its worker
+        """Number of suspects' requests that wait until nothing else is at work there."""
+        self._owners: dict[object, _Owner] = {}
+        self._coming: set[object] = set()  # requests without suspects that connect, and will be at work in a moment
+        self._alone: object | None = None  # the request that has been the only one at work since it was sent
+        self._held_since_s = float("-inf")  # since when suspects have it, with less than RECESS_S between them
+        self._held_until_s = float("-inf")  # until when the last of them had it
+        self._recess_until_s = float("-inf")  # until when it is for other jobs
+        self._emptying_since_s: float | None = None  # since when nothing new is sent, so that it becomes empty
+        self._company_until_s = float("-inf")  # until when suspects are sent beside other jobs
+        self._settled_at_s = float("-inf")  # SETTLE_S after the last loss
+        self._burst = Burst(float("-inf"))  # the latest
+        self._there: dict[object, tuple[int, str]] = {}  # request at work → its number, its worker
         self._bearer = ""  # the worker whose suspects are at work, see Extent.PERHAPS
         self._borne_since_s = float("-inf")
-        self._borne: dict[object, float] = {}  # these, and until when others' are not
-        self._number = 0
+        self._borne: dict[object, float] = {}  # its suspects' requests → until when those of other workers wait
+        self._number = 0  # of the last request sent
 
     def is_kept(self, now_s: float) -> bool:
         """Return whether nothing new may be sent: a suspect runs alone there, or waits to."""
@@ -204,7 +203,7 @@ class Isolation:
         if (rest_s := max(self._settled_at_s, self._recess_until_s) - now_s) > 0:
             return max(wait_s, rest_s)
         owners = self._owners.values()
-        most = min((owner.group for owner in owners), default=0)  # who has it alone is not joined by a larger group
+        most = min((owner.group for owner in owners), default=0)  # the smallest group bounds how many run together
         joins = jobs + sum(owner.jobs for owner in owners) <= min(most, group)
         if wait_s > 0 and not joins:
             return wait_s
@@ -227,18 +226,18 @@ class Isolation:
             self._held_since_s = self._recess_until_s = now_s + RECESS_S
             return RECESS_S
         if not self.at_work and self.wait_s(now_s) <= 0:
-            self._owners.clear()  # who did not set out in time
+            self._owners.clear()  # they were not sent in time
         self._owners[request] = owner
         self._emptying_since_s = None
         return 0.0
 
     def set_out(self, request: object) -> None:
-        """Note a request of plain jobs that may go out: suspects wait until it was sent and ended."""
+        """Note that a request without suspects is about to be sent: suspects wait until it has ended."""
         self._coming.add(request)
 
     def entered(self, request: object, jobs: int, losses: int, now_s: float, worker: str = "") -> None:
         self._coming.discard(request)
-        # What goes there while something breaks there may go to the dead, whose path of it had nothing at work.
+        # A request sent just after a break may reach the dying process, so it does not count as alone.
         self._alone = None if self.at_work or now_s < self._settled_at_s else request
         self._number += 1
         self._there[request] = self._number, worker
@@ -252,7 +251,7 @@ class Isolation:
             self._free(now_s, *self._owners)
 
     def is_alone(self, request: object) -> bool:
-        """Return whether no other request was at work there since this one was sent, and none had just broken then."""
+        """Return whether this request was the only one at work since it was sent, and none had just broken then."""
         return self._alone is request
 
     def lost(self, now_s: float, request: object = None) -> Burst:
@@ -264,7 +263,7 @@ class Isolation:
         return self._burst
 
     def answered(self, request: object) -> None:
-        """Note an answer: the host lives. It refutes no burst that began after the request was sent."""
+        """Note that a request was answered. It tells nothing of a burst that began after the request was sent."""
         self._burst.answered |= self._there.get(request, (0, ""))[0] > self._burst.last
 
     def left(self, request: object, now_s: float) -> None:
@@ -275,21 +274,21 @@ class Isolation:
         if self._alone is request:
             self._alone = None
         if not self.waiting:
-            self._emptying_since_s = None  # nobody waits for that any more
+            self._emptying_since_s = None  # no suspect waits for it to become empty
 
     def wait_s(self, now_s: float) -> float:
         return max((owner.until_s - now_s for owner in self._owners.values() if owner.until_s > now_s), default=0.0)
 
     def others_s(self, worker: str, now_s: float) -> float:
-        """Return the seconds after which to ask again whether other workers' suspects are at work there; 0: none
-        are."""
+        """Return for how many seconds a suspect of this worker has to wait for those of other workers; 0: not at
+        all."""
         left_s = max((until_s - now_s for until_s in self._borne.values()), default=0.0)
         if left_s <= 0 or (worker == self._bearer and now_s - self._borne_since_s < HELD_S):
             return 0.0
         return min(left_s, HELD_S)
 
     def bear(self, request: object, worker: str, now_s: float, send_s: float) -> None:
-        """Note that suspects of this worker run at this host and port now."""
+        """Note that a request of this worker's suspects is sent to this host and port now."""
         if worker != self._bearer or all(until_s <= now_s for until_s in self._borne.values()):
             self._bearer, self._borne_since_s = worker, now_s
         self._borne[request] = now_s + send_s

@@ -1,6 +1,6 @@
-"""Hosts and ports where a connection broke, or a suspect is sent: each request there has its turn.
+"""Crash sites: hosts and ports where a connection broke, or a suspect is sent. Each request there waits for its turn.
 
-A site is made at the first of these, from the requests that are under way. Until then nothing here is called, nor in
+A site is made at the first break or suspect, from the requests under way. Until then nothing is called here, nor in
 `crash_isolation.py`.
 """
 
@@ -14,11 +14,11 @@ from jqd.runner.worker import Worker
 
 
 class Stay:
-    """One request at a worker, and at its host and port where several workers may share that."""
+    """One request at its worker, and at its host and port, which several workers may share."""
 
     def __init__(self, worker: str, own: Isolation, machine: Isolation) -> None:
         self._worker, self._own, self._machine = worker, own, machine
-        self._waits_at: Isolation | None = None  # this is to become empty for it
+        self._waits_at: Isolation | None = None  # where it waits until nothing else is at work
 
     async def wait_turn(
         self,
@@ -33,7 +33,7 @@ class Stay:
         suspect has it."""
         try:
             while True:
-                # A group is larger than when it was packed, if more broke since; the extent changes with that, too.
+                # Read anew each time: group and extent change when more connections of the burst break.
                 first = isolation.of(next(iter(request.missing), ""))
                 jobs, group = len(request.missing), first.group if first is not None else 1
                 extent = isolation.extent(request.missing)
@@ -46,7 +46,10 @@ class Stay:
             self._wait_at(None)
 
     def turn(self, losses: int, now_s: float, send_s: float, *, jobs: int, group: int, extent: Extent) -> float:
-        """As `Isolation.turn`. A suspect that has to wait reserves the place that its present extent needs."""
+        """Return 0 when the request may be sent now; else the seconds after which to ask again. See `Isolation.turn`.
+
+        A suspect that has to wait reserves the place that its present extent needs.
+        """
         machine = self._machine
         if not losses:
             wait_s = max(self._own.wait_s(now_s), machine.wait_s(now_s))
@@ -96,7 +99,7 @@ class Stay:
         self._machine.answered(self)
 
     def lost(self, now_s: float) -> Burst:
-        """Note that its connection broke. Returns the burst: what broke with it."""
+        """Note that its connection broke. Returns the burst: the connections that broke with it."""
         self._own.lost(now_s, self)
         return self._machine.lost(now_s, self)
 
@@ -113,7 +116,7 @@ class Request(Protocol):
     """Its jobs that have not stopped, by their ids."""
     stay: Stay | None
     set_out: bool
-    """Whether it had its turn."""
+    """Whether its turn has come."""
     sent_at_s: float | None
 
 

@@ -45,6 +45,8 @@ Ended = tuple[InFlightJob, Report]
 
 @dataclass(slots=True)
 class DeliveryContext:
+    """What all deliveries of a runner share."""
+
     in_flight: InFlightJobs
     workers: WorkerRegistry
     clock: Clock
@@ -58,7 +60,7 @@ class DeliveryContext:
     """Checks followers, given as an array and the scopes that bound them. Returns what is wrong, or ""."""
     options: FollowerOptions
     mark: str
-    """Part of the ids of its batches, which makes them unique over all lives of the daemon."""
+    """A random part of batch ids, which makes them unique across restarts of the daemon."""
     deliveries: dict[str, "Delivery"] = field(default_factory=dict)
     open: dict["Delivery", None] = field(default_factory=dict)
     """Deliveries with jobs still waited for, or whose answer has not ended, oldest first."""
@@ -69,7 +71,8 @@ class DeliveryContext:
         return self.in_flight.counters
 
     def end(self, held: Held, report: Report, worker: str, at_ms: int, posted_to: Worker | None = None) -> Outcome:
-        """`posted_to`: the worker in whose answer the report came; what follows is bounded by its token."""
+        """Return the outcome of a report. `posted_to`: the worker in whose answer it came; its token bounds what
+        follows."""
 
         def wrong(follows: bytes) -> str:
             if posted_to is not None and self.workers.is_disowned(posted_to):
@@ -100,7 +103,7 @@ class DeliveryContext:
 
 
 class Delivery:
-    """One batch of jobs at a worker: which the transport tells what happens; and a `Request` of crash isolation."""
+    """The jobs of one request to a worker. The transport tells it what happens; a `Request` for crash isolation."""
 
     def __init__(
         self,
@@ -122,23 +125,23 @@ class Delivery:
             self.missing[job.id], shared.deliveries[job.id] = entry, self
             self._timeout_min_s = min(self._timeout_min_s, job.timeout)
         self.size, self._ids = len(self.missing), frozenset(self.missing)
-        self.scope: trio.CancelScope | None = None  # of the task that carries it, while it does
+        self.scope: trio.CancelScope | None = None  # of the task that carries it; None: none does
         self.sent: Sending | None = None
         self.set_out, self.set_out_at_s = False, 0.0
         self.sent_at_s: float | None = None
         self.has_status = False
         self.unclear = ""
-        """Why a value of the answer was no outcome, if one was not."""
+        """Why the first value of the answer that was no outcome was none; "": all were."""
         self._shared = shared
         self._begun: set[str] = set()
-        self._had_room = False  # for all jobs of ours at its worker, these included: then it began each at once
+        self._had_room = False  # whether the worker had a slot for each job when it was sent, so began it at once
         self._inactivity = Inactivity()
         self.pause_timeouts = partial(self._inactivity.pause, shared.clock.mono_s)
-        """Within this context the worker waits for us: no time of its jobs passes."""
+        """Context manager in which timeouts stand still: the worker waits for us."""
         self._over_at_s = math.inf  # when the last of its jobs left it
         shared.open[self] = shared.capacity.requests[self] = None
         self.stay: Stay | None = None
-        # The gate may be of a later registration meanwhile, at another host and port.
+        # The breaker may belong to a later registration by now, at another host and port.
         is_watched = breaker.site is not None if breaker.worker is worker else worker.place in shared.capacity.sites
         if losses or is_watched:
             self.stay = shared.capacity.isolate(worker.place).stay(worker.url or worker.id)
@@ -146,7 +149,7 @@ class Delivery:
     async def send(self, post: Post) -> Ending | None:
         """Send the batch when its turn has come, and act on the answer.
 
-        Returns how it ended; None: nothing is left to decide.
+        Returns how the request ended; None: nothing was sent, and no job is left to decide about.
         """
         shared = self._shared
         if self.stay is not None:
@@ -168,11 +171,11 @@ class Delivery:
         return await post.carry(self.sent, self)
 
     def cancel(self) -> None:
-        """End its request."""
+        """Cancel the request."""
         if self.scope is not None:
             self.scope.cancel()
 
-    # ------------------------------------------------ what the transport tells
+    # ------------------------------------------------ called by the transport
 
     def sending(self) -> bool:
         """Mark the jobs as running, just before they go out. False: some left, or our lease is not trusted."""
@@ -196,13 +199,13 @@ class Delivery:
             self.stay.answered()
         if self.is_callback and judgement is Judgement.READ:
             self._shared.capacity.receivers.answered(self.worker.place)
-            self.report_all(Report())  # whatever else the answer has
+            self.report_all(Report())  # a success, whatever the body says
         if judgement in (Judgement.READ, Judgement.LATER, Judgement.NOT_TAKEN, Judgement.FAILED):
             assert self.sent_at_s is not None
             self.breaker.answered(self.sent_at_s)
 
     def receive(self, answers: Iterable[Answer]) -> None:
-        """Act on answers, those before an error too. Outcomes in a row, often hundreds, are taken at once."""
+        """Act on answers, also those before an error. Outcomes in a row, often hundreds, are handled at once."""
         ended: list[Ended] = []
         try:
             for answer in answers:
@@ -242,13 +245,11 @@ class Delivery:
         self.end([(entry, report) for entry in self.take_all()], self._shared.clock.mono_s())
 
     def entrust(self) -> None:
-        """Leave the jobs that still lack an outcome to the worker, which reports them later.
-
-        Its slots stay taken until then.
-        """
+        """Leave the jobs that lack an outcome to the worker, which reports them later. Its slots stay taken until
+        then."""
         entries = self.take_all()
         if self.stay is not None:
-            self.stay.fewer(len(entries))  # nobody hears of its death from us any more
+            self.stay.fewer(len(entries))  # a worker that dies now breaks no connection of ours
         for entry in entries:
             del self._shared.deliveries[entry.held.job.id]
             self._shared.capacity.entrust(self.breaker, entry.held)
@@ -262,7 +263,7 @@ class Delivery:
             self._return(entry, refused=refused, interruption=interruption)
 
     def drop(self, entry: InFlightJob) -> None:
-        """Hand back a job whose claim is void or was withdrawn, and report nothing of its work."""
+        """Hand back a job that was lost or withdrawn, without a report; cancel the request if it was the last."""
         del self.missing[entry.held.job.id]
         self._return(entry)
         if not self.missing:
@@ -296,13 +297,14 @@ class Delivery:
         if self.is_callback:
             self._shared.capacity.receivers.failed(self.worker.place, now_s)
         elif not self.has_status:
-            # Not a word in all that time: perhaps the worker is gone. Single jobs find out.
+            # No answer in all that time: perhaps the worker is gone. Probes of one job find out.
             self.breaker.back_off(self.sent_at_s, now_s, why="it did not answer in the time of its jobs", hung=True)
 
     def end(self, ended: Sequence[Ended], now_s: float, *, by_worker: bool = False, cleared: bool = True) -> None:
         """End attempts with their reports.
 
-        `by_worker`: the worker itself reported them, and works. `cleared`: the worker lives, so its suspects are none.
+        `by_worker`: the worker itself reported them, so it works. `cleared`: all are cleared as suspects; else only
+        those that are not tried again.
         """
         if not ended:
             return
@@ -321,7 +323,7 @@ class Delivery:
         self._leave(job_ids, now_s, ended=True)
 
     def _return(self, entry: InFlightJob, *, refused: bool = False, interruption: str = "") -> None:
-        """Hand back one job. `interruption`: why its attempt ends, if it had begun."""
+        """Hand back one job. `interruption`: why its attempt was interrupted, if it had begun."""
         shared = self._shared
         is_begun = refused or self._had_room or entry.held.job.id in self._begun
         if interruption and entry.phase is RUNNING and is_begun:
@@ -339,14 +341,12 @@ class Delivery:
         self.breaker.give(self.jobtype, job_ids, now_s, ended=ended)
         self._shared.capacity.freed.set()
         if not self.missing:
-            # All is said. Let the answer end in good order, so that the connection can be used again.
+            # No outcome is missing. The answer may still end in good order, so that the connection can be used again.
             self._over_at_s = now_s
 
     def _take(self, job_id: str | None) -> InFlightJob | None:
-        """Return the job that an outcome speaks of, None when none is waited for.
-
-        An outcome without an id means the only job of a request.
-        """
+        """Take out the job that an outcome names; None: no such job lacks one. An outcome without an id means the only
+        job of a request."""
         if job_id is None and self.size == 1:
             (job_id,) = self._ids
         if job_id is None:
@@ -366,7 +366,7 @@ class Delivery:
         return entries
 
     def _refused(self, job_id: str | None, retry_after_s: float | None, interruption: str) -> None:
-        """Hand back a job that the worker has not begun, or was interrupted at."""
+        """Hand back a job that the worker refused or was interrupted at, and send the worker less."""
         if (entry := self._take(job_id)) is not None:
             assert self.sent_at_s is not None
             now_s = self._inactivity.since_s = self._shared.clock.mono_s()
@@ -374,7 +374,7 @@ class Delivery:
             self.breaker.crowded(self.sent_at_s, now_s, retry_after_s)
 
     def _started(self, job_id: str | None) -> None:
-        """Begin a job's time anew, as its worker begins it only now. Once: else a worker could hold a job for ever."""
+        """Restart the timeout of a job that its worker begins now. Once: else a worker could hold a job for ever."""
         if job_id is None and self.size == 1:
             (job_id,) = self._ids
         if job_id is None:

@@ -1,11 +1,11 @@
-"""Decides what is claimed next, and for which worker. Pure: time is given.
+"""What is to be claimed: the jobs that free workers take, and small batches that wait for more. Pure: time is given.
 
 Demand          what all free workers together would take, in as few ranges as possible:
 
     workers          any type, 0 to 9     any type, 5 to 20     mail, 0 to 30     bill, 3 to 4
     asked for        any type, 0 to 20                          mail, 0 to 30
 
-Linger          small batches wait a moment for more jobs, where their worker asked for that
+Linger          jobtypes whose small batches wait a moment for more jobs, where their worker asked for that
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from jqd.domain.job import Wanted
 from jqd.domain.pauses import all_of
 from jqd.domain.tenant import tenant_of
 
-STALE_S = 1.0  # a jobtype that no look has shown for so long begins anew: others took what waited
+STALE_S = 1.0  # a jobtype that was not seen waiting for so long lingers anew: other daemons took its jobs
 
 Span = tuple[int, int]
 
@@ -32,7 +32,7 @@ class Demand:
         self._named: dict[str, set[Span]] = {}
 
     def any_type(self, span: Span, besides: frozenset[str], tenant: str = "") -> None:
-        """Add a worker that takes any jobtype of its tenant but `besides`, of priorities in `span`."""
+        """Add a worker that takes any jobtype of its tenant except `besides`, of priorities in `span`."""
         if all_of(tenant) in self._halted:
             return
         besides |= frozenset(name for name in self._paused if tenant_of(name) == tenant)
@@ -74,16 +74,16 @@ def _in(span: Span, spans: Iterable[Span]) -> bool:
 
 
 class Linger:
-    """Jobtypes of one partition whose batches wait for more jobs: from the first look that showed too few until some
-    are claimed."""
+    """Jobtypes of one partition whose batches wait for more jobs: from when too few were first seen until some are
+    claimed."""
 
     def __init__(self) -> None:
         self.since: dict[str, tuple[float, float, float]] = {}  # by jobtype: first seen, last seen, waits until
 
     def waits(self, jobtype: str, waiting: int | None, wanted: int, linger_s: float, now_s: float) -> bool:
-        """Return whether jobs of this type wait on, because fewer than `wanted` are there.
+        """Return whether to claim no jobs of this type yet, because fewer than `wanted` wait.
 
-        `waiting`: None where nobody looked, so they are not held back.
+        `waiting`: how many wait; None: unknown, so they are not held back.
         """
         if not linger_s or waiting is None or waiting >= wanted:
             return False
@@ -100,5 +100,5 @@ class Linger:
         self.since.pop(jobtype, None)
 
     def next_s(self, now_s: float) -> float:
-        """Return the seconds until the first of them waits no longer; infinity when none waits."""
+        """Return the seconds until the first jobtype has lingered enough; infinity when none lingers."""
         return min((until_s - now_s for _, _, until_s in self.since.values() if until_s > now_s), default=float("inf"))

@@ -1,7 +1,7 @@
 """Which daemons and workers went away within the last day, how, and how many jobs went back because of it.
 
-Each daemon notes what it saw itself, and says so in its view (`worker_health.py`): so all of them show the same, also
-what one saw that is gone by now. A name has one row, of the last time.
+Each daemon notes what it saw itself and publishes it in its view (`worker_health.py`), so all daemons show the same,
+also what a daemon saw that is gone by now. A name has one row: its last departure.
 """
 
 from collections.abc import Iterable
@@ -9,10 +9,10 @@ from typing import Literal, NamedTuple, get_args
 
 from jqd.domain.clock import Clock
 
-KEPT_MS = 86_400_000  # whoever looks in the morning sees the night
+KEPT_MS = 86_400_000  # a day: in the morning one sees what left at night
 ROWS_MAX = 100  # of a kind: some 10 kB of a daemon's view
-SAME_MS = 60_000  # what is seen so close together, by several partitions or daemons, is one departure
-LOST_MAX = 1_000  # workers whose lost jobs are counted until it is seen that they are gone
+SAME_MS = 60_000  # sightings so close together, by several partitions or daemons, are one departure
+LOST_MAX = 1_000  # workers whose lost jobs are counted before it is known that they are gone
 
 Kind = Literal["daemon", "worker"]
 
@@ -24,15 +24,15 @@ class Departure(NamedTuple):
     died: bool
     """Whether it fell silent; else it left in good order."""
     at_ms: int
-    """When that was seen, by the clock of the daemon that saw it."""
+    """When it was seen to be gone, by the clock of the daemon that saw it."""
     last_seen_at_ms: int
     """The last sign of life; 0: not known."""
     jobs: int = 0
     """Number of its jobs in flight that went back, or were tried again."""
     called: str = ""
-    """What the worker is called."""
+    """The worker's name."""
     times: int = 1
-    """How often within the day, as far as one daemon saw."""
+    """How often it went within the day, as far as one daemon saw."""
 
 
 class Departures:
@@ -71,7 +71,7 @@ class Departures:
         self._rows[kind, name] = Departure(kind, name, died, at_ms, last_seen_at_ms, jobs, called, times)
 
     def lost(self, kind: Kind, name: str, jobs: int) -> None:
-        """Count jobs that went back as that one was silent, or its connection broke: it may be gone."""
+        """Count jobs that went back because a daemon or worker was silent, or its connection broke: it may be gone."""
         row, now_ms = self._rows.get((kind, name)), self._clock.wall_ms()
         if row is not None and now_ms - row.at_ms <= SAME_MS:
             self._rows[kind, name] = row._replace(jobs=row.jobs + jobs)
@@ -86,7 +86,7 @@ class Departures:
             self._rows.setdefault((row.kind, row.name), row)
 
     def rows(self) -> list[Departure]:
-        """Return those of the last day, the newest first, at most ROWS_MAX of a kind: those that died before others."""
+        """Return the departures of the last day, newest first. Of more than ROWS_MAX of a kind, deaths go first."""
         since_ms = self._clock.wall_ms() - KEPT_MS
         recent = [row for row in reversed(self._rows.values()) if row.at_ms > since_ms]
         recent.sort(key=_died_first)
@@ -105,7 +105,7 @@ class Gone(NamedTuple):
 
 
 def together(seen: Iterable[tuple[str, Departure]], kind: Kind) -> list[Gone]:
-    """Return one row for each name, the newest first. `seen`: each with the daemon that saw it."""
+    """Merge what all daemons saw into one row for each name, newest first. `seen`: pairs of daemon and sighting."""
     latest: dict[str, list[tuple[str, Departure]]] = {}
     for daemon, row in sorted(seen, key=lambda pair: -pair[1].at_ms):
         if row.kind == kind:
@@ -114,22 +114,22 @@ def together(seen: Iterable[tuple[str, Departure]], kind: Kind) -> list[Gone]:
                 rows.append((daemon, row))
     found = []
     for rows in latest.values():
-        gave = [daemon for daemon, row in rows if row.jobs]
-        merged = [row for _, row in rows]
-        one = merged[0]._replace(
-            died=any(row.died for row in merged),
-            jobs=sum(row.jobs for row in merged),
-            last_seen_at_ms=max(row.last_seen_at_ms for row in merged),
-            times=max(row.times for row in merged),
+        returned_by = [daemon for daemon, row in rows if row.jobs]
+        sightings = [row for _, row in rows]
+        merged = sightings[0]._replace(
+            died=any(row.died for row in sightings),
+            jobs=sum(row.jobs for row in sightings),
+            last_seen_at_ms=max(row.last_seen_at_ms for row in sightings),
+            times=max(row.times for row in sightings),
         )
-        found.append(Gone(one, gave or sorted(daemon for daemon, _ in rows)))
+        found.append(Gone(merged, returned_by or sorted(daemon for daemon, _ in rows)))
     return found
 
 
 def shown(found: Iterable[Gone]) -> list[Gone]:
-    """Return at most ROWS_MAX of these, the newest first: a fleet that leaves in good order hides nobody who died."""
-    kept = sorted(found, key=lambda one: _died_first(one.row))[:ROWS_MAX]
-    return sorted(kept, key=lambda one: -one.row.at_ms)
+    """Return at most ROWS_MAX departures, newest first. Deaths go first, so that a fleet that left hides none."""
+    kept = sorted(found, key=lambda gone: _died_first(gone.row))[:ROWS_MAX]
+    return sorted(kept, key=lambda gone: -gone.row.at_ms)
 
 
 def _died_first(row: Departure) -> tuple[bool, int]:

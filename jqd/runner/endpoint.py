@@ -1,4 +1,4 @@
-"""The URL of a worker, with the places that are filled in, and the headers that it adds to each request. Pure.
+"""Checks and fills in the URL of a worker, and the headers that its registration adds to each request. Pure.
 
 http(s)://host[:port][/path]      of any worker
 …/mail/{name}/{job_id}            of a web hook: the jobtype and the id of the job, percent-encoded
@@ -14,7 +14,7 @@ FORM = "http(s)://host[:port][/path]"
 
 HEADERS_MAX = 32  # a handful is usual: a token, a route, a tenant
 HEADERS_BYTES_MAX = 4_096  # of names and values together: common servers take 8 to 16 KiB, ours among them
-# They say how the request travels or what is in it.
+# Headers that only the daemon sets: they describe the connection or the body.
 OURS = frozenset(
     {
         "accept-encoding",
@@ -47,8 +47,7 @@ _HEADER_VALUE = re.compile(r"[!-~]([ -~]*[!-~])?")
 
 
 def why_no_url(url: str, *, filled: bool) -> str | None:
-    """Return what is wrong with a worker's URL; None: nothing. `filled`: whether its path may have `{name}` and
-    `{job_id}`."""
+    """Return what is wrong with a worker's URL; None: nothing. `filled`: whether its path may have PLACES."""
     if len(url) > URL_LENGTH_MAX:
         return f"has more than {URL_LENGTH_MAX} characters"
     try:
@@ -83,22 +82,23 @@ def host_of(url: str) -> str:
 
 
 def server_of(url: str) -> tuple[str, str, int]:
-    """Scheme, host and port of a URL that is right."""
+    """Return scheme, host and port of a valid URL."""
     parts = urlsplit(url)
     return parts.scheme, parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
 
 
 def fill(url: str, name: str, job_id: str) -> str:
+    """Replace `{name}` and `{job_id}` in a URL, percent-encoded."""
     return _PLACE.sub(lambda place: _segment(name if place[0] == "{name}" else job_id), url)
 
 
 def _segment(text: str) -> str:
-    """Percent-encode a part of a path. Dots alone would lead up the path, so they are encoded twice."""
+    """Percent-encode a part of a path. A part of dots alone would mean a parent folder, so dots are encoded twice."""
     return quote(text, safe="") if text.strip(".") else text.replace(".", "%252E")
 
 
 def why_no_headers(headers: Mapping[str, str]) -> str | None:
-    """Return what is wrong with headers; None when nothing is. Values are never repeated: they may be secret."""
+    """Return what is wrong with headers; None: nothing. Values may be secret, so the text has none."""
     if len(headers) > HEADERS_MAX:
         return f"at most {HEADERS_MAX} headers can be added, these are {len(headers)}"
     if (size := sum(len(name) + len(value) for name, value in headers.items())) > HEADERS_BYTES_MAX:
@@ -119,6 +119,6 @@ def why_no_headers(headers: Mapping[str, str]) -> str | None:
 
 
 def merge(headers: list[tuple[str, str]], own: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return our headers with those of a registration, which replace ours of the same name."""
+    """Return the daemon's headers and those of a registration, which replace the daemon's of the same name."""
     names = {name.lower() for name, _ in own}
     return [*((name, value) for name, value in headers if name.lower() not in names), *own]

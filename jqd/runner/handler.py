@@ -1,10 +1,10 @@
-"""Handlers: URLs or code that run a jobtype, set by name, without a program that registers. Each version is a worker of
-its own.
+"""Handlers: URLs or code that run a jobtype, set by name through the API, without a program that registers. Each
+version is a worker of its own.
 
-The newest version takes all jobs of its name, of those whose endpoint did not answer 410; with a `weight` so many of a
-hundred requests, and the one before it the others, where both are URLs. A job of type `name@3` is for version 3 alone.
-A version may be code. No daemon runs that: its jobs wait for a pull worker registered for their type, as
-`jqd worker --code` is.
+The newest version takes all jobs of its name, unless its endpoint answered 410: such a version is out. If the newest
+has a `weight`, it takes so many of a hundred requests, and the version before it the others, where both are URLs. A job
+of type `name@3` is for version 3 alone. A version may be code. No daemon runs that: its jobs wait for a pull worker
+registered for their type, as `jqd worker --code` is.
 """
 
 from typing import Annotated, Literal
@@ -119,7 +119,7 @@ def is_deleted(body: msgspec.Raw) -> bool:
 
 
 def shares(handler: Handler) -> dict[int, int]:
-    """Return, by number, the versions that get jobs of its name: of how many of a hundred requests each."""
+    """Return version number → how many of a hundred requests with jobs of the handler's name it gets; none with 0."""
     running = [version for version in handler.versions if not version.out][-2:]
     parts = {version.number: 100 for version in running[-1:]}
     if len(running) > 1 and not any(version.is_code for version in running):
@@ -128,19 +128,19 @@ def shares(handler: Handler) -> dict[int, int]:
 
 
 def newest(handler: Handler) -> Version | None:
-    """Return the newest version that is not out; None: all are."""
+    """Return the newest version whose endpoint did not answer 410; None: all did."""
     return next((version for version in reversed(handler.versions) if not version.out), None)
 
 
 def code_for(handler: Handler, number: int | None = None) -> Version | None:
     """Return the version in code that takes jobs of this name, or of this number; None: no code does."""
-    numbered = (one for one in handler.versions if one.number == number)
+    numbered = (version for version in handler.versions if version.number == number)
     found = newest(handler) if number is None else next(numbered, None)
     return found if found is not None and found.is_code else None
 
 
 def spec_of(name: str, definition: Definition) -> WorkerSpec:
-    """Return the worker that the endpoint would register as. Raises Invalid."""
+    """Return the registration of a worker at the definition's URL. Raises Invalid."""
     options = definition.options
     return WorkerSpec(
         name=name,
@@ -159,7 +159,7 @@ def spec_of(name: str, definition: Definition) -> WorkerSpec:
 
 
 def id_of(name: str, number: int) -> str:
-    """Return the name of a version: of its worker, and of the jobtype for it alone."""
+    """Return the name of a version: the id of its worker, and the jobtype that it alone takes."""
     return f"{name}@{number}"
 
 
@@ -170,6 +170,7 @@ def is_version(text: str) -> bool:
 
 
 def workers_of(name: str, handler: Handler) -> list[Worker]:
+    """Return a worker for each version that is a URL and not out."""
     parts, found = shares(handler), []
     for version in handler.versions:
         if version.out or version.is_code:

@@ -4,8 +4,8 @@
                │                 │                    ▲
                └────back, untried┴────────────────────┘
 
-More jobs are in flight than at work. The owner lease covers all three phases, and a claim whose answer was lost is
-found by comparing this list with the store's.
+The owner lease covers all three phases; `at_work` counts only the first two. A claim whose answer was lost is found by
+comparing this list with the store's.
 """
 
 import enum
@@ -32,7 +32,7 @@ class Phase(enum.IntEnum):
     """Its outcome, or its return, waits to be taken or was taken."""
 
 
-# To read a member of an enumeration costs as much as a call, and each job goes by.
+# Constants, because reading a member of an enumeration costs as much as a call, for each job.
 QUEUED, RUNNING, STOPPED = Phase
 SUCCEEDED, ENTRUSTED = Fate.SUCCEEDED, Fate.ENTRUSTED
 
@@ -45,11 +45,11 @@ class InFlightJob:
     started_at_ms: int = 0
     """Wall clock of the last send; 0 before."""
     begun: bool = False
-    """Whether a worker reported that it began, or an earlier request with it was not refused: a later refusal does not
-    undo that.
+    """Whether a worker reported that it began, or an earlier request may have begun it: a later refusal does not undo
+    that.
     """
     taken: bool = False
-    """Whether the loop that settles has taken the outcome or the return."""
+    """Whether the outcomes loop has taken the outcome or the return."""
     outcome: Outcome | None = None
     """How the attempt ended, without its result; kept until the store knows it."""
     is_durable: bool = False
@@ -69,7 +69,7 @@ class InFlightJob:
 
 
 class Stopped(NamedTuple):
-    """Jobs that stopped since the last call, each once: with an outcome, or untried."""
+    """Jobs that stopped since the last call, each once: with an outcome, or handed back."""
 
     outcomes: list[Outcome]
     returned: list[Held]
@@ -77,7 +77,7 @@ class Stopped(NamedTuple):
     undelivered: Sequence[tuple[str, int]] = ()
     """Claims (id, fence) recorded in the store as held by a worker that never got them, to be released there."""
     unsent: Sequence[Held] = ()
-    """Those of `returned` that no worker began: none was sent them, or it refused them."""
+    """Those of `returned` that no worker began: they were not sent, or refused."""
     maybe_delivered: Sequence[tuple[str, int]] = ()
     """Those of `undelivered` that a worker may have received: the connection broke during the answer."""
 
@@ -112,12 +112,12 @@ class InFlightJobs:
     def __init__(self) -> None:
         self.counters = Counters()
         self._entries: dict[str, InFlightJob] = {}
-        self._outcomes: deque[tuple[InFlightJob, Outcome, int]] = deque()  # with its weight
+        self._outcomes: deque[tuple[InFlightJob, Outcome, int]] = deque()  # not taken yet, with their bytes
         self._returned: deque[InFlightJob] = deque()
         self._undelivered: deque[tuple[tuple[str, int], bool]] = deque()
         self.at_work = 0
         self.untaken_bytes = 0
-        self._unnoted: list[InFlightJob] = []  # their outcomes were taken, and are on their way to the disk
+        self._unnoted: list[InFlightJob] = []  # their outcomes were taken, and are not on disk yet
         self._refusal: JournalRefused | None = None
         self._waiters: dict[InFlightJob, trio.Event] = {}  # set when its outcome is on disk, or refused
         self._some_stopped = trio.Event()
@@ -147,7 +147,7 @@ class InFlightJobs:
         return {job_id: entry.held.generation for job_id, entry in self._entries.items() if entry.held.generation}
 
     def take(self, worker_id: str, held: Sequence[Held]) -> list[InFlightJob]:
-        """Add claimed jobs. A job may come again before the store knows that its last attempt stopped."""
+        """Add claimed jobs. A job may come again before its stopped last attempt was forgotten."""
         entries: list[InFlightJob] = []
         for each in held:
             known = self._entries.get(each.job.id)
@@ -216,19 +216,20 @@ class InFlightJobs:
             self._idle.set()
         self.counters.returned += 1
         if refused and not entry.begun:
-            entry.started_at_ms = 0  # as if it had not been sent
+            entry.started_at_ms = 0  # the same as not sent
         self._returned.append(entry)
         self._some_stopped.set()
 
     def release_undelivered(self, claims: Iterable[tuple[str, int]], *, maybe_delivered: bool = False) -> None:
-        """Forget claims that no worker here has. `maybe_delivered`: a worker may know of them."""
+        """Let claims that the store has as held by a worker go back: it did not get them. `maybe_delivered`: it may
+        have."""
         self._undelivered.extend((claim, maybe_delivered) for claim in claims)
         self._some_stopped.set()
 
     def get_stopped(self, limit: int) -> Stopped:
-        """Return up to `limit` outcomes, fewer when they are large, and up to `limit` untried jobs; each once.
+        """Return up to `limit` outcomes, fewer when they are large, and up to `limit` returned jobs; each once.
 
-        While the journal refuses earlier outcomes there are none.
+        While the journal refuses outcomes none are returned.
         """
         unsent: list[Held] = []
         undelivered = [self._undelivered.popleft() for _ in range(min(limit, len(self._undelivered)))]
@@ -262,10 +263,8 @@ class InFlightJobs:
         self._unnoted.clear()
 
     def refused(self, error: JournalRefused) -> None:
-        """Note that the journal takes no outcomes: they stay in flight, and writing is tried again until
-        `mark_durable`.
-
-        Interrupted jobs that were not taken go back.
+        """Note that the journal takes no outcomes. Those taken stay in flight, and writing them is tried again until
+        `mark_durable`; outcomes of interrupted jobs that were not taken become returns.
         """
         self._refusal = error
         outcomes, self._outcomes = self._outcomes, deque()
@@ -281,17 +280,16 @@ class InFlightJobs:
         self._waiters.clear()
 
     async def wait_durable(self, entry: InFlightJob) -> None:
-        """Wait until the outcome is in the journal, on disk. Raises JournalRefused while it takes none."""
+        """Wait until the outcome is in the journal, on disk. Raises JournalRefused while the journal takes none."""
         while not entry.is_durable:
             if self._refusal is not None:
                 raise JournalRefused(str(self._refusal), full=self._refusal.full)
             await self._waiters.setdefault(entry, trio.Event()).wait()
 
     def forget(self, claims: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
-        """Forget claims (id, fence) whose end the store knows.
+        """Forget claims (id, fence) whose end the store knows. Returns those that were not in flight.
 
-        Returns those that were not in flight. A job may be here again under a later claim, whose end the store does not
-        know yet.
+        A later claim of the same job stays.
         """
         others = []
         for job_id, fence in claims:

@@ -1,5 +1,7 @@
-"""Hands claimed jobs over to the worker that pulls them. The hand-over is a record like any outcome: journaled, synced,
-applied. The poll is answered when the store knows."""
+"""Hands claimed jobs over to the worker that pulls them.
+
+The hand-over is a record like any outcome: journaled, synced, applied. The poll is answered when the store knows it.
+"""
 
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
@@ -11,16 +13,16 @@ from jqd.runner.pulls import Pull
 
 Claim = tuple[str, int]
 GIVEN_MAX = 10_000  # jobs that workers hold by themselves and we remember, some 10 MiB
-JOB_BYTES_MAX = 1_024  # of argument and followers: of a larger job the store tells when it ends
+JOB_BYTES_MAX = 1_024  # of argument and followers: a larger job is not remembered, and read from the store at its end
 
 
 class Given(NamedTuple):
-    """A job that was handed over here."""
+    """A job that this daemon handed over."""
 
     held: Held
     worker_id: str
     until_s: float
-    """So long its lease lasts at least, by the clock since boot: before that nobody else can have ended it."""
+    """Until when its lease lasts at least, by the clock since boot: before that nobody else can have ended it."""
 
 
 class LeaseHandover:
@@ -28,11 +30,10 @@ class LeaseHandover:
         self._shared = shared
         self._coming: dict[Claim, Pull] = {}
         self.given: dict[Claim, Given] = {}
-        """Jobs that were handed over here, the last ones, until the store knows their end: they need not be read when
-        they are reported."""
+        """The last jobs handed over here whose end the store does not know: a report need not read them."""
 
     def begin(self, pull: Pull, entries: Sequence[InFlightJob]) -> None:
-        """Begin to hand jobs over to a poll; if nobody waits any more they go back untried."""
+        """Begin to hand jobs over to a poll; if it is over they go back untried."""
         shared = self._shared
         if pull.is_over:
             for entry in entries:
@@ -46,11 +47,12 @@ class LeaseHandover:
         pull.silence_s = shared.entrust(entries, pull.worker.id, pull.heartbeat_s)
 
     def arrived(self, claims: Iterable[Claim], epoch: int, void: Collection[int] | None) -> None:
-        """Note that the store knows what became of these hand-overs; other claims are passed over.
+        """Note that the store knows these hand-overs, and answer polls whose hand-overs are all known. Ignores claims
+        that were not handed over here.
 
-        A claim before `epoch` was of an earlier membership: others have the job since. `void`: places of those whose
-        hand-over came too late, by the store's answer: the job ended, or another daemon or worker holds it, also in a
-        store that was rolled back. None: the answer was lost, so any may be.
+        A claim before `epoch` is of an earlier membership: others may have the job. `void`: indexes of claims that the
+        store refused: the job ended, or another daemon or worker holds it, also in a store that was rolled back. None:
+        the store's answer was lost, so any may be void.
         """
         if not (self._coming or self.given):
             return
@@ -60,7 +62,7 @@ class LeaseHandover:
                 self.given.pop(claim, None)
                 continue
             if is_lost or claim[1] < epoch or (void and place in void):
-                # Whether they were ours to hand over nobody can say here. If they were, they go back.
+                # Whether we still held the claim is unknown. If we did, the store takes the job back.
                 pull.failed(claim[0])
                 self._shared.in_flight.release_undelivered([claim])
             elif not pull.arrived(claim[0]):

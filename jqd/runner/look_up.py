@@ -1,7 +1,7 @@
-"""Looks names up, in threads of their own.
+"""Looks up the addresses of host names, in threads of their own.
 
-A look-up that was given up keeps its thread until the resolver gives up, too, some seconds later: so names whose server
-never answers take no thread of anything else, and those of one owner no more than its share of these.
+A look-up that was given up keeps its thread until the resolver gives up, too, some seconds later. So look-ups have
+their own threads, and each owner has a share of them: a name server that never answers blocks nobody else.
 """
 
 import socket
@@ -12,27 +12,27 @@ import trio
 from trio.lowlevel import RunVar
 
 LOOK_UPS_MAX = 64  # at once: each has a thread
-SHARE_MAX = 16  # of one tenant with a name, and of all registrations
-ADDRESSES_MAX = 16  # of one name; what more there are is not tried
-REGISTERING = "*"  # whose look-ups those of registrations are: no tenant is called so
+SHARE_MAX = 16  # threads of one named tenant, and of all registrations together
+ADDRESSES_MAX = 16  # of one name; more are not tried
+REGISTERING = "*"  # the owner of look-ups for registrations: no tenant is called so
 
 
 class Threads:
-    """The threads of all look-ups of a run."""
+    """The thread limits of all look-ups of one trio run."""
 
     def __init__(self) -> None:
         self._all = trio.CapacityLimiter(LOOK_UPS_MAX)
         self._of: dict[str, trio.CapacityLimiter] = {}
 
     def of(self, owner: str) -> "Share":
-        """Return the threads of one owner."""
+        """Return the limiter of one owner's threads."""
         self._of = {name: each for name, each in self._of.items() if each.statistics().borrowed_tokens}
         most = SHARE_MAX if owner else LOOK_UPS_MAX
         return Share(self._of.setdefault(owner, trio.CapacityLimiter(most)), self._all)
 
 
 class Share:
-    """A limiter for `trio.to_thread.run_sync`: a place in each of two limiters, until the thread has ended."""
+    """A limiter for `trio.to_thread.run_sync` that holds a token of two limiters, until the thread has ended."""
 
     def __init__(self, own: trio.CapacityLimiter, all_: trio.CapacityLimiter) -> None:
         self._own, self._all = own, all_
@@ -61,7 +61,7 @@ async def look_up(host: str, port: int, owner: str) -> list[str]:
 
 
 async def resolve(host: str, port: int, owner: str) -> list[Any]:
-    """Return the rows that the resolver has for a name."""
+    """Return the rows of `socket.getaddrinfo` for a name. Raises OSError."""
     try:
         threads = _threads.get()
     except LookupError:

@@ -1,6 +1,6 @@
-"""How an attempt ended, and what becomes of its job. Pure.
+"""Decides what becomes of a job when an attempt ends. Pure.
 
-report (what somebody says of the attempt)  ──end_attempt──▶  outcome (what is journaled)
+report (how a worker or the runner says that the attempt ended)  ──end_attempt──▶  outcome (what is journaled)
 
 2xx OK                                      succeeded
 4xx FAILED, or should_retry = false         failed
@@ -30,20 +30,20 @@ from jqd.domain.results import RESULT_DROPPED
 INVALID_RESPONSE = "INVALID_RESPONSE"  # begins the message of an attempt whose answer could not be read
 TOO_DEEP = f"{INVALID_RESPONSE}: the result nests deeper than {NESTING_MAX} levels; return plain values"
 SNOOZE_STATUS = 102
-SNOOZES_MAX = 10_000  # of a job: a week of one a minute. Past that each costs an attempt, so that none goes on for ever
+SNOOZES_MAX = 10_000  # of a job: a week at one a minute. Each further one costs an attempt: nothing goes on for ever
 SNOOZE_S_MIN = 1.0  # shorter ones would be a busy loop through store and journal
-MAX_INTERRUPTIONS = 20  # of a job at work when worker or daemon is stopped: it is dead at one more
+MAX_INTERRUPTIONS = 20  # of a job by a stop of its worker or daemon: it is dead at one more
 INVALID_JOBS = "INVALID_JOBS"  # begins the message of a success whose followers cannot be pushed
 NO_RESPONSE = "NO_RESPONSE"  # begins the message of an attempt that a complete answer does not speak of
 MESSAGE_LENGTH_MAX = 16_384  # characters kept of a message, its last ones: the end of a long traceback tells most
 LOG_BYTES_MAX = 65_536  # kept of what an attempt printed, its last ones; it lives in the store's memory
 SUCCESS_LOG_BYTES_MAX = 8_192  # the same of a success: they are many, and each log goes through the journal
 ERROR_BYTES_MAX = 65_536  # of an error value; it lives in the store's memory with each failed attempt
-LOG_PLACE_MAX = 1 << 50  # bytes printed before: functions of the store count exactly so far
+LOG_PLACE_MAX = 1 << 50  # bytes printed before the log that is kept: the store's functions count exactly so far
 FIELD_BYTES = 128  # what a result adds to a job at most, beside its own bytes: the name of a field and some heads
 RETRY_AFTER_S_MAX = BACKOFF_S_MAX
 
-SUCCEEDED = Fate.SUCCEEDED  # reading one there costs as much as a call
+SUCCEEDED = Fate.SUCCEEDED  # a constant, because reading a member of an enumeration costs as much as a call
 _encoder = msgspec.msgpack.Encoder()
 
 Size = Annotated[int, Meta(ge=0, description="a number of bytes")]
@@ -79,7 +79,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def status_of(how: str, reason: str | None, should_retry: bool | None) -> tuple[int, str]:
-    """Return status and reason of the report of an outcome with the `type` `success`, `failure` or `snooze`."""
+    """Return the status and reason of a report. `how`: the outcome's `type`: `success`, `failure` or `snooze`."""
     if how == "snooze":
         return SNOOZE_STATUS, SNOOZE
     failed = 400 if should_retry is False else 504 if reason == "timeout" else 500
@@ -97,7 +97,7 @@ def interrupted(why: str) -> Report:
 
 
 def nothing_follows(*_: object) -> str:
-    """Return the fault of jobs that are to follow, for which their parent fails; "": none."""
+    """Refuse all jobs that are to follow. Returns why, and their parent fails with that."""
     return "jobs that follow are not taken here"
 
 
@@ -115,7 +115,11 @@ def end_attempt(
     wrong: Callable[[bytes], str] = nothing_follows,
     options: FollowerOptions = by_push,
 ) -> Outcome:
-    """Return the outcome of an attempt. A result is kept if asked for; too large, it fails a job that requires it."""
+    """Return the outcome of an attempt. A result is kept if the job asks for it; a too large one fails a job that
+    requires it.
+
+    `source`: random numbers for the back-off. `wrong`: returns why followers cannot be pushed; "": they can.
+    """
     job = held.job
     if report.reason:
         report = _bounded(held, report, max_interruptions)
@@ -124,7 +128,7 @@ def end_attempt(
     follows: Sequence[Item] = ()
     if succeeds and (report.follows or job.flow is not None):
         report, follows = _followed(report, job, wrong)
-    if succeeds and report.status < 300:  # nearly all do, so nothing is looked at that only a failure may have
+    if succeeds and report.status < 300:  # nearly all do, so what only a failure has is not computed
         is_large = report.result_bytes or len(report.result) > result_bytes_max
         dropped = _dropped(report, result_bytes_max) if job.keep_result and is_large else ""
         if not dropped or job.keep_result != "required":
@@ -193,7 +197,8 @@ def _named(follows: Sequence[Item], held: Held, finished_at_ms: int, options: Fo
 
 
 def _followed(report: Report, job: Job, wrong: Callable[[bytes], str]) -> tuple[Report, Sequence[Item]]:
-    """A success and all that is to follow it; a failure if that cannot. It is final: it would say the same again."""
+    """Return a success and the jobs that follow it; a final failure if they cannot be pushed: a retry would bring the
+    same."""
     if report.follows and (why := wrong(report.follows)):
         return Report(status=422, message=f"{INVALID_JOBS}: it succeeded, but what is to follow is wrong: {why}"), ()
     then = b"" if job.flow is None else job.flow.then
@@ -201,11 +206,12 @@ def _followed(report: Report, job: Job, wrong: Callable[[bytes], str]) -> tuple[
 
 
 def with_then(report: Report, then: bytes, parent: str) -> tuple[Report, Sequence[Item]]:
-    """A success and the jobs that its pusher wants to follow, behind those of its worker; a failure if they are too
-    many, or too large without its result. `then`: nothing, or an array of jobs.
+    """Return a success and the jobs that follow it: those of its worker, then those of its pusher (`then`, an array or
+    empty). A failure if they are too many, or too large even without the parent's result.
 
-    A result that is too large to be handed on fails none but those that want it, and these by name: they wait for
-    their parent, which has ended, and read the result if it is kept and fits an argument."""
+    If the result is too large to be copied into each follower, those that want it wait for their parent instead, which
+    has ended: they read the result if it is kept and fits an argument, and fail otherwise.
+    """
     own = items_of(report.follows) if report.follows else []
     if not then:
         return report, own
@@ -214,7 +220,7 @@ def with_then(report: Report, then: bytes, parent: str) -> tuple[Report, Sequenc
     size = report.result_bytes or len(report.result)
     if sum(map(wants_result, jobs)) * size <= FOLLOWERS_BYTES_MAX:  # else they surely do not fit: 500 copies of 1 MiB
         follows = [*own, *(with_result(job, report.result) for job in jobs)]
-        # What surely fits is encoded once, when it is named.
+        # An upper bound, so that followers that surely fit are encoded only once, later.
         most = len(report.follows) + len(then) + len(jobs) * (size + FIELD_BYTES)
         if not (why := _too_many(follows, most)):
             return report, follows
@@ -227,7 +233,7 @@ def with_then(report: Report, then: bytes, parent: str) -> tuple[Report, Sequenc
 
 
 def _too_many(follows: Sequence[Item], bytes_most: int = FOLLOWERS_BYTES_MAX + 1) -> str:
-    """Return why these jobs cannot follow; "": they can. `bytes_most`: how large they are at most."""
+    """Return why these jobs cannot follow; "": they can. `bytes_most`: an upper bound of their size."""
     if len(follows) <= FOLLOWERS_MAX and bytes_most <= FOLLOWERS_BYTES_MAX:
         return ""
     size = len(_encoder.encode(follows))
@@ -238,13 +244,13 @@ def _too_many(follows: Sequence[Item], bytes_most: int = FOLLOWERS_BYTES_MAX + 1
 
 
 def _delay_s(report: Report, own_s: float) -> float:
-    """Return the seconds until the next attempt. `own_s`: used where the worker names no wait."""
+    """Return the seconds until the next attempt. `own_s`: the back-off, for where the worker asks for no delay."""
     delay_s = own_s if report.retry_after_s is None else min(max(0.0, report.retry_after_s), RETRY_AFTER_S_MAX)
     return max(SNOOZE_S_MIN, delay_s) if report.reason == SNOOZE else delay_s
 
 
 def is_repeat(outcome: Outcome, report: Report) -> bool:
-    """Return whether `report` repeats what led to `outcome`, as from a worker that did not get our answer."""
+    """Return whether `report` is the report behind `outcome` once more: its worker did not get our answer."""
     if Exit.of_status(report.status) is Exit.OK:
         return outcome.fate is Fate.SUCCEEDED
     fates = (Fate.FAILED,) if report.should_retry is False else (Fate.RETRY, Fate.DEAD)
@@ -263,8 +269,7 @@ def succeed_late(
 ) -> Outcome | None:
     """Return the outcome of an attempt that was given up and succeeded all the same. `then`, `trace`: of its job.
 
-    None where its result does not fit: it is too large to be kept and required, too large for the jobs that follow, or
-    too deep to be read.
+    None where its result is required and too large, too large for the jobs that follow, or nested too deep.
     """
     if (attempt.keep_result or then) and nests_deeper(report.result, NESTING_MAX):
         return None
@@ -293,11 +298,11 @@ def succeed_late(
 
 
 def parse_retry_after(value: str | None, now_ms: int) -> float | None:
-    """Seconds to wait by a Retry-After header: a number of seconds or an HTTP date. None when absent or neither."""
+    """Return the seconds of a Retry-After header: a number, or an HTTP date. None when it is absent or neither."""
     if value is None:
         return None
     text = value.strip()
-    # ASCII first: other digits pass isdigit() and then mean nothing to a peer.
+    # ASCII only: isdigit() also accepts digits of other scripts, which no peer means.
     if text.isascii() and text.isdigit():
         return float(min(int(text[:12]), RETRY_AFTER_S_MAX))
     try:
@@ -308,7 +313,7 @@ def parse_retry_after(value: str | None, now_ms: int) -> float | None:
 
 
 def _bounded(held: Held, report: Report, max_interruptions: int) -> Report:
-    """Return the report, as a counted failure if the job was put off or interrupted too often."""
+    """Return the report; if the job was snoozed or interrupted too often, one that says so and costs an attempt."""
     if report.reason == SNOOZE and held.snoozes >= SNOOZES_MAX:
         return msgspec.structs.replace(report, reason="")
     if report.reason == INTERRUPTED and held.interruptions >= max_interruptions:
@@ -318,17 +323,14 @@ def _bounded(held: Held, report: Report, max_interruptions: int) -> Report:
 
 
 def _readable(report: Report, job: Job) -> Report:
-    """Return the report; of a result that is kept or handed on and nests too deep to be read, a failure for good."""
+    """Return the report; a final failure if a result that is kept or handed on nests too deep to be read."""
     goes_on = 200 <= report.status < 300 and (job.keep_result or job.flow is not None)
     is_deep = goes_on and nests_deeper(report.result, NESTING_MAX)
     return Report(status=422, message=TOO_DEEP) if is_deep else report
 
 
 def _fate(held: Held, report: Report, max_interruptions: int, since_ms: int) -> Fate:
-    """Decide what becomes of a job whose attempt failed.
-
-    `since_ms`: a job that began waiting before is not tried again.
-    """
+    """Decide what becomes of a job whose attempt failed. `since_ms`: a job eligible before that is not retried."""
     if report.reason == INTERRUPTED:
         return Fate.RETRY if held.interruptions < max_interruptions else Fate.DEAD
     if report.reason == SNOOZE:
@@ -372,7 +374,7 @@ def _within_limits(report: Report) -> Report:
 
 
 def _log_within(report: Report, bytes_max: int) -> dict[str, Any]:
-    """A letter that is cut in two is left out."""
+    """Return the end of the log and where it begins. A character that is cut in two is left out."""
     data = report.log.encode("utf-8", "replace")
     kept = data[-bytes_max:].decode("utf-8", "ignore")
     return {"log": kept, "log_from": report.log_from + len(data) - len(kept.encode())}

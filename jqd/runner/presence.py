@@ -1,7 +1,7 @@
-"""Which workers live, and when each gave its last sign of life, at this daemon or another.
+"""Keeps which workers live, and when each gave its last sign of life at this daemon or another.
 
-Each daemon judges silence by its own clock, and only while signs of life from other daemons can arrive. Expiry is
-noticed at the next look-up.
+Each daemon judges silence by its own clock, and only while signs of life from other daemons arrive. A worker that
+expired is removed when workers are next asked for.
 """
 
 import math
@@ -18,28 +18,28 @@ from jqd.runner.endpoint import host_of
 from jqd.runner.worker import Worker
 
 UNREACHABLE_S = 300.0  # longer than a restart or a deploy takes; a worker that is away longer registers again
-SILENT = ("expired", "unreachable")  # why a worker is taken out that did not say goodbye
-SIGN_S = 30.0  # between two signs of life told to others of a worker without ttl: a tenth of UNREACHABLE_S
-SIGNS_PER_TTL = 4  # and of one with a ttl, which repeats itself three times in it
-PROPAGATION_S = 2.0  # so long a sign may take from another daemon to us
-BLIND_S = 2.0  # looks at the store come twice a second; while there are none, nobody's silence counts
-UNTRIED_S = UNREACHABLE_S / 2  # behind the pause after a failed try: a worker that jobs wait for is tried again sooner
-PLACE_S = 0.25  # between two counts of the daemons: each look for work asks for every worker
+SILENT = ("expired", "unreachable")  # reasons for the removal of a worker that did not unregister itself
+SIGN_S = 30.0  # between two signs of life of a worker without ttl that are sent to others: a tenth of UNREACHABLE_S
+SIGNS_PER_TTL = 4  # the same with a ttl: so many in it; such a worker repeats its registration three times in it
+PROPAGATION_S = 2.0  # the longest that a sign takes from another daemon to us
+BLIND_S = 2.0  # signs are exchanged twice a second; after so long without an exchange, silence does not count
+UNTRIED_S = UNREACHABLE_S / 2  # after the pause of a failed try: a worker that jobs wait for is tried again sooner
+PLACE_S = 0.25  # for so long the number of daemons is remembered: each look for work needs it for every worker
 
 Server = tuple[str, str | None, str, str]
-"""Tenant, URL, name and style: who registers the same once more is the same worker."""
+"""Tenant, URL, name and style: registrations that agree in these are of one worker."""
 
 
-@lru_cache(10_000)  # of workers: each look for work asks for every one
+@lru_cache(10_000)  # URLs of workers: each look for work asks for every one
 def _is_near(url: str) -> bool:
     return is_loopback(host_of(url))
 
 
 def may_be_silent_s(worker: Worker) -> float:
-    """Return for how many seconds a worker may give no sign of life; inf: it promised none.
+    """Return for how many seconds a worker may give no sign of life; inf: any time.
 
-    One that asks for jobs does so when it likes: while its slots are full it does not, and its leases hold as long as
-    they were asked for. So only `ttl` is a promise, and without one UNREACHABLE_S is long.
+    A worker that pulls need not poll while its slots are full. So only its `ttl` promises signs; without one it may be
+    silent for UNREACHABLE_S, or its heartbeat if that is longer.
     """
     if worker.ttl_s is not None:
         return worker.ttl_s
@@ -47,9 +47,8 @@ def may_be_silent_s(worker: Worker) -> float:
 
 
 def sign_every_s(worker: Worker) -> float:
-    """Return the seconds between two signs of life that are sent to other daemons, and between two that a waiting poll
-    counts as.
-    """
+    """Return the seconds between two signs of life of a worker that are sent to other daemons, or that a waiting poll
+    gives."""
     return SIGN_S if worker.ttl_s is None else min(SIGN_S, worker.ttl_s / SIGNS_PER_TTL)
 
 
@@ -61,10 +60,10 @@ class WorkerIndex:
         self.get = self._workers.get
         self._servers: dict[Server, dict[str, None]] = {}
         self._is_ordered = True
-        self._last = (0, "")  # the place of the last one, while they are in order
+        self._last = (0, "")  # the sort key of the last one, while they are in order
         self.tenants: Counter[str] = Counter()
         self.names: Counter[str] = Counter()
-        """Tenant → jobtypes that all of its workers name."""
+        """Tenant → number of jobtypes that its workers name, summed over all."""
 
     def __len__(self) -> int:
         return len(self._workers)
@@ -122,33 +121,33 @@ def _server(worker: Worker) -> Server:
 
 
 class Presence(ABC):
-    """The part of the registry that is read for each job: which workers live."""
+    """The part of the registry that knows which workers live. It is read for each job."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._log = get_logger("workers")
         self._workers = WorkerIndex()
-        self._versions: dict[str, Worker] = {}  # those that handlers are
+        self._versions: dict[str, Worker] = {}  # versions of handlers
         self.own: dict[str, Worker] = {}
-        """The daemon's own, of callbacks, by id; nobody registered them, and no list shows them."""
+        """The daemon's own workers, for callbacks, by id; nobody registered them, and no list shows them."""
         self.departures = Departures(clock)
         self._lasting_s = math.inf  # until then no ttl runs out
         self._seen_at_s: dict[str, float] = {}
-        """The last sign, later by the time in which none could come; behind the ttl of who was silent for that long."""
+        """Worker → its last sign, moved on by the time in which none could arrive; if expired, the end of its ttl."""
         self._unreachable_s: dict[str, tuple[float, float]] = {}
-        """Since when a worker could not be reached, and when the pause after the last try ends."""
-        self._signed_at_s: dict[str, float] = {}  # the last sign, as it was
-        self._shared_at_s: dict[str, float] = {}  # when the others were last told
-        self._looked_at_s: float | None = None  # when signs of other daemons came last; None: there are none
-        self._outgoing: list[set[str]] = []
+        """Worker → since when it could not be reached, and when the pause after the last try ends."""
+        self._signed_at_s: dict[str, float] = {}  # worker → its last sign
+        self._shared_at_s: dict[str, float] = {}  # worker → when a sign was last sent to other daemons
+        self._looked_at_s: float | None = None  # last exchange of signs with other daemons; None: there was none
+        self._outgoing: list[set[str]] = []  # sets made by `signs`
         self.place: Callable[[str | None], tuple[int, int]] = lambda machine: (0, 1)
-        """Which of how many living daemons this one is, counted from 0: of those that send jobs to workers on a
-        machine, or with an empty one to any; None: of all that take pushes."""
-        self._placed: dict[str, tuple[tuple[int, int], float]] = {}  # by machine, and until when
+        """Returns this daemon's index, from 0, and how many living daemons there are that send jobs to workers on a
+        machine; "": to any worker; None: all that take pushes."""
+        self._placed: dict[str, tuple[tuple[int, int], float]] = {}  # machine → what `place` said, until when
         self.token_ended: Callable[[str], bool] = lambda token: False
-        """Whether a token, by its id, is revoked, over or unknown here, or one above it is."""
+        """Whether a token, by its id, or one above it, is revoked, over or unknown here."""
 
-    # ------------------------------------------------------------ looking
+    # ------------------------------------------------------------ reading
 
     def get(self, worker_id: str) -> Worker | None:
         if self._now_s() > self._lasting_s:
@@ -161,15 +160,15 @@ class Presence(ABC):
         return [*self._workers, *self._versions.values()]
 
     def is_disowned(self, worker: Worker) -> bool:
-        """Return whether no jobs are posted to a worker, as the token that it was registered with has ended.
+        """Return whether no jobs may be posted to a worker, because the token that registered it has ended.
 
-        A worker that pulls shows a token with each request instead.
+        False for a worker that pulls: it shows a token with each request.
         """
         return worker.url is not None and bool(worker.token) and self.token_ended(worker.token)
 
     def share(self, of: int, worker: Worker) -> int:
-        """Return this daemon's part of so many slots of a worker: the parts of all daemons that reach it add up to all
-        of them. A loopback address is reached on the machine where it was registered alone."""
+        """Return this daemon's part of `of` slots of a worker; the parts of all daemons that reach it add up to `of`.
+        A loopback address is reached only on the machine where it was registered."""
         now_s = self._clock.mono_s()
         machine = worker.machine if worker.url is not None and _is_near(worker.url) else ""
         (number, daemons), until_s = self._placed.get(machine, ((0, 1), -math.inf))
@@ -181,13 +180,13 @@ class Presence(ABC):
     # ------------------------------------------------------------ signs of life
 
     def signs(self) -> set[str]:
-        """A set that collects the ids of workers with a sign of life here; its owner sends them to others, and
-        empties it."""
+        """Return a new set that collects ids of workers with a sign of life here. The caller sends them to other
+        daemons and empties it."""
         self._outgoing.append(collected := set[str]())
         return collected
 
     def reached(self, worker_id: str) -> None:
-        """Note a sign of life: the worker answered or called. One that was silent for longer than its ttl is back."""
+        """Note a sign of life: the worker answered or called. A worker that had expired is back."""
         worker = self._workers.get(worker_id) or self._back(worker_id)
         if worker is None:
             return
@@ -202,9 +201,8 @@ class Presence(ABC):
                 collected.add(worker_id)
 
     def record_signs(self, ages_ms: Mapping[str, int]) -> None:
-        """Note how long ago these workers gave some daemon a sign of life. The call also shows that such news still
-        arrive.
-        """
+        """Note how long ago workers gave a sign of life at some daemon. Each call, also an empty one, is an exchange
+        after which silence counts."""
         now_s = self._clock.mono_s()
         if self._looked_at_s is not None and (blind_s := now_s - self._looked_at_s - BLIND_S) > 0:
             self._seen_at_s = {worker_id: at_s + blind_s for worker_id, at_s in self._seen_at_s.items()}
@@ -217,33 +215,32 @@ class Presence(ABC):
                 self._back(worker_id)
 
     def unreachable(self, worker_id: str, pause_s: float = 0.0) -> None:
-        """Note one more failure to reach the worker, and for how long it is not tried now.
+        """Note one more failure to reach the worker. `pause_s`: for how long it is not tried now.
 
-        After UNREACHABLE_S it is forgotten, unless it gave another daemon a sign of life: then only the way from here
-        is at fault.
+        After UNREACHABLE_S it is unregistered, unless it gave another daemon a sign of life: then only the way from
+        here is at fault.
         """
         if worker_id in self._workers:
             now_s = self._now_s()
             since_s, last_s = self._unreachable_s.get(worker_id, (now_s, now_s))
             if now_s - last_s > UNTRIED_S:
-                since_s = now_s  # nobody tried in between: it may have been there all the time
+                since_s = now_s  # nobody tried in between, so it may have been reachable
             self._unreachable_s[worker_id] = since_s, now_s + pause_s
             if now_s - max(since_s, self._seen_at_s[worker_id]) >= UNREACHABLE_S:
                 self.unregister(worker_id, "unreachable")
 
     def is_overdue(self, worker: Worker) -> bool:
-        """Return whether a worker was silent for longer than it may be. One with a ttl is forgotten then, but stays
-        while signs of life at other daemons are unknown.
-        """
+        """Return whether a worker was silent for longer than it may be. With a ttl it is removed then, but not while
+        signs of life at other daemons are unknown."""
         at_s = self._seen_at_s.get(worker.id)
         if at_s is None:
             return False
-        at_s = max(at_s, self._signed_at_s.get(worker.id, at_s))  # while the store is away only that moves on
+        at_s = max(at_s, self._signed_at_s.get(worker.id, at_s))  # while the store is away only this moves on
         return self._clock.mono_s() - at_s > may_be_silent_s(worker)
 
     @property
     def is_blind(self) -> bool:
-        """Return whether signs of life at other daemons are unknown, as the store is away."""
+        """Return whether signs of life at other daemons are unknown, because the store is away."""
         return self._looked_at_s is not None and self._clock.mono_s() - self._looked_at_s > BLIND_S
 
     def last_seen_at_ms(self, worker_id: str) -> int:
@@ -258,10 +255,10 @@ class Presence(ABC):
 
     @abstractmethod
     def _back(self, worker_id: str) -> Worker | None:
-        """Return a worker that was silent for too long and speaks again; None when it is unknown or left."""
+        """Register a worker again that had expired, and return it; None when it is unknown or unregistered."""
 
     def _now_s(self) -> float:
-        """Return the present time; while no news of others come, not much later than the last ones."""
+        """Return the time by which silence is judged: it stops BLIND_S after the last exchange of signs."""
         now_s = self._clock.mono_s()
         return now_s if self._looked_at_s is None else min(now_s, self._looked_at_s + BLIND_S)
 
@@ -272,17 +269,17 @@ class Presence(ABC):
     def _expire(self) -> None:
         now_s, seen_at_s = self._now_s(), self._seen_at_s
         if now_s <= self._lasting_s:
-            return  # this is asked again and again, and to go through 10,000 workers takes milliseconds
+            return  # called very often, and going through 10,000 workers takes milliseconds
         mortal = [(worker.id, worker.ttl_s) for worker in self._workers if worker.ttl_s is not None]
         for worker_id, ttl_s in mortal:
             if now_s - seen_at_s[worker_id] > ttl_s:
-                seen_at_s[worker_id] += ttl_s  # its silence begins now
+                seen_at_s[worker_id] += ttl_s  # see `_seen_at_s`
                 self._remove(worker_id, "expired")
         lasting_s = (seen_at_s[worker_id] + ttl_s for worker_id, ttl_s in mortal if worker_id in self._workers)
         self._lasting_s = min(lasting_s, default=math.inf)
 
     def _remove(self, worker_id: str, why: str, at_ms: int | None = None) -> bool:
-        """`at_ms`: when it left; None: now."""
+        """Remove a worker; False when it was unknown. `at_ms`: when it left; None: now."""
         worker = self._workers.pop(worker_id)
         if worker is None:
             return False

@@ -4,8 +4,8 @@
       ▲                │ none came
       └────────────────┘
 
-Polls are offered like free slots of workers that batches are posted to, so one choice serves both. A poll that a claim
-is under way for is offered to no other: of a thousand idle ones each batch wakes one.
+Polls are offered like free slots of workers that batches are posted to, so one choice serves both. A poll is promised
+to one claim at a time, so of a thousand idle polls each batch wakes one.
 """
 
 import math
@@ -27,6 +27,8 @@ Kind = tuple[tuple[str, ...] | None, int, int]
 
 @dataclass(slots=True, eq=False)
 class Pull:
+    """One poll that waits for jobs."""
+
     worker: Worker
     jobs_max: int
     """The most jobs that it takes."""
@@ -42,9 +44,9 @@ class Pull:
     given: list[Held] = field(default_factory=list)
     """Jobs of one claim that its worker holds, as the store knows."""
     silence_s: int = 0
-    """For how long the worker may be silent that has them."""
+    """For how long the worker may be silent about its jobs."""
     handed_s: float = math.inf
-    """When their hand-over began, as `Clock.boot_s` has it: from then on their worker may be missed."""
+    """When the hand-over of its jobs began, by `Clock.boot_s`: the worker's silence counts from then."""
     _coming: dict[str, Held] = field(default_factory=dict)
     _closes: bool = False
     _begun: trio.Event = field(default_factory=trio.Event)
@@ -75,7 +77,7 @@ class Pull:
         self._coming = {each.job.id: each for each in held}
 
     def arrived(self, job_id: str) -> bool:
-        """Note that the store knows the hand-over of this job. Returns False when nobody waits any more."""
+        """Note that the store knows the hand-over of this job. Returns False when the poll is over."""
         held = self._coming.pop(job_id)
         if not self.is_over:
             if not self.given:
@@ -103,7 +105,7 @@ class Pull:
 
 
 class Offer(NamedTuple):
-    """How many jobs the best free worker takes now."""
+    """The best free worker for a job, and how much it takes now."""
 
     worker: Worker
     jobs_max: int
@@ -111,13 +113,15 @@ class Offer(NamedTuple):
     pull: Pull | None = None
     """The poll of that worker that waits for them; None: they are posted."""
     other: tuple[Worker, int] | None = None
-    """The version of its handler that takes what is drawn for it, and for how many of them it has room."""
+    """The other version of its handler, which takes what is drawn for it, and how many jobs it has room for."""
 
     def promised(self) -> AbstractContextManager[None]:
         return self.pull.promised() if self.pull else nullcontext()
 
 
 class Pulls:
+    """The polls that wait at this daemon."""
+
     def __init__(self, arrived: Callable[[], None] = lambda: None) -> None:
         """`arrived`: called when a poll begins to wait."""
         self._arrived = arrived
@@ -125,7 +129,7 @@ class Pulls:
         self._warm: dict[str, dict[Pull, None]] = {}  # by jobtype
         self._number = 0
         self.is_closed = False
-        """The daemon shuts down: no poll waits here any more."""
+        """Whether the daemon shuts down: then no poll waits."""
 
     def __len__(self) -> int:
         return sum(map(len, self._kinds.values()))
@@ -135,7 +139,7 @@ class Pulls:
         self, worker: Worker, jobs_max: int, heartbeat_s: float | None = None, warm: Sequence[str] = ()
     ) -> Iterator[Pull]:
         self._number += 1
-        most = max(worker.max_jobs, worker.batch or 0)  # as of a worker with a url: what is quick goes ahead
+        most = max(worker.max_jobs, worker.batch or 0)  # as for a worker with a URL: quick jobs wait there
         pull = Pull(worker, min(jobs_max, most), heartbeat_s, self._number, tuple(warm))
         if self.is_closed:
             pull.close()
@@ -159,7 +163,7 @@ class Pulls:
                 pull.close()
 
     def wish(self, demand: Demand) -> None:
-        """Add what all waiting polls take: a step for each kind of worker, however many polls wait."""
+        """Add what all waiting polls take to `demand`: one step for each kind, however many polls wait."""
         for (jobs, low, high), pulls in self._kinds.items():
             first = _first(pulls)
             if first is None:
@@ -171,7 +175,7 @@ class Pulls:
                 demand.named(jobtype, (low, high))
 
     def best(self, jobtype: str, priority: int) -> Pull | None:
-        """Return the poll that has waited longest of those that take such a job, warm ones first."""
+        """Return the poll that takes such a job and has waited longest; those that are warm for it go first."""
         for pull in self._warm.get(jobtype, ()):
             if pull.is_open and pull.worker.takes(jobtype, priority):
                 return pull
@@ -190,5 +194,5 @@ def _drop(pulls: dict[Key, dict[Pull, None]], key: Key, pull: Pull) -> None:
 
 
 def _first(pulls: Iterable[Pull]) -> Pull | None:
-    """Return the first poll that no claim is under way for. Few have one: about one for each partition."""
+    """Return the first poll that no claim is under way for. A few polls are passed over: about one per partition."""
     return next((pull for pull in pulls if pull.is_open), None)

@@ -1,8 +1,8 @@
 """The registered workers: what each takes, and whether it lives.
 
-A registration (`domain/settings.py`): saved at one daemon it reaches all. One with a `ttl` holds while its worker gives
-some daemon a sign of life in time; one without holds until the worker leaves, or until no daemon reached it for 5
-minutes. Daemons exchange signs of life, and each judges silence by its own clock.
+A registration is a setting (`domain/settings.py`): saved at one daemon it reaches all. One with a `ttl` holds while its
+worker gives some daemon a sign of life in time; one without holds until the worker leaves, or until no daemon reached
+it for 5 minutes. Daemons exchange signs of life, and each judges silence by its own clock.
 """
 
 import hashlib
@@ -25,12 +25,12 @@ from jqd.runner.presence import Presence
 from jqd.runner.ssrf import AddressPolicy, SsrfGuard, machine, standing_of
 from jqd.runner.worker import Worker, WorkerSpec, jobs_of, new_id, refused
 
-KIND, HANDLER = "worker", "handler"  # of rules
+KIND, HANDLER = "worker", "handler"  # kinds of settings
 WORKERS = Share("workers", 10_000)  # far above any fleet; bounds memory against a worker that registers anew in a loop
 NAMES = Share("jobtypes that workers name", 100_000)  # each look for work goes through them, 0.3 s for so many
-PULL_SILENT_S = 7 * 86_400.0  # who asks for jobs and has not for a week is gone; if not, it registers anew at its 404
-DISOWNED_S = 3_600.0  # a worker whose token ended is shown so long; and a token may be known here after its worker
-FORMER_MAX = 4  # registrations remembered of a worker that others took the place of: versions at work at once
+PULL_SILENT_S = 7 * 86_400.0  # a pull worker that did not poll for a week is gone; if not, it registers anew at its 404
+DISOWNED_S = 3_600.0  # a worker whose token ended is shown so long; and its token may become known later than itself
+FORMER_MAX = 4  # earlier registrations remembered of a worker: versions of a program that run at once
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Worker)
@@ -53,9 +53,9 @@ class WorkerRegistry(Presence):
         super().__init__(clock)
         self.settings = settings or SettingTable()
         self._ssrf = ssrf or SsrfGuard()
-        self._repeated_at_s: dict[str, float] = {}  # when the very registration that holds was said here last
-        self._former: dict[str, tuple[bytes, ...]] = {}  # what its worker said before, the latest last
-        self._disowned_at_s: dict[str, float] = {}  # when it was first seen that a worker's token has ended
+        self._repeated_at_s: dict[str, float] = {}  # worker → when its present registration was last sent here
+        self._former: dict[str, tuple[bytes, ...]] = {}  # worker → digests of its earlier registrations, latest last
+        self._disowned_at_s: dict[str, float] = {}  # worker → when its token was first seen to have ended
         self._watchers: list[Callable[[], None]] = []
         self.leaving: dict[str, str] = {}
         """Workers that this daemon unregistered by itself, and why, until a setting records it for all daemons."""
@@ -78,10 +78,11 @@ class WorkerRegistry(Presence):
         peer: str | None = None,
         tenant: str = "",
     ) -> Worker:
-        """The worker that a registration makes, or its repetition under the same id. Raises Invalid, naming the field.
+        """Check a registration and return its worker, under the id that it has already if it is registered. Raises
+        Invalid, naming the field.
 
-        A worker that starts again and registers the same name and URL without its id gets the id it had, at whatever
-        daemon: one server is one worker. `peer`: the address it came from; None: from this machine.
+        A registration without an id, but with the name and URL of a registered worker, is of that worker: one server
+        is one worker. `peer`: the address it came from; None: from this machine.
         """
         standing = standing_of(peer)
         for field, names in (("worker_id", (spec.id,)), ("jobs", spec.jobs or ())):
@@ -104,17 +105,17 @@ class WorkerRegistry(Presence):
             "registered_at_ms": known.registered_at_ms if known else self._clock.wall_ms(),
             "standing": standing,
             "machine": machine(),
-            "options": {annotate(tenant, name): its for name, its in (options or {}).items()},
+            "options": {annotate(tenant, name): of_type for name, of_type in (options or {}).items()},
             "tenant": tenant,
             "secrets": self._secrets(fields["id"], spec.url) if spec.secrets is None else spec.secrets,
         }
         return Worker(**fields)
 
     def is_registered(self, worker: Worker) -> bool:
-        """Return whether this very registration holds already and need not be saved again.
+        """Return whether a registration repeats the present one and need not be saved again.
 
-        A repetition from farther away, or at another machine's daemon, does not replace it: each would undo the
-        other's.
+        One that differs only in a farther caller, or another machine, counts as a repetition: else two such callers
+        would replace each other's for ever.
         """
         known = self._workers.get(worker.id)
         if known is None or known.standing < worker.standing:
@@ -125,11 +126,11 @@ class WorkerRegistry(Presence):
         return self._is_former(worker, known)
 
     def _secrets(self, worker_id: str, url: str | None) -> Sequence[str]:
-        """Return the secrets that a worker gave before, if its new registration has none; also if it was silent for
-        longer than its ttl.
+        """Return the secrets of a worker's earlier registration, also of an expired one, for a registration that has
+        none.
 
-        Unsigned requests would be refused by a worker that verifies them, and its jobs would fail for good.
-        Another server than they were given for gets none: it could pass on what is signed as if the daemon had sent it.
+        A worker that verifies signatures would refuse unsigned requests, and its jobs would fail for good. Another
+        server than the earlier one gets no secrets: it could pass on signed requests as if the daemon had sent them.
         """
         setting = self.settings.get(KIND, worker_id)
         known = _read(setting) if setting is not None and not setting.is_deleted else None
@@ -137,11 +138,10 @@ class WorkerRegistry(Presence):
         return known.secrets if known and is_same else ()
 
     def _is_former(self, worker: Worker, known: Worker) -> bool:
-        """Return whether a registration is an older one that the present one replaced, while the present one is still
-        repeated.
+        """Return whether a registration is one that the present one replaced, and the present one is still repeated.
 
-        Behind one URL an old program and its new version repeat themselves until the deploy is through: each would
-        undo the other's. The newer one holds until it was silent here for its `ttl`.
+        During a deploy an old program and its new version behind one URL both repeat their registrations, and each
+        would undo the other's. So the newer one holds until it was not repeated here for its `ttl`.
         """
         if worker.ttl_s is None or known.ttl_s is None or worker.options == known.options:
             return False
@@ -158,15 +158,12 @@ class WorkerRegistry(Presence):
         return worker
 
     async def judge(self, url: str | None, peer: str | None) -> None:
-        """Look up a URL's host. Raises Invalid when somebody at `peer` may not name its address."""
+        """Look up a URL's host. Raises Invalid when a caller at the address `peer` may not name the host's address."""
         if url is not None:
             _refuse_unless(url, await self._ssrf.judge_name(host_of(url), standing_of(peer)))
 
     def unregister(self, worker_id: str, why: str = "unregistered") -> bool:
-        """Take a worker out, here at once and soon at all daemons.
-
-        Returns False when it was unknown. Its jobs in flight are still waited for.
-        """
+        """Remove a worker, here at once and soon at all daemons; its jobs in flight go on. False: it was unknown."""
         self._expire()
         if self._versions.pop(worker_id, None) is None and not self._remove(worker_id, why):
             return False
@@ -174,30 +171,30 @@ class WorkerRegistry(Presence):
         return True
 
     def why_no_callback(self, url: str) -> str | None:
-        """Return why no callback goes to a right URL, as far as is known without looking its host up; else None."""
+        """Return why no callback may go to a valid URL, as far as is known without a look-up; None: it may."""
         why = self._ssrf.judge_host(host_of(url), AddressPolicy.CALLBACK)
         return f"must not be reached from here: {why}" if why else None
 
     def farewells(self) -> dict[tuple[str, str], bytes]:
-        """Return the settings that unregister these workers at all daemons."""
+        """Return the settings that unregister the workers in `leaving` at all daemons, by kind and name."""
         bodies, versions = dict[tuple[str, str], bytes](), set[str]()
         for name, handler in self._handlers.items() if self.leaving else ():
             ids = [id_of(name, version.number) for version in handler.versions]
             versions.update(ids)
             if not self.leaving.keys().isdisjoint(ids):
                 pairs = zip(ids, handler.versions, strict=True)
-                out = (msgspec.structs.replace(one, out=self.leaving.get(own, one.out)) for own, one in pairs)
-                bodies[HANDLER, name] = _encoder.encode(Handler(handler.last, tuple(out)))
-        return no_more([one for one in self.leaving if one not in versions]) | bodies
+                kept = (msgspec.structs.replace(v, out=self.leaving.get(own, v.out)) for own, v in pairs)
+                bodies[HANDLER, name] = _encoder.encode(Handler(handler.last, tuple(kept)))
+        return no_more([worker_id for worker_id in self.leaving if worker_id not in versions]) | bodies
 
-    # ------------------------------------------------------------ looking
+    # ------------------------------------------------------------ reading
 
     def handler(self, name: str) -> Handler | None:
         """Return a handler, which may be deleted; None when there never was one."""
         return self._handlers.get(name)
 
     def code(self, jobtype: str) -> Version | None:
-        """Return the code that runs jobs of that type; None: their handler is not in code, or there is none."""
+        """Return the version in code that runs jobs of that type; None: they have no handler, or not in code."""
         name, _, number = jobtype.rpartition("@")
         plain, by_number = self._handlers.get(jobtype), self._handlers.get(name)
         found = code_for(plain) if plain is not None else None
@@ -209,7 +206,7 @@ class WorkerRegistry(Presence):
         return {name: handler for name, handler in sorted(self._handlers.items()) if handler.versions}
 
     def watch(self, watcher: Callable[[], None]) -> None:
-        """Call `watcher` after each registration; it must not wait."""
+        """Call `watcher` after each registration or handler; it must not wait."""
         self._watchers.append(watcher)
 
     def _call_watchers(self) -> None:
@@ -222,8 +219,8 @@ class WorkerRegistry(Presence):
         self._call_watchers()
 
     def forget_silent(self) -> None:
-        """Take out workers without ttl that pull and have been silent for very long, which nobody else notices, and
-        those whose token ended long ago."""
+        """Unregister pull workers without ttl that were silent for PULL_SILENT_S, which nothing else notices, and
+        workers whose token ended DISOWNED_S ago."""
         now_s = self._clock.mono_s()
         for worker in [*self._workers]:
             pulls = worker.url is None and worker.ttl_s is None
@@ -241,7 +238,7 @@ class WorkerRegistry(Presence):
                 del notes[worker_id]
 
     def silent(self) -> Iterator[tuple[float, Setting]]:
-        """Return registrations whose ttl ran out, and for how many seconds."""
+        """Yield registrations whose ttl ran out, with the seconds since then."""
         now_s = self._now_s()
         for setting in self.settings.all(KIND):
             if setting.name not in self._workers and not setting.is_deleted:
@@ -269,7 +266,7 @@ class WorkerRegistry(Presence):
             before = [one for one in self._former.get(worker.id, ()) if one != _digest_of(worker)]
             self._former[worker.id] = (*before, _digest_of(known))[-FORMER_MAX:]
         if known is not None and known.secrets and not worker.secrets:
-            self._log.warning("workers.unsigned", worker=worker.id, name=worker.name)  # which it asked for
+            self._log.warning("workers.unsigned", worker=worker.id, name=worker.name)  # at its own wish: see `_secrets`
         now_s = self._seen_at_s[worker.id] = self._now_s()
         self._lasting_s = min(self._lasting_s, now_s + (math.inf if worker.ttl_s is None else worker.ttl_s))
         self._note_age(worker.id, self._clock.wall_ms() - setting.at_ms)
@@ -295,7 +292,7 @@ class WorkerRegistry(Presence):
         self._call_watchers()
 
     def _refuse_more(self, known: Worker | None, jobs: Sequence[str] | None, tenant: str) -> None:
-        """Raises Invalid where there would be too many workers, or jobtypes of all of them."""
+        """Raise Invalid where there would be too many workers, or jobtypes of all workers together."""
         if known is None and (why := WORKERS.why_no_more(tenant, self._workers.tenants)):
             raise refused("worker_id", why)
         # A worker that repeats its registration stays, however many names there are.
@@ -319,7 +316,7 @@ def _read_handler(setting: Setting) -> tuple[Handler, list[Worker]]:
 
 
 def _digest_of(worker: Worker) -> bytes:
-    """Return a digest of a registration without its `trouble`, to recognise a repetition."""
+    """Return a digest of a registration without `trouble`, `standing` and `machine`, to recognise a repetition."""
     bare = msgspec.structs.replace(worker, trouble=None, standing=AddressPolicy.LOOPBACK, machine="")
     return hashlib.blake2b(_encoder.encode(bare), digest_size=16).digest()
 

@@ -1,7 +1,7 @@
 """Runs claimed jobs on HTTP workers: offers their free slots, takes claimed jobs, gives back outcomes.
 
-Nothing here waits for the store or the journal, and nothing is decided about what runs next. A job is in flight from
-`run_jobs` until `forget`; what cannot be delivered comes back untried.
+The runner neither waits for store or journal nor decides what runs next. A job is in flight from `run_jobs` until
+`forget`; a job that cannot be delivered is returned untried.
 """
 
 import random
@@ -34,15 +34,17 @@ from jqd.runner.registry import WorkerRegistry
 from jqd.runner.ssrf import AddressPolicy
 from jqd.runner.transport import End, Ending, LargeReads, Pool, Post
 
-RECORDED_S = 5.0  # a report waits for the disk no longer than this; a sync takes milliseconds
+RECORDED_S = 5.0  # the longest that a report waits for the disk; a sync takes milliseconds
 
 
 class Running(NamedTuple):
+    """Where a job runs: a worker's id."""
+
     worker: str
     started_at_ms: int
     jobtype: str = ""
     lease: int = 0
-    """See `InFlightJob`; from the moment on in which the 202 of its worker was read."""
+    """See `InFlightJob.lease`: set once the 202 of its worker was read."""
 
 
 class Runner:
@@ -61,9 +63,9 @@ class Runner:
         wrong: Callable[[bytes, Sequence[str]], str] = nothing_follows,
         options: FollowerOptions = by_push,
     ) -> None:
-        """`trusts`: whether our lease holds now. `backoff`: the waits after failed attempts. `wrong`, `options`: see
-        `DeliveryContext`.
-        `pool`, `capacity`: of all partitions together, so that a worker gets no more from all than it takes.
+        """`trusts`: returns whether our lease holds now. `backoff`: the delays after failed attempts. `wrong`,
+        `options`: see `DeliveryContext`. `pool`, `capacity`: shared by all partitions, so that a worker gets no more
+        jobs from all of them than it takes.
         """
         self._config = config
         self._workers = workers
@@ -74,7 +76,7 @@ class Runner:
         self._pool = pool
         self._in_flight = InFlightJobs()
         self.is_served = True
-        """Whether some worker takes jobs, or may by time alone, as after a back-off: one that comes gives a hint."""
+        """Whether some worker takes jobs, or will by time alone, as after a back-off."""
         self.get_running_jobs = self._in_flight.fences
         self.get_generations = self._in_flight.generations
         self.wait_stopped = self._in_flight.wait_stopped
@@ -98,14 +100,14 @@ class Runner:
         self._log = get_logger("runner")
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Carry deliveries until cancelled. Requests under way end with it; their jobs stay in flight."""
+        """Carry deliveries until cancelled, which also ends requests under way; their jobs stay in flight."""
         large = LargeReads(self._is_backlogged, self._capacity.tenants)
         self._post = Post(self._pool, self._capacity.connections, self._config, large)
         async with trio.open_nursery() as nursery:
             self._carriers.open(nursery)
             task_status.started()
             try:
-                while True:  # attempts that take too long are ended
+                while True:  # ends attempts that take too long
                     self._work = trio.Event()
                     if not self._shared.open:
                         await self._work.wait()
@@ -122,11 +124,11 @@ class Runner:
         return await delivery.send(self._post)
 
     def _settle(self, delivery: Delivery, ending: Ending | None) -> None:
-        """See to it that each job of a delivery has stopped, or is in another delivery."""
+        """Decide about each job left in a delivery: it stops, or is sent again in another delivery."""
         parts = list[Delivery]()
-        delivery.scope = None  # from here on it may carry another one
+        delivery.scope = None  # it may carry another delivery from here on
         if ending is None:
-            # Cancelled from outside: by time, by lost trust, or all was said and the answer did not end.
+            # Cancelled: by a timeout, by a lost lease, or because the answer did not end after its last outcome.
             missing = len(delivery.missing)
             assert not missing, f"{delivery.jobtype} was cancelled with {missing} jobs waited for"
         elif delivery.missing or ending.end is not End.COMPLETE:
@@ -138,7 +140,7 @@ class Runner:
         for part in parts:
             self._carriers.begin(part)
 
-    # ------------------------------------------------ for the loop that dispatches
+    # ------------------------------------------------ for the dispatch loop
 
     def wanted(self) -> list[Wanted]:
         if self._is_backlogged():
@@ -148,8 +150,8 @@ class Runner:
         return wanted
 
     def offer(self, jobtype: str, priority: int, waiting: int | None = None) -> Offer | None:
-        """Return the worker with most free capacity for a job of this type, None when none is free. A worker that pulls
-        counts as wholly free.
+        """Return the worker with most free capacity for a job of this type, None when none is free. A waiting poll goes
+        first.
 
         `waiting`: how many jobs of the type wait; where they fill no batch a worker may linger (`linger_s`).
         """
@@ -162,10 +164,10 @@ class Runner:
         return self._linger.next_s(self._clock.mono_s())
 
     def run_jobs(self, worker_id: str, jobtype: str, held: Sequence[Held], pull: Pull | None = None) -> None:
-        """Take claimed jobs of one jobtype and see them through. Never waits.
+        """Take claimed jobs of one jobtype and send them to the worker. Never waits.
 
-        `pull`: who waits for them at that worker; then they are entrusted to it. What is of another jobtype, by a row
-        that jqd did not write, goes back to where it belongs.
+        `pull`: the poll of that worker to hand them over to instead. Jobs of another jobtype, from a row that jqd did
+        not write, are handed back.
         """
         if not held:
             return
@@ -207,7 +209,7 @@ class Runner:
     def at_work(self, job_id: str) -> bool:
         return job_id in self._shared.deliveries
 
-    # ------------------------------------------------ for the loop that settles
+    # ------------------------------------------------ for the outcomes loop
 
     @property
     def in_flight(self) -> int:
@@ -222,7 +224,7 @@ class Runner:
         return self._in_flight.at_work > 0
 
     def get_stopped_jobs(self, limit: int) -> Stopped:
-        """Up to `limit` outcomes and as many jobs handed back; each once. They stay in flight until `forget`."""
+        """Return up to `limit` outcomes and as many returned jobs; each once. They stay in flight until `forget`."""
         backlogged = self._is_backlogged()
         stopped = self._in_flight.get_stopped(limit)
         if backlogged and not self._is_backlogged():
@@ -230,33 +232,28 @@ class Runner:
         return stopped
 
     def forget(self, claims: Iterable[tuple[str, int]], epoch: int = 0, void: Collection[int] | None = ()) -> None:
-        """Forget claims (id, fence) whose end the store knows, ours and others'.
-
-        `epoch`, `void`: see `LeaseHandover`.
-        """
+        """Forget claims (id, fence) whose end the store knows. `epoch`, `void`: see `LeaseHandover.arrived`."""
         claims = [*claims]
         self._capacity.ended(self._in_flight.forget(claims))
         self._handover.arrived(claims, epoch, void)
 
     def drop_lost(self, job_ids: Iterable[str]) -> None:
-        """End the work of jobs that the store says are not ours, and report nothing. Unknown ids are passed over."""
+        """Hand back, without a report, jobs that the store says are not ours. Unknown ids are ignored."""
         for job_id in job_ids:
             if (delivery := self._shared.deliveries.get(job_id)) is not None:
                 delivery.drop(delivery.missing[job_id])
 
     def skip_succeeded(self, claims: Iterable[tuple[str, int]]) -> None:
-        """Note that the store knows of a success in each of these claims (id, fence).
-
-        If the job was claimed again and is unsent, it is not sent.
-        """
+        """Do not send jobs that were claimed again and succeeded in these earlier claims (id, fence)."""
         for job_id, fence in claims if self._shared.deliveries else ():
             delivery = self._shared.deliveries.get(job_id)
             if delivery is not None and delivery.missing[job_id].held.fence > fence:
                 delivery.withdraw(job_id)
 
     def cancel(self, claims: Iterable[tuple[str, int]]) -> None:
-        """Cancel these claims (id, fence). Jobs not sent yet go back untried; of the others the workers are informed. A
-        cancel of a claim that is not in flight is kept for a while: the answer of the claim may be on its way."""
+        """Cancel these claims (id, fence). Jobs not sent yet go back untried; workers are informed of the others. A
+        cancel of a claim that is not in flight is kept for a while: the store's answer to the claim may be on its
+        way."""
         for job_id, fence in claims:
             entry, delivery = self._in_flight.find(job_id), self._shared.deliveries.get(job_id)
             if entry is None or entry.held.fence < fence:
@@ -264,17 +261,17 @@ class Runner:
                 if len(self._cancelled) > ASKED_MAX:
                     del self._cancelled[next(iter(self._cancelled))]
             elif delivery is None or entry.held.fence > fence:
-                continue  # that claim has stopped, and its end is told
+                continue  # that claim has stopped, and its outcome is on its way
             elif not delivery.withdraw(job_id) and (nursery := self._carriers.nursery) is not None:
                 nursery.start_soon(self._canceller.send_cancel, self._post, delivery, job_id)
 
     # ------------------------------------------------ for the API
 
     def done(self, job_id: str, report: Report, *, fence: int = 0, worker_id: str = "") -> bool:
-        """A worker reports a job by itself, instead of its answer or before it. The first verdict wins.
+        """End a job's attempt by a report that its worker sent in a request of its own. The first report wins.
 
-        It says by its fence which it means, or who it is. False when there is no such job at work here: there never
-        was, it timed out, it was reported already or entrusted to its worker.
+        `fence`, `worker_id`: must match if given. Returns False when no such job is at work here: it is unknown, timed
+        out, reported already or entrusted to its worker.
         """
         delivery = self._shared.deliveries.get(job_id)
         if delivery is None or delivery.sent_at_s is None or (worker_id and delivery.worker.id != worker_id):
@@ -284,9 +281,9 @@ class Runner:
         return delivery.report(job_id, report)
 
     async def wait_durable(self, job_id: str, fence: int) -> None:
-        """Wait until the outcome of that claim, as `ended` gave it, is in the journal, on disk.
+        """Wait until the outcome of that claim, as `ended` returned it, is in the journal, on disk.
 
-        Raises JournalRefused when that takes too long; the outcome then stays in flight and gets there later.
+        Raises JournalRefused when that takes too long; the outcome then stays in flight and is written later.
         """
         entry = self._in_flight.find(job_id)
         if entry is not None and entry.held.fence != fence:
@@ -306,7 +303,7 @@ class Runner:
         return self._shared.end(held, report, worker_id, held.fence // 1000)
 
     def succeed_late(self, attempt: Outcome, report: Report, then: bytes, trace: str = "") -> Outcome | None:
-        """The success of an attempt that was given up, to be journaled; None when its result is too large."""
+        """Return the outcome of an attempt that was given up and succeeded after all. See `outcome.succeed_late`."""
         now_ms, bytes_max = self._clock.wall_ms(), self._config.result_bytes_max
         return succeed_late(
             attempt,
@@ -334,9 +331,10 @@ class Runner:
     # ------------------------------------------------ for membership and shutdown
 
     def stop_work(self, interruption: str = "") -> None:
-        """End all requests, and hand back what has not stopped, when the lease is no longer trusted.
+        """End all requests and hand back the jobs that have not stopped, when the lease is no longer trusted.
 
-        Nothing is reported. If the store still takes us for the owner, the jobs would otherwise hang.
+        They are handed back because the store may still take us for their owner. `interruption`: why jobs that had
+        begun were interrupted, if that is to be reported.
         """
         if self._in_flight.at_work:
             self._log.warning("runner.stop_work", count=self._in_flight.at_work)
@@ -347,19 +345,18 @@ class Runner:
     # ------------------------------------------------
 
     def _posts(self, entries: Sequence[InFlightJob], jobs_max: int) -> Iterator[tuple[list[InFlightJob], int]]:
-        """Cut entries into requests, suspects apart from others; each with how often its jobs were lost."""
+        """Cut entries into requests, suspects apart from others. Yields each with how often its jobs were lost."""
         found = [(entry, self._capacity.crash_isolation.of(entry.held.job.id)) for entry in entries]
         bytes_max = self._config.batch_bytes_max
         for part in posts_of([entry for entry, why in found if why is None], jobs_max, bytes_max):
             yield part, 0
-        crash_isolation = [(entry, why) for entry, why in found if why is not None]
-        for kind in sorted({why for _, why in crash_isolation}):
-            same = [entry for entry, why in crash_isolation if why == kind]
-            for part in posts_of(same, min(jobs_max, kind.group), bytes_max):
-                yield part, kind.losses
+        for suspicion in sorted({why for _, why in found if why is not None}):
+            same = [entry for entry, why in found if why == suspicion]
+            for part in posts_of(same, min(jobs_max, suspicion.group), bytes_max):
+                yield part, suspicion.losses
 
     def _drop_void(self, held: Held) -> None:
-        """End the attempt of a job that we claimed anew: it was taken from us in between, so that attempt is void."""
+        """End the attempt of a job that we claimed anew: its lease was lost in between, so that attempt is void."""
         delivery = self._shared.deliveries.get(held.job.id)
         if delivery is not None and (entry := delivery.missing[held.job.id]).held.fence < held.fence:
             self._log.warning("runner.void_claim", job_id=held.job.id, fence=entry.held.fence)

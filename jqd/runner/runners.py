@@ -1,4 +1,4 @@
-"""All runners of a daemon, one for each partition of the store: finds one by a job's id, and sums over all."""
+"""Finds the runner of a job among all runners of the daemon, one for each partition, and sums over all."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -35,4 +35,4 @@ class Runners:
         for name, count in total.items():
             if isinstance(count, int):
                 total[name] = count + sum(other[name] for other in others)
-        return total  # they share the workers
+        return total  # with the workers of one runner: all share them

@@ -1,7 +1,7 @@
-"""Which addresses somebody may send this daemon to by registering a worker.
+"""Decides which addresses a registration of a worker may make this daemon connect to.
 
-A registration makes the daemon connect where its URL says, and what answers there is seen in the message of a job. So
-nobody may reach anything through the daemon that he could not reach without it:
+The daemon connects to the URL of a registration, and shows what answered there in the message of a job. So nobody may
+reach an address through the daemon that he could not reach without it:
 
     who registers          may name
     this machine           itself (loopback), private addresses, all others
@@ -9,14 +9,14 @@ nobody may reach anything through the daemon that he could not reach without it:
     any other              all others
     anybody                never: link-local addresses, clouds' metadata, multicast, "this network", reserved ones
 
-A registration is known to daemons on other machines, too. Whoever named addresses of his own machine there is only
-inside here: our loopback addresses are not his.
+Daemons on other machines have the registration, too. There a caller of "this machine" counts as one of a private
+address: the loopback addresses of those machines are not his.
 
-    a callback             public addresses, and what lies in runner.callback_networks: whoever pushes may name one
+    a callback             public addresses, and those in runner.callback_networks: whoever pushes may name one
 
-`runner.worker_networks` takes the place of the first three: only what lies in them, whoever registers. An address is
-judged when it is registered and again when it is connected to, because a name may lead elsewhere by then. For a
-connection a name is looked up once, so the address that was judged is the one connected to.
+With `runner.worker_networks` set, the first three rows are replaced: everybody may name what lies in these networks,
+and nothing else. An address is judged when it is registered and again when it is connected to, because a name may lead
+elsewhere by then. For a connection a name is looked up once, so the address that was judged is the one connected to.
 """
 
 import enum
@@ -32,18 +32,18 @@ import trio
 from jqd.domain.address import IP, ip_of
 from jqd.runner.look_up import REGISTERING, look_up
 
-LOOK_UP_S = 2.0  # of a name, when it is registered: one that cannot be looked up then is judged when it is connected to
+LOOK_UP_S = 2.0  # for a name that is registered: if it cannot be looked up then, it is judged when it is connected to
 
 METADATA = frozenset(
     map(ip_address, ("100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254", "fd20:ce::254", "fd00:42::42"))
 )  # of Alibaba, Azure, Oracle, Amazon, Google, Scaleway; their others are link-local
 THIS_NETWORK = ip_network("0.0.0.0/8")  # Linux takes it for itself
-# What carries an IPv4 address in its last four bytes and leads to it: translated (RFC 6052, 8215), or "compatible".
+# Networks whose addresses lead to the IPv4 address in their last four bytes: translated (RFC 6052, 8215), "compatible".
 CARRIERS = tuple(map(IPv6Network, ("64:ff9b::/96", "64:ff9b:1::/48", "::/96")))
-# Of these the place of the IPv4 address is up to whoever runs the translator: it is never farther than inside.
+# Here the operator of the translator chooses where the IPv4 address stands, so such an address counts as private.
 LOCAL_CARRIER = IPv6Network("64:ff9b:1::/48")
 
-MACHINE_IDS = (Path("/etc/machine-id"), Path("/proc/sys/kernel/random/boot_id"))  # the first that says anything
+MACHINE_IDS = (Path("/etc/machine-id"), Path("/proc/sys/kernel/random/boot_id"))  # the first that is not empty counts
 
 
 class AddressPolicy(enum.IntEnum):
@@ -61,15 +61,15 @@ class AddressPolicy(enum.IntEnum):
 
 @cache
 def machine() -> str:
-    """Return a digest that identifies this machine: its id is secret, and containers of one machine may share
-    it, so the name is part of it."""
+    """Return a digest of this machine's id and host name: the id is secret, and containers may share one id."""
     machine_id = next((text for path in MACHINE_IDS if path.exists() and (text := path.read_bytes().strip())), b"")
     machine_id += b"\0" + socket.gethostname().encode()
     return hashlib.blake2b(machine_id, digest_size=8, person=b"jqd").hexdigest()
 
 
 def standing_here(standing: AddressPolicy, where: str) -> AddressPolicy:
-    """Return the policy of a registration made at another machine: loopback addresses there are not ours."""
+    """Return the policy that a registration made at the machine `where` has here: loopback addresses of another machine
+    are not ours."""
     return min(standing, AddressPolicy.INSIDE) if where not in ("", machine()) else standing
 
 
@@ -79,14 +79,14 @@ def standing_of(peer: str | None) -> AddressPolicy:
         return AddressPolicy.LOOPBACK
     address = ip_of(peer)
     if address is None or (_inner(address) is not None and getattr(address, "ipv4_mapped", None) is None):
-        # Through a translator or a tunnel: the IPv4 address in it is of some other network.
+        # Through a translator or a tunnel: the IPv4 address in it belongs to some other network.
         return AddressPolicy.OUTSIDE
     standing = place_of(address)  # NEVER: a neighbour's link-local address, for instance
     return AddressPolicy.INSIDE if standing is AddressPolicy.NEVER else standing
 
 
 def place_of(address: IP) -> AddressPolicy:
-    """Return how near a caller must be to name an address, or NEVER."""
+    """Return the policy that a caller needs to name an address; NEVER: nobody may."""
     inner = _inner(address)
     if inner is not None:
         return max(place_of(inner), AddressPolicy.INSIDE if address in LOCAL_CARRIER else AddressPolicy.OUTSIDE)
@@ -106,7 +106,7 @@ def place_of(address: IP) -> AddressPolicy:
 
 
 def is_own(address: IP) -> bool:
-    """Return whether an address is one of this machine's: what is sent there passes no firewall. Nothing is sent."""
+    """Return whether an address is this machine's own: traffic to it passes no firewall. This sends nothing."""
     family = socket.AF_INET if isinstance(address, IPv4Address) else socket.AF_INET6
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as asking:
@@ -118,12 +118,12 @@ def is_own(address: IP) -> bool:
 
 class SsrfGuard:
     def __init__(self, networks: Sequence[str] = (), callback_networks: Sequence[str] = ()) -> None:
-        """Take the networks of the settings. Raises ValueError for what is no network."""
+        """`networks`, `callback_networks`: as in the settings. Raises ValueError for a text that is no network."""
         self._networks = [ip_network(each, strict=False) for each in networks]
         self._callback_networks = [ip_network(each, strict=False) for each in callback_networks]
 
     def why_not(self, address: str, standing: AddressPolicy) -> str | None:
-        """Return why a caller of that policy may not have us connect to an address; None when he may."""
+        """Return why a caller of that policy may not name an address; None: he may."""
         parsed = ip_of(address)
         if parsed is None:
             return f"{address} is no address"
@@ -154,13 +154,14 @@ class SsrfGuard:
         )
 
     def judge_host(self, host: str, standing: AddressPolicy) -> str | None:
-        """Return why a host of a URL may not be reached, as far as that is known without looking it up; else None."""
+        """Return why the host of a URL may not be named, as far as is known without a look-up; None: it may."""
         if ip_of(host) is None:
             return self.why_not("127.0.0.1", standing) if _is_localhost(host) else None
         return self.why_not(host, standing)
 
     async def judge_name(self, host: str, standing: AddressPolicy) -> str | None:
-        """Return why a host may not be reached, by its addresses as they are now. Waits LOOK_UP_S at most."""
+        """Look up the host of a URL, for LOOK_UP_S at most. Returns why it may not be named; None: it may, or was not
+        found."""
         if ip_of(host) is not None or _is_localhost(host):
             return self.judge_host(host, standing)
         with trio.move_on_after(LOOK_UP_S):

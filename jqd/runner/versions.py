@@ -1,4 +1,4 @@
-"""Which of two versions of a handler claims jobs, and which one takes only what is drawn for it."""
+"""Chooses which of two versions of a handler claims jobs for both; the other takes only what is drawn for it."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -15,13 +15,14 @@ class VersionRoom(NamedTuple):
 
 
 def follower(versions: Sequence[VersionRoom]) -> VersionRoom | None:
-    """Return the version that takes only what is drawn for it while the other claims; None where there is one alone.
+    """Return the version that takes only what is drawn for it while the other claims; None: there is only one.
 
-    Of two that are well it is the one with the smaller share, also while the other is full: it takes never more than
-    that. One that is not well claims only where the other has no room: else all jobs would wait for its probe's end.
+    Of two that are well it is the one with the smaller share, even while the other is full: so it never gets more than
+    its share. A version that is not well claims only where the other has no room: else all jobs would wait for its
+    probe.
     """
     if len(versions) < 2:
         return None
-    if all(one.is_well for one in versions):
-        return min(versions, key=lambda one: one.worker.share)
-    return min(versions, key=lambda one: (one.room > 0, one.is_well, one.worker.share))
+    if all(version.is_well for version in versions):
+        return min(versions, key=lambda version: version.worker.share)
+    return min(versions, key=lambda version: (version.room > 0, version.is_well, version.worker.share))

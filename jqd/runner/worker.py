@@ -1,7 +1,7 @@
 """A worker: one frozen type from its registration to the offer that jobs are claimed for.
 
-WorkerSpec what a worker says of itself: the body of its registration, whatever surface took it
-Worker    the same, and what the registry knows besides: the body of its rule
+WorkerSpec   the body of a registration, whatever API it came by
+Worker       the same, and what the registry adds: the body of the setting that keeps it
 """
 
 import hashlib
@@ -24,7 +24,7 @@ from jqd.runner.ssrf import AddressPolicy, standing_here
 
 JOBS_MAX = 100_000  # at once by one worker
 BATCH_MAX = 10_000  # jobs in one request
-JOBTYPES_MAX = 1_000  # named by one worker; one that takes more should take any
+JOBTYPES_MAX = 1_000  # named by one worker; one that takes more should take any type
 LINGER_MS_MAX = 10_000  # longer gains nothing: ten times as many jobs in a request cost hardly less each
 TROUBLE_MAX = 8_000  # characters: some 80 broken handlers of a code worker, each with its error
 TTL_S_MAX = 86_400.0  # a day: a longer ttl notices nothing
@@ -40,7 +40,7 @@ Url = Annotated[str, Meta(description=f"a URL, {FORM}")]
 StyleName = Literal["native", "lightjq", "webhook", "lines"]
 Format = Literal["json", "msgpack"]
 Method = Literal["POST", "PUT", "PATCH", "GET", "DELETE"]
-SECRET = {"writeOnly": True}  # as OpenAPI says it: taken, and never shown again, not even to say what is wrong with it
+SECRET = {"writeOnly": True}  # OpenAPI's mark of a value that is taken and never shown again, not even in an error
 Headers = Annotated[
     dict[str, str],
     Meta(
@@ -82,23 +82,23 @@ class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     name: Name
     id: Name | None = msgspec.field(default=None, name="worker_id")
-    """Of an earlier registration that this one repeats or changes; None: a new one."""
+    """The worker of an earlier registration that this one repeats or changes; None: a new one."""
     url: Url | None = None
     """Where batches are posted; None for a worker that pulls."""
     jobs: Jobtypes | None = None
     """The jobtypes it takes; None: any."""
     max_jobs: Slots
-    """Jobs at work at once."""
+    """The most jobs that it runs at once."""
     batch: Batch | None = None
-    """Jobs it likes in one request; None: at most `max_jobs`."""
+    """The most jobs in one request; None: `max_jobs`."""
     batch_linger_ms: LingerMs = 0
-    """So long a smaller batch waits for more jobs, never longer."""
+    """How long a smaller batch waits for more jobs, at most."""
     priority_min: Priority = PRIORITY_MIN
     priority_max: Priority = PRIORITY_MAX
     ttl_s: Seconds | None = msgspec.field(default=None, name="ttl")
     """How long the registration holds unless it is repeated; None: until the worker leaves."""
     heartbeat_s: Heartbeat | None = msgspec.field(default=None, name="heartbeat")
-    """For how long it may be silent about jobs that it keeps for itself; None: the longest timeout of them."""
+    """For how long it may be silent about jobs that it holds by itself; None: for their longest timeout."""
     style: StyleName = "native"
     """The protocol of its requests and answers: see `protocols/`."""
     format: Format | None = None
@@ -108,9 +108,9 @@ class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     headers: Headers = {}
     """Added to each request."""
     secrets: Secrets | None = None
-    """Each request is signed with every one of them. None: with those that it gave before."""
+    """Each request is signed with every one of them. None: those of its earlier registration."""
     trouble: Trouble | None = None
-    """What keeps it from running jobs, in its own words; shown, and nothing else follows from it."""
+    """What keeps it from running jobs, in its own words; only shown."""
 
     def __repr__(self) -> str:
         """Leave headers and secrets out."""
@@ -135,10 +135,11 @@ class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             raise refused("secrets", why)
 
     def _unqualified(self, name: str) -> str:
+        """Return a name without its tenant; a registration's names have none yet."""
         return name
 
     def _check_style(self) -> None:
-        """Raise Invalid for fields that the style has no use for."""
+        """Raise Invalid for fields that do not apply to the style, or to a worker without a URL."""
         style = self.style
         if self.url is None:
             for field in ("style", "format", "method", "headers", "secrets"):
@@ -160,7 +161,7 @@ class DeclaredOptions(TypeOptions, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class Worker(WorkerSpec, frozen=True, kw_only=True, forbid_unknown_fields=False):
-    """One registration, as it is stored. Unknown fields of it are passed over."""
+    """One registration, as it is stored. Unknown fields are ignored."""
 
     id: str = msgspec.field(name="id")
     jobs: tuple[str, ...] | None = None
@@ -173,28 +174,28 @@ class Worker(WorkerSpec, frozen=True, kw_only=True, forbid_unknown_fields=False)
     handler: str = ""
     """The name of the handler that it is a version of."""
     share: int = 100
-    """Of how many of a hundred requests of that handler."""
+    """How many of a hundred requests of that handler it gets."""
     standing: AddressPolicy = AddressPolicy.LOOPBACK
     """How near an address its URL may lead to, by where the caller that registered it was."""
     machine: str = ""
     """Digest of the machine at which `standing` was judged."""
     tenant: str = ""
-    """The tenant of the worker: it gets only jobs of that tenant. Stands before each of `jobs`, too;
-    where it takes any, `jobs` is what stands for all of that tenant."""
+    """The tenant of the worker: it gets only jobs of that tenant. `jobs` are annotated with it; where the worker takes
+    any, they are the one name that stands for all jobtypes of the tenant."""
     scopes: tuple[str, ...] = ()
-    """Of the token that it was registered with: what follows the jobs that are posted to it is of these jobtypes."""
+    """Scopes of the token that it was registered with: they bound what follows the jobs that are posted to it."""
     token: str = ""
-    """The id of that token: no jobs are posted to it once that has ended. Empty: it was registered without one, by a
-    key of the configuration, or by an earlier release."""
+    """The id of that token: no jobs are posted once it has ended. Empty: registered without one, or by a key of the
+    configuration."""
 
     @property
     def language(self) -> Format | None:
-        """Return the format of its bodies; None: neither."""
+        """Return the format of request bodies; None: plain text."""
         return self.format or next(iter(FORMATS[self.style]), None)
 
     @property
     def standing_here(self) -> AddressPolicy:
-        """Return how near an address may be that this daemon connects to for it."""
+        """Return how near an address its URL may lead to from this daemon's machine."""
         return standing_here(self.standing, self.machine)
 
     @property
@@ -221,7 +222,7 @@ class Worker(WorkerSpec, frozen=True, kw_only=True, forbid_unknown_fields=False)
 def takes_type(jobs: Collection[str] | None, jobtype: str) -> bool:
     """Return whether a worker with such `jobs` takes that type.
 
-    Without a tenant it takes no tenant's jobs, and the other way round. Callbacks are for the daemon's own workers.
+    A worker without a tenant takes no tenant's jobs, and the other way round. Who takes any type takes no callbacks.
     """
     if jobs is None:
         return SEPARATOR not in jobtype and jobtype != CALLBACK
@@ -238,7 +239,7 @@ def jobs_of(spec: WorkerSpec, tenant: str) -> tuple[str, ...] | None:
 
 
 def new_id(spec: WorkerSpec) -> str:
-    """Return a worker's id: the same for one server at all daemons; for those that pull a new one."""
+    """Return an id for a new worker: of a URL the same at all daemons, of a worker that pulls a random one."""
     if spec.url is None:
         return secrets.token_hex(8)
     return hashlib.blake2b(f"{spec.style}\0{spec.name}\0{spec.url}".encode(), digest_size=8).hexdigest()

@@ -1,8 +1,9 @@
-"""How each daemon sees the workers: which it reaches, and which get no jobs for now; and where the daemon is reached
-itself. A daemon's *view* is a setting under its own name, which stands in no journal: it goes to the store with each
-question for news (`loops/settings.py`), so all daemons have all views, and show the same. Only workers that are not
-well have
-a row in it.
+"""Shares how each daemon sees the workers: which it reaches, which get no jobs for now, and where the daemon itself is
+reached.
+
+A daemon's *view* is a setting under its own name, but in no journal: it goes to the store each time that settings are
+fetched (`loops/settings.py`), so all daemons have all views and show the same. Only workers that are not well have a
+row in it.
 """
 
 import math
@@ -23,28 +24,30 @@ from jqd.runner.endpoint import host_of
 from jqd.runner.registry import WorkerRegistry
 from jqd.runner.ssrf import AddressPolicy, machine, standing_of
 
-VIEW = "view"  # a kind of rule
-ROWS_MAX = 100  # workers in one view: about 30 kB, said again at most four times a second while it changes
+VIEW = "view"  # a kind of setting
+ROWS_MAX = 100  # workers in one view: about 30 kB, sent at most four times a second while it changes
 WHY_MAX = 200  # characters of a complaint
-AGAIN_S = 3_600.0  # a view that did not change is said again, or it might be taken for one of a daemon that is gone
-RECENT_S = 2 * AGAIN_S  # who lives has said it since
-SAME_MS = 5_000  # the same pause is said anew when the store's clock was set by more
-GONE_EVERY_S = 5.0  # departures alone are said so often: a fleet that leaves makes no view for each of its workers
-KEPT_S = 86_400.0  # what was not said again for so long is of a daemon that is gone
+AGAIN_S = 3_600.0  # an unchanged view is renewed so often, or its daemon would be taken for gone
+RECENT_S = 2 * AGAIN_S  # a living daemon has renewed its view since
+SAME_MS = 5_000  # the end of a pause is computed anew when the store's clock was set by more
+GONE_EVERY_S = 5.0  # departures alone change a view so often: a fleet that leaves makes no view for each worker
+KEPT_S = 86_400.0  # a view that was not renewed for so long is of a daemon that is gone
 
 Health = Literal["ok", "backed_off", "unreachable"]
 
 
 class WorkerHealth(NamedTuple):
+    """How one daemon sees one worker."""
+
     state: Health
     since_ms: int
     """Since when the worker is in this state, in ms; 0: it is well."""
     complaint: str = ""
     why: str = ""
     until_ms: int = 0
-    """It gets nothing before that, by the store's clock; then one job, to try it."""
+    """Until when it gets nothing, by the store's clock; then one job probes it."""
     registered_at_ms: int = 0
-    """When the registration was made that this row is about, in ms."""
+    """When the registration that this row is about was made, in ms."""
 
 
 WELL = WorkerHealth("ok", 0)
@@ -55,13 +58,13 @@ class WorkerView(msgspec.Struct, frozen=True):
     url: str = ""
     """The URL at which clients and workers reach this daemon; empty: it does not know."""
     machine: str = ""
-    """On which machine a loopback address of `url` leads to it."""
+    """The machine on which a loopback address in `url` leads to this daemon."""
     gone: tuple[Departure, ...] = ()
     """Daemons and workers that this daemon saw leave or die within the last day."""
     begins: bool = True
-    """Whether it begins jobs, and has a share of what workers take."""
+    """Whether it begins jobs, so has a share of the workers' slots."""
     is_drained: bool = msgspec.field(default=False, name="rests")
-    """It is drained, and has no job in flight any more: its share is for others."""
+    """Whether it is drained and has no job in flight any more: other daemons have its share."""
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -69,7 +72,7 @@ _decoder = msgspec.msgpack.Decoder(WorkerView)
 
 
 class WorkerViews:
-    """The view of this daemon, and those of others as far as they are known."""
+    """The view of this daemon, and the known views of others."""
 
     def __init__(
         self, daemon: str, workers: WorkerRegistry, capacity: Capacity, clock: Clock, pause_s_max: float
@@ -89,16 +92,15 @@ class WorkerViews:
         """Whether it is drained, and has no job in flight."""
         self._gone: tuple[Departure, ...] = ()
         self._gone_at_s = -math.inf
-        self._made = 0  # the revision of ours, of this life
+        self._made = 0  # revision of the last view that this process made
         self._known: dict[str, WorkerView] = {}
         self._ends: dict[str, tuple[float, int]] = {}
-        """Worker's id → the end of its pause: as its circuit breaker has it (monotonic), and as our view has it (ms).
-        """
+        """Worker's id → the end of its pause by its circuit breaker (monotonic) and by our view (ms)."""
         self._settings.read(VIEW, _read)
         self._settings.watch(VIEW, self._ruled)
 
     def look(self) -> Setting:
-        """Return our view as it is now: a new setting where something changed since the last look."""
+        """Return our present view: a new setting if it changed since the last call."""
         now_ms = self._clock.wall_ms()
         if self._clock.mono_s() - self._gone_at_s >= GONE_EVERY_S:
             gone = tuple(self._workers.departures.rows())
@@ -120,29 +122,29 @@ class WorkerViews:
         return {daemon: view.rows.get(worker_id, WELL) for daemon, view in views if view is not None}
 
     def urls(self, daemons: Iterable[str], peer: str | None) -> list[str]:
-        """Return where these daemons are reached from `peer`: loopback addresses mean another machine elsewhere."""
+        """Return the URLs of these daemons that `peer` can use: loopback URLs only if both are on this machine."""
         views = [view for daemon in daemons if (view := self._known.get(daemon)) is not None and view.url]
         near = standing_of(peer) is AddressPolicy.LOOPBACK
         here = [not address.is_loopback(host_of(view.url)) or (near and view.machine == machine()) for view in views]
         return [view.url for view, is_reached in zip(views, here, strict=True) if is_reached]
 
     def begins(self, daemon: str, machine: str | None = None) -> bool:
-        """Return whether a daemon begins jobs in its life, as far as is known. `machine`: and now, at workers there, or
-        with an empty one at any."""
+        """Return whether a daemon begins jobs, as far as is known. `machine`: at present, at workers on that machine;
+        "": at any worker; None: at any time of its life."""
         view = self._known.get(daemon)
         if view is None or not view.begins:
             return view is None
         return machine is None or (not view.is_drained and machine in ("", view.machine))
 
     def gone(self, kind: Kind) -> list[Gone]:
-        """Return which daemons, or workers, went within the last day, as all daemons saw it: the newest first."""
+        """Return the daemons, or workers, that all daemons saw go within the last day, newest first."""
         since_ms = self._clock.wall_ms() - KEPT_MS
         own = [(self._daemon, row) for row in self._workers.departures.rows()]
         others = ((name, row) for name, view in self._known.items() if name != self._daemon for row in view.gone)
         return together([*own, *(pair for pair in others if pair[1].at_ms > since_ms)], kind)
 
     def recent(self) -> list[str]:
-        """Return daemons with a recent view, living or not: while the store is away nobody knows."""
+        """Return the daemons with a recent view. They may be dead: while the store is away nobody knows."""
         now_ms = self._clock.wall_ms()
         return sorted(setting.name for setting in self._settings.all(VIEW) if now_ms - setting.at_ms < RECENT_S * 1000)
 
@@ -151,7 +153,7 @@ class WorkerViews:
         return [setting for setting in self._settings.all(VIEW) if now_ms - setting.at_ms > KEPT_S * 1000]
 
     def _rows(self) -> dict[str, WorkerHealth]:
-        """Return a row for each worker that is not well, also for those taken out just now."""
+        """Return a row for each worker that is not well, also for a removed one while it is backed off."""
         ailing = self._capacity.ailing()
         now_ms, now_s = self._settings.now_ms(self._clock), self._clock.mono_s()
         known = {worker.id for worker in self._workers.list()} if ailing else ()
@@ -192,8 +194,8 @@ class WorkerViews:
             self._resume()
 
     def _resume(self) -> None:
-        """Go on with departures and pauses that an earlier life of this daemon noted: a worker that asked to be left
-        alone is not asked sooner for a restart of ours."""
+        """Take over departures and pauses from before this daemon's restart, so that a pause that a worker asked for
+        still lasts as long."""
         self._workers.departures.resume(self._known[self._daemon].gone)
         for worker_id, pause in self._pauses(self._daemon, None).items():
             worker = self._workers.get(worker_id)
@@ -201,8 +203,8 @@ class WorkerViews:
                 self._capacity.breaker(worker).resume(pause.until_s, self._known[self._daemon].rows[worker_id].why)
 
     def _pauses(self, daemon: str, before: WorkerView | None) -> dict[str, Pause]:
-        """Return the workers that another daemon gives nothing, by our clock; not those that it cannot reach: we may
-        reach them."""
+        """Return the pauses of a daemon's view, by our clock; not those of workers that it cannot reach: we may reach
+        them. `before`: its view before this one."""
         view, known = self._known.get(daemon), self._capacity.pauses(daemon)
         now_ms, now_s = self._settings.now_ms(self._clock), self._clock.mono_s()
         pauses: dict[str, Pause] = {}
@@ -211,7 +213,7 @@ class WorkerViews:
                 continue
             then = before.rows.get(worker_id, WELL) if before is not None else WELL
             if worker_id in known and (then.until_ms, then.registered_at_ms) == (seen.until_ms, seen.registered_at_ms):
-                pauses[worker_id] = known[worker_id]  # as it was heard: a clock that is set since changes nothing
+                pauses[worker_id] = known[worker_id]  # not computed anew: a clock that was set since changes nothing
                 continue
             left_s = min((seen.until_ms - now_ms) / 1000, self._pause_s_max)
             pauses[worker_id] = Pause(now_s + left_s, seen.registered_at_ms, self._daemon < daemon)
@@ -219,8 +221,8 @@ class WorkerViews:
 
 
 def _fair(worker_ids: Iterable[str], ailing: Mapping[str, CircuitBreaker], now_s: float) -> list[str]:
-    """Order the rows for a view that has room for some: paused workers first, unreachable ones last, and among these
-    one of each tenant in turn."""
+    """Order workers for a view that has no room for all: backed-off ones first, unreachable ones last, and within a
+    group one of each tenant in turn."""
     ranked: list[tuple[int, int, str]] = []
     ranks = Counter[tuple[int, str]]()
     for worker_id in sorted(worker_ids):

@@ -1,13 +1,13 @@
-"""What goes first among jobs of equal priority. Pure; what a policy remembers is what this daemon began.
+"""Policies that order jobs of equal priority. Pure; a policy remembers only jobs that this daemon began.
 
     strict    the oldest                                                                  LightJQ
     fair      of the tenant that had the least of its share, of the jobtype of which the
               fewest began, the oldest                                                    the default
     random    any jobtype                                                                 miniq
 
-`fair` counts in *virtual time*: a job that begins moves its tenant on by 1 / weight. Who has the least goes first, so
-all that wait stay together, no further apart than by a batch. The time of the first is where all stand at least: a
-newcomer, or one that comes back, begins there, and nobody is owed what he did not ask for (docs/adr/0048).
+`fair` counts in *virtual time*: each job that begins adds 1 / weight to the time of its tenant. The tenant with the
+least time goes first, so the times of all that wait differ by a batch at most. A tenant that is new, or had no jobs for
+a while, starts at the least time of those that wait: it gets no credit for the time before (docs/adr/0048).
 """
 
 import random
@@ -20,9 +20,9 @@ from msgspec import Meta
 
 from jqd.domain.tenant import NAME, tenant_of
 
-REMEMBERED = 1_000  # tenants, and jobtypes of each: who began nothing while so many others did is a newcomer again
-AGEING_S_MAX = 30 * 86_400  # who wants steps that far apart wants none
-WEIGHT_MAX = 1_000  # one tenant against another: with 1, a batch of 500 jobs is long enough a time
+REMEMBERED = 1_000  # tenants, and jobtypes of each: of more, those that began a job last; the others count as new
+AGEING_S_MAX = 30 * 86_400  # steps further apart have no effect
+WEIGHT_MAX = 1_000  # more would let other tenants wait too long: with weight 1 a batch of 500 jobs adds 500
 _WEIGHT = re.compile(rf"({NAME})?=([1-9][0-9]{{0,2}}|{WEIGHT_MAX})")
 
 Weights = Annotated[
@@ -72,27 +72,27 @@ class Waiting(Protocol):
     def waiting(self) -> int: ...
     @property
     def rank(self) -> int:
-        """Return what orders rows, smallest first: the priority, less the steps that its best job gained by waiting."""
+        """Return the sort key, smallest first: the priority, less the steps that the best job gained by waiting."""
 
 
 class Policy(Protocol):
     """Chooses among waiting jobtypes of equal rank."""
 
     def rank(self, row: Waiting) -> tuple[Any, ...]:
-        """Return what orders rows of equal rank, smallest first.
+        """Return the sort key of rows of equal rank, smallest first.
 
-        It changes only when something begins, so a row that waits at the head is not passed.
+        It changes only when jobs begin, so that a row at the head stays there until then.
         """
 
     def chosen(self, row: Waiting) -> None:
-        """Note that this row was chosen: of all that may run now it is the first."""
+        """Note that this row was chosen as the best of all that may run now."""
 
     def started(self, jobtype: str, count: int) -> None:
         """Note that `count` jobs of this type began."""
 
 
 class Strict:
-    """The oldest job goes first, of whatever tenant; names break ties."""
+    """The jobtype with the oldest job goes first, of any tenant; names break ties."""
 
     def rank(self, row: Waiting) -> tuple[Any, ...]:
         return row.head_id, row.jobtype
@@ -105,7 +105,7 @@ class Strict:
 
 
 class Random:
-    """Each jobtype has the same chance, drawn anew when something began."""
+    """Each jobtype has the same chance, drawn anew when jobs began."""
 
     def __init__(self, source: random.Random) -> None:
         self._source = source
@@ -120,17 +120,17 @@ class Random:
         return draw, row.head_id
 
     def chosen(self, row: Waiting) -> None:
-        """Note nothing: the order stays until something begins."""
+        """Do nothing: the order stays until jobs begin."""
 
     def started(self, jobtype: str, count: int) -> None:
         self._draws.clear()
 
 
 class Fair:
-    """Tenants share by weight, a tenant's jobtypes equally."""
+    """Tenants share by weight, and a tenant's jobtypes share equally."""
 
     def __init__(self, weights: Mapping[str, int] | None = None) -> None:
-        """`weights`: of tenants; 1 for those not named."""
+        """`weights`: tenant → weight; 1 for those not named."""
         self._weights = weights or {}
         self._tenants = _Times()
         self._types: dict[str, _Times] = {}
@@ -156,7 +156,7 @@ class Fair:
 
 
 class _Times:
-    """Virtual times of tenants, or of one tenant's jobtypes. A name that is unknown stands where the first one is."""
+    """Virtual times of tenants, or of one tenant's jobtypes: each at least that of the name last `reached`."""
 
     def __init__(self) -> None:
         self._of: dict[str, float] = {}
@@ -167,14 +167,14 @@ class _Times:
         return time if time > self._first else self._first
 
     def reached(self, name: str) -> None:
-        """Note that this one is the first of all that wait."""
+        """Note that this one has the least time of all that wait."""
         self._first = self.of(name)
 
     def pass_by(self, name: str, time: float) -> str | None:
-        """Add to its virtual time. Returns the name that was forgotten for it, where there are too many."""
+        """Add to a virtual time. Returns the name that was forgotten because there are too many, or None."""
         now = self.of(name) + time
         self._of.pop(name, None)
-        self._of[name] = now  # the last that began stands last
+        self._of[name] = now  # moved to the end: the first one is forgotten first
         if len(self._of) <= REMEMBERED:
             return None
         forgotten = next(iter(self._of))

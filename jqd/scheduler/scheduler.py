@@ -1,9 +1,9 @@
 """Chooses what to run next, and counts what runs.
 
-The rule of the LightJQ specification: the smallest priority number over all jobtypes goes first. Of equal ones a policy
-says which (`policies.py`). Where jobs age their ranks are compared in place of priorities (docs/adr/0048). A row is a
-jobtype that waits, in one partition of the store. A whole batch is claimed at once, so the choice also says how far
-down that batch may reach before it would overtake a better job of another jobtype.
+As LightJQ specifies, the smallest priority number over all jobtypes goes first; a policy orders equal ones
+(`policies.py`). Where jobs age, ranks are compared in place of priorities (docs/adr/0048). A row is a jobtype that
+waits in one partition of the store. A whole batch is claimed at once, so a selection bounds the rank of its jobs, lest
+they overtake a better job of another row.
 """
 
 import heapq
@@ -12,24 +12,24 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from jqd.scheduler.policies import Fair, Policy, Waiting
 
-NO_BOUND = 1 << 53  # worse than any rank: what functions count exactly
+NO_BOUND = 1 << 53  # worse than any rank; the store's functions still count exactly so far
 
 Row = TypeVar("Row", bound=Waiting)
 
 
 class Selection(NamedTuple, Generic[Row]):
-    """A row to claim a batch of, and how far down the batch may reach."""
+    """A row to claim a batch of, and the bound of the batch."""
 
     row: Row
     no_worse_than: int
-    """Claim no job of a greater rank: a job that may run waits there in another row. Equal ones may run on."""
+    """Claim no job of a greater rank: the next row has a better one. Equal ranks may be claimed."""
 
 
 class Scheduler:
-    """Chooses what runs next, and counts what runs. A wrong count fails an assertion: it is a bug to find."""
+    """Chooses what runs next, and counts what runs. A wrong count is a bug, and fails an assertion."""
 
     def __init__(self, policy: Policy | None = None, *, period_ms: int = 0) -> None:
-        """`policy`: what goes first of equal ranks; fair shares if none is given. `period_ms`: of ageing."""
+        """`policy`: orders equal ranks; None: `Fair`. `period_ms`: of ageing; 0: jobs do not age."""
         self._policy = policy or Fair()
         self.period_ms = period_ms
         self._running: dict[str, int] = {}
@@ -41,16 +41,17 @@ class Scheduler:
     def select_rows_to_run(
         self, waiting: Sequence[Sequence[Row]], *, may_run: Callable[[Row], bool]
     ) -> Iterator[Selection[Row]]:
-        """The best rows to claim from, best first: all that are as good as the first. None when nothing may run.
+        """Yield the rows to claim from, best first: all of the best rank. Nothing when nothing may run.
 
-        `waiting`: of each partition, `ranked`. `may_run` gets its rows in that order, and no more than are needed.
+        `waiting`: the rows of each partition, as `ranked` returns them. `may_run` is called in that order, for no more
+        rows than needed.
         """
         best: Row | None = None
         for row in waiting[0] if len(waiting) == 1 else heapq.merge(*waiting, key=self._rank):
             if row.waiting < 1 or not may_run(row):
                 continue
             if best is not None:
-                # No row after this one has a better rank.
+                # All further rows have this rank or a worse one, so it bounds the batch of `best`.
                 yield Selection(best, row.rank)
                 if row.rank > best.rank:
                     return
@@ -59,10 +60,7 @@ class Scheduler:
             yield Selection(best, NO_BOUND)
 
     def chosen(self, row: Row) -> None:
-        """Tell the policy that this row was chosen.
-
-        Ignored if something else began since the rows were seen: that order says nothing of shares any more.
-        """
+        """Tell the policy that this row was chosen."""
         self._policy.chosen(row)
 
     def _rank(self, row: Waiting) -> tuple[Any, ...]:

@@ -1,8 +1,8 @@
-"""Finds up to where endings in our journal are needed no more, for one partition of the store. Pure.
+"""Finds up to where *endings* in our journal (outcomes and cancels) are no longer needed, for one partition. Pure.
 
-An ending is needed as long as the job it ends may be applied again, from whichever journal. A frame of jobs is written,
-and copied, while they are unfinished. So an ending that the store had before another journal wrote its oldest job ends
-none of that journal's jobs. The store's growing sequence orders the two:
+An ending is needed as long as the job it ends may be applied again, from any daemon's journal. Jobs are written, and
+copied, while they are unfinished. So an ending that the store had before another journal wrote its oldest job ends none
+of that journal's jobs. The store's growing sequence orders the two:
 
     a mark     written ┐           ┌ applied        "jobs from `written` on come later than `now`, and
                        └── now ────┘                 endings up to `applied` came before it"
@@ -17,44 +17,42 @@ from typing import NamedTuple
 
 from jqd.store import DurableReply, KeptJob
 
-MARKS_MAX = 4_000  # five hours of looks; beyond that every second mark goes, which keeps endings a little longer
-EDIT_US = 60_000_000  # the store agrees to an edit before it is written, less than a minute later
+MARKS_MAX = 4_000  # five hours of looks; beyond that every second mark is dropped, which keeps endings a little longer
+EDIT_US = 60_000_000  # an edit is written less than a minute after the store agreed to it
 
 
 class Mark(NamedTuple):
-    """Positions at one moment of the store's sequence."""
+    """Positions in our journal at one moment."""
 
     now: int
+    """The moment: a number of the store's sequence."""
     applied: int
-    """All endings before that position were applied before."""
+    """All endings before this position were applied before `now`."""
     written: int
-    """All frames from that position on were written after it."""
+    """All frames from this position on were written after `now`."""
 
 
 class Horizon:
-    """What the journals of one partition reported, and what follows."""
+    """Our marks, and the reports of other journals in one partition; decides which endings are needed."""
 
     def __init__(self, journal_id: str, *, forgot: bool = False) -> None:
-        """`forgot`: the store may have been emptied, with reports of other journals, before this start."""
+        """`forgot`: whether the store may have been emptied, with other journals' reports, before this start."""
         self._journal_id = journal_id
         self._forgot = forgot
-        """Whether the store was emptied before this start: known after its first answer, by whether it has our report.
-        """
+        """Whether the store was emptied before this start; known for sure once it answered, as it lacks our report."""
         self._began = 0
-        """When the life of the store began in which we made the first call. A journal's silence before that does not
-        count.
-        """
+        """When the life of the store began that answered first. A journal's silence before that does not count."""
         self._marks: list[Mark] = []  # oldest first
         self._others: dict[str, DurableReply] = {}  # also those that an emptied store does not know any more
 
     def note(self, answer: KeptJob, *, applied: int, written: int) -> None:
-        """Note an answer of the store. `applied`: as of before the call; `written`: as of after it."""
+        """Note an answer of the store. `applied`: position before the call; `written`: position after it."""
         if not self._marks:
             self._began = answer.began
             self._forgot = self._forgot and not answer.journals[self._journal_id].since
         mark = Mark(answer.now, applied, written)
         if len(self._marks) > 1 and self._marks[-2][1:] == self._marks[-1][1:] == mark[1:]:
-            del self._marks[-1]  # of a quiet time the first matters for endings, the last for jobs
+            del self._marks[-1]  # of marks with equal positions the first matters for endings, the last for jobs
         self._marks.append(mark)
         if len(self._marks) > MARKS_MAX:
             del self._marks[1:-1:2]
@@ -64,26 +62,28 @@ class Horizon:
                 self._others[journal_id] = DurableReply(max(report.since, known.since), max(report.at, known.at))
 
     def since(self, retired: int) -> int:
-        """Return what to report to the other journals: all jobs from `retired` on were written after it."""
+        """Return the moment to report to other journals: all jobs from position `retired` on were written after it."""
         return max((mark.now - EDIT_US for mark in self._marks if mark.written <= retired), default=0)
 
     def unneeded(self, others_s: float) -> int | None:
-        """Return before which position no ending is needed; None: there is no other journal.
+        """Return the position before which no ending is needed; None: there is no other journal.
 
         A journal that reported nothing for `others_s` is not waited for."""
         if self._forgot and self._now - self._began <= others_s * 1_000_000:
-            return 0  # a daemon that is away has had no time to report again
+            return 0  # daemons that are away have had too little time to report again
         since = [report.since for report in self._living(others_s).values()]
         return max((mark.applied for mark in self._marks if mark.now <= min(since)), default=0) if since else None
 
     def holders(self, position: int, others_s: float) -> list[str]:
         """Return the journals that may need endings before that position."""
         after = min((mark.now for mark in self._marks if mark.applied >= position), default=None)
-        return [one for one, report in self._living(others_s).items() if after is None or report.since < after]
+        living = self._living(others_s).items()
+        return [journal_id for journal_id, report in living if after is None or report.since < after]
 
     def _living(self, others_s: float) -> Mapping[str, DurableReply]:
         after = self._now - others_s * 1_000_000
-        return {one: report for one, report in self._others.items() if max(report.at, self._began) >= after}
+        others = self._others.items()
+        return {journal_id: report for journal_id, report in others if max(report.at, self._began) >= after}
 
     @property
     def _now(self) -> int:

@@ -1,7 +1,8 @@
-"""Reads from one partition of the store what retention may delete.
+"""Reads from the store what retention may delete.
 
-Outcomes whose followers wait for a tenant's quota may be needed for days, and pin no journal: such an outcome is
-written once more at the end (docs/adr/0047). What waits moves between outbox and shelf, so both are read in one call.
+An outcome whose followers wait for a tenant's quota may be needed for days. So that it does not keep its segment, it is
+written once more at the journal's end (docs/adr/0047). Waiting followers move between outbox and shelf, so both are
+read in one call.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,15 +21,15 @@ from jqd.loops.ingest import Ingest
 from jqd.loops.membership import Membership
 from jqd.store import Store
 
-CALL_BYTES = 4 << 20  # asked for in one call
-CALL_ENTRIES = 500  # likewise: with as many shelves as one call looks at, some 30 ms of the server
+CALL_BYTES = 4 << 20  # of entries in one call
+CALL_ENTRIES = 500  # in one call: with as many shelves as one call looks at, some 30 ms of the server
 
 
 class AppliedState(NamedTuple):
     """What a partition of the store has applied of our journal."""
 
     life: str
-    """The store's life. In the next one it may have forgotten all, and have applied it again up to the same place."""
+    """The store's life. In another one it may have forgotten all, and applied it again up to the same positions."""
     positions: Mapping[Lane, int]
 
 
@@ -37,22 +38,22 @@ class PartitionRetention(NamedTuple):
     membership: Membership
     lanes: Mapping[Lane, Ingest[Any]]
     unsafe: Callable[[], bool] = lambda: False
-    """Whether its settings would lose jobs: its answers are not relied upon then."""
+    """Returns whether its settings would lose jobs: then its answers do not count."""
 
     def applied_state(self) -> AppliedState | None:
-        """Return what the store has applied; None while that may change, or cannot be relied upon."""
+        """Return what the store has applied; None while that is unknown, may go back, or does not count."""
         found = {lane: position for lane, ingest in self.lanes.items() if (position := ingest.position) is not None}
         life, sure = self.membership.life, self.membership.settled and not self.unsafe()
         return AppliedState(life, found) if sure and life is not None and len(found) == len(self.lanes) else None
 
 
 async def has_shelves(stores: Iterable[Store]) -> bool:
-    """Whether anything waits for a quota."""
+    """Return whether any followers wait for a quota."""
     return any([bool(await store.list_shelves(1)) for store in stores])
 
 
 async def still_waiting(stores: Sequence[Store], outcomes: Iterable[Outcome]) -> list[Outcome]:
-    """Return the outcomes whose followers are not pushed yet, without their results; all were applied before.
+    """Return those of applied outcomes whose followers are not pushed yet, without results.
 
     Raises JournalDamaged for followers that cannot be decoded.
     """
@@ -65,7 +66,7 @@ async def still_waiting(stores: Sequence[Store], outcomes: Iterable[Outcome]) ->
     for (number, tenant), pairs in groups.items():
         for some in _pieces(pairs):
             waits = await stores[number].is_owed(tenant, [entry for entry, _ in some])
-            owed += [_bare(one) for (_, one), is_owed in zip(some, waits, strict=True) if is_owed]
+            owed += [_bare(outcome) for (_, outcome), is_owed in zip(some, waits, strict=True) if is_owed]
     return owed
 
 

@@ -1,10 +1,10 @@
 """Deletes segments of the journal that nobody can need any more.
 
-Two steps. First jobs are *retired*: those that are applied in a store that would survive a crash, and past the
-retention. Unfinished and dead jobs are copied to the journal's end before that, so one job of next year pins nothing. A
-piece of which more than half would have to be copied stays: copying would free little, again and again. A slow or
-refusing disk gets small writes, and nothing twice. Then a segment goes, when all its jobs are retired and no other
-daemon's jobs need its endings (horizon.py).
+First jobs are *retired*, piece by piece: a piece that is past the retention, and applied in a store that would survive
+a crash. Its unfinished and dead jobs are copied to the journal's end before, so that one job of next year keeps no
+segment. A piece of which more than half would have to be copied stays: copying would free little, again and again. To
+a slow or refusing disk copies are written in small parts, and none twice. Then a segment is deleted when all its jobs
+are retired and no other daemon's jobs need its endings (horizon.py).
 
     journal   ├─ endings only ─┼─ past retention ─┼──── kept ────────┤
               start            retired     └── unfinished jobs, copied ──▶ end
@@ -47,13 +47,13 @@ from jqd.loops.settings import carried
 from jqd.store import CALL_JOBS_MAX
 
 EVERY_S = 5.0  # between looks; at 20 MB/s of pushes this is 100 MB, less than two segments
-LOOK_BYTES = 256 << 20  # looked at in one go
-REST = 50  # looks that freed nothing may take one part in REST of the time
-PUSHED_S = 60.0  # followers take seconds into a journal; outcomes of those that wait longer are written again
-DURABLE_S = 600.0  # a server that only takes snapshots takes one now and then
-COPY_PART = 2  # at most one part in COPY_PART may be unfinished: each byte freed costs at most one byte copied
+LOOK_BYTES = 256 << 20  # size of a piece
+REST = 50  # looks that freed nothing may take 1/REST of the time
+PUSHED_S = 60.0  # followers are journaled within seconds; outcomes of those that wait longer are written again
+DURABLE_S = 600.0  # how long a store may take to be durable: a server may only take snapshots now and then
+COPY_PART = 2  # at most 1/COPY_PART of a piece may be unfinished: each byte freed costs at most one byte copied
 COPY_BYTES = 4 << 20  # written between two syncs: a small share of what may wait for the disk, most is for pushes
-PASS_S = 5.0  # for one call to each partition; a slower store is asked at the next look
+PASS_S = 5.0  # for a call to each partition; a slower store is asked again at the next look
 ENDS_PER_FRAME = 50  # outcomes may have kilobytes each
 
 
@@ -76,9 +76,10 @@ class Retention:
             Horizon(journal.journal_id, forgot=journal.opened_at > 0 and not partition.membership.sole)
             for partition in partitions
         ]
-        self._copied: JournalCopies | None = None  # of what could not be retired yet
-        self._given = 0, ""  # where the journal ended after the last look, and the last id it had given a job by then
-        self._look_at_bytes, self._look_at_s = 0, 0.0  # of expired segments, or by time: before it pays no look
+        self._copied: JournalCopies | None = None  # of a piece that is not retired yet
+        self._given = 0, ""  # end of the journal after the last look, and the last id that it had given a job by then
+        # The next copying waits for so many bytes past the retention, or until then.
+        self._look_at_bytes, self._look_at_s = 0, 0.0
         self.standstill = Standstill(journal, clock, self.backoff)
         self._log = get_logger("retention")
 
@@ -88,7 +89,7 @@ class Retention:
         while True:
             self._given = self._journal.written, self._journal.ids.last_id
             await rest(EVERY_S)
-            await self.backoff.attempt(self._free)  # what cannot be read is kept, and all behind it
+            await self.backoff.attempt(self._free)  # an unreadable frame is kept, and all behind it
             self.standstill.looked(min(self._read_points(Lane)))
 
     async def _free(self) -> None:
@@ -96,7 +97,7 @@ class Retention:
         await self._exchange_kept()
         if len(states) < len(self._partitions) or not self._settings.loaded.is_set():
             self.standstill.why = "it is not known what the store has: see why no jobs are run"
-            return  # a life of the store is being entered, or may be soon: it may lack what these segments have
+            return  # the store may lack records of these segments
         self._journal.opened_by(min(self._clock.wall_ms(), self._settings.now_ms(self._clock)))
         applied = min(self._read_points(Lane))
         await self._trim(applied, states)  # first: copies and marks need room, and a full disk gets some by this alone
@@ -109,8 +110,8 @@ class Retention:
         return [self._journal.read_point(lane, n) for n in range(len(self._partitions)) for lane in lanes]
 
     async def _exchange_kept(self) -> None:
-        """Exchange with other daemons since when jobs are kept, and up to which id none is still to come: all of them,
-        and their copies, lie before where the journal ended after the last look. Also while one partition is away."""
+        """Exchange with other daemons, through each partition that answers, since when this journal has jobs, and up to
+        which id all its jobs are applied: they lie before the journal's end after the last look."""
         journal, failed, (end, last_id) = self._journal, None, self._given
         for number, (partition, horizon) in enumerate(zip(self._partitions, self._horizons, strict=True)):
             applied = min(journal.read_point(lane, number) for lane in ENDINGS)
@@ -126,20 +127,20 @@ class Retention:
             raise failed
 
     async def _copy(self, applied: int, states: Sequence[AppliedState]) -> None:
-        """Copy the unfinished among the jobs that are to be retired, if there are any and it pays."""
+        """Copy the unfinished jobs of the next piece to be retired, if there is one and it is worth copying."""
         journal = self._journal
         start, expired = max(journal.retired, journal.start), journal.retirable(applied)
         early = expired - start <= self._look_at_bytes and self._clock.mono_s() < self._look_at_s
         if expired <= start or early or not await self._passed(expired, states) or not await self._is_durable():
             return
         began_s = self._clock.mono_s()
-        # A piece at a time bounds the ids in memory; a piece that could not go is extended.
+        # One piece at a time bounds the ids in memory; a piece that was not worth copying is extended.
         most = start + max(LOOK_BYTES, 2 * self._look_at_bytes)
         end = journal.retirable(min(applied, most))
         if end <= start:
             end = expired
         if self._copied is not None and self._copied.start == start and self._copied.end <= applied:
-            end = self._copied.end  # the rest of it first
+            end = self._copied.end  # finish the copy that the disk refused
         kept, copied_bytes = await self._find_kept(start, end)
         if copied_bytes * COPY_PART >= end - start:
             self._look_at_bytes = copied_bytes * COPY_PART
@@ -149,15 +150,15 @@ class Retention:
             return
         self._look_at_bytes = 0
         copied = await self._copy_forward(start, end, kept)
-        # A store that forgot may have had everything applied again since.
+        # The store may have forgotten jobs meanwhile, so that its answers no longer count.
         await self._expect_remembered(states)
         copied.bytes, copied.done_at = copied_bytes, journal.end
 
     async def _retire(self, copied: JournalCopies, done_at: int, states: Sequence[AppliedState]) -> None:
-        """Retire what was copied, once all endings that were journaled before the copies are applied.
+        """Retire the copied piece, once all endings that were journaled before the copies are applied.
 
-        An ending may be deleted before the copy of its job. So it is written again behind the copies: the outcome, or
-        that the job is dead; and a cancel where that is not known any more, or waits for a job in flight."""
+        An ending may be deleted before the copy of the job that it ends. So it is written again behind the copies: an
+        outcome; or a cancel, where the outcome is not known any more or a cancel waits for a job in flight."""
         if min(self._read_points(Lane)) < copied.end or min(self._read_points(ENDINGS)) < done_at:
             self.standstill.why = "the store does not have yet what was written again of it"
             return  # the next look asks again
@@ -172,14 +173,14 @@ class Retention:
         self._log.info("retention.retired", position=copied.end, copied=len(copied.ids), copied_bytes=copied.bytes)
 
     async def _all_follow(self, copied: JournalCopies) -> bool:
-        """Whether the followers of these jobs are journaled, or may wait long: until then these outcomes alone have
-        them."""
+        """Return whether followers of the piece's outcomes are journaled, or wait so long that the outcomes have to be
+        written again."""
         found = [await partition.store.get_outbox(0, 1) for partition in self._partitions]
         if copied.applied_at_ms is None:
             copied.applied_at_ms = [max(each.now_ms, each.newest_ms or 0) for each in found]
             copied.patient_until_s = self._clock.mono_s() + PUSHED_S
-        # How long followers of this piece may have waited. The longest wait counts: an entry that nobody can push stays
-        # the oldest, and would make each piece wait anew.
+        # How long followers of this piece may have waited. The longest wait counts, so that an entry that nobody can
+        # push, and that stays the oldest, does not make each piece wait.
         waited_s = [
             (each.now_ms - each.oldest_ms) / 1000
             for each, at_ms in zip(found, copied.applied_at_ms, strict=True)
@@ -188,17 +189,17 @@ class Retention:
         is_waited = bool(waited_s)
         if is_waited and max(waited_s) < PUSHED_S and self._clock.mono_s() < copied.patient_until_s:
             return False
-        # From the same answer, as entries move between outbox and shelf.
+        # From the same answer, because entries move between outbox and shelf.
         copied.has_waiting = is_waited or any(each.shelves for each in found)
         return True
 
     async def _write_ends(self, copied: JournalCopies, states: Sequence[AppliedState]) -> None:
-        """Write endings once for a piece: written again after each refusal, they would fill a disk that is nearly
+        """Write the endings of copied jobs again, once for a piece: more often they would fill a disk that is nearly
         full."""
         ends: list[Outcome] = []
         cancels: list[str] = []
-        for number, its in self._by_partition(sorted(copied.ids)):
-            found = await self._partitions[number].store.get_ends(its)
+        for number, job_ids in self._by_partition(sorted(copied.ids)):
+            found = await self._partitions[number].store.get_ends(job_ids)
             ends += found.outcomes
             cancels += [cancel_of(job_id, generation) for job_id, generation in found.asked.items()]
             cancels += [cancel_of(job_id, copied.generations.get(job_id, 0)) for job_id in found.gone]
@@ -207,7 +208,7 @@ class Retention:
             async for at, outcomes in owed:
                 self._journal.write(Lane.OUTCOMES, len(outcomes), encode_outcomes(outcomes))
                 await self._journal.wsync()
-                copied.owed_behind = at + 1  # of this frame nothing is left
+                copied.owed_behind = at + 1  # this frame is done
         since = self._journal.written
         for at in range(0, len(cancels), CALL_JOBS_MAX):
             some = cancels[at : at + CALL_JOBS_MAX]
@@ -232,10 +233,11 @@ class Retention:
         self._log.info("retention.freed", bytes=freed, position=end)
 
     async def _passed(self, position: int, states: Sequence[AppliedState]) -> bool:
-        """Whether the stores know that the job lanes are done up to there, also one that was quiet for long.
+        """Advance all stores' positions in the lanes with jobs to at least this one, also in a lane without records.
+        Returns whether that worked and is durable.
 
-        A store whose position lies before our oldest job is assumed to lack all before: it would start copies of ended
-        jobs anew."""
+        A store whose position lies before our oldest job counts as lacking all before: it would run copies of ended
+        jobs again."""
         behind = [
             ingest
             for partition in self._partitions
@@ -254,23 +256,24 @@ class Retention:
 
     async def _is_durable(self) -> bool:
         stores = [partition.store for partition in self._partitions]
-        lacking = [one for one in stores if not await one.wait_durable(timeout_s=DURABLE_S, or_accepted=True)]
+        lacking = [store for store in stores if not await store.wait_durable(timeout_s=DURABLE_S, or_accepted=True)]
         if lacking:
             self.standstill.why = f"the store does not say that it is safe there ({lacking[0].durability_rule})"
         return not lacking
 
     async def _find_kept(self, start: int, end: int) -> tuple[set[str], int]:
-        """Return the ids of unfinished and dead jobs, and the bytes to copy. Gives up early when these are too many.
-        Settings count half: jobs between them would stay for ever, and of settings alone there is nothing to free."""
-        found, sizes = set[str](), dict[str, int]()  # of the jobs to be asked for next
+        """Return the ids of unfinished and dead jobs, and the bytes to copy. Stops early when these are too many.
+        Settings count half: a piece with jobs between settings can go, and one of settings alone, which frees nothing,
+        stays."""
+        found, sizes = set[str](), dict[str, int]()  # `sizes`: of the jobs to be asked for next
         async with aclosing(self._rules_in(start, end)) as frames:
             total = (1 + sum([len(encode_rules(some)) + FRAME_HEADER_BYTES async for some in frames])) // COPY_PART
         shelves = await has_shelves([partition.store for partition in self._partitions])
         async with aclosing(self._owed_in(start, end, shelves)) as owed:
             total += sum([len(encode_outcomes(some)) async for _, some in owed])
         async with aclosing(self._jobs_in(start, end)) as pieces:
-            async for its in pieces:
-                sizes |= its
+            async for frame_sizes in pieces:
+                sizes |= frame_sizes
                 if len(sizes) >= CALL_JOBS_MAX:
                     alive = await self._unfinished(list(sizes))
                     found.update(alive)
@@ -283,37 +286,38 @@ class Retention:
         return found, total + sum(sizes[job_id] for job_id in alive)
 
     async def _jobs_in(self, start: int, end: int) -> AsyncGenerator[dict[str, int]]:
-        """Return id → size of the jobs, by frames."""
+        """Yield the jobs of each frame: id → bytes."""
         for lane in WITH_JOBS:
             async with aclosing(self._read(start, end, lane)) as pieces:
                 async for piece in pieces:
                     with self._charge_piece(piece):
-                        its = jobs_in(lane, piece.body)
-                    yield its
+                        sizes = jobs_in(lane, piece.body)
+                    yield sizes
 
     async def _read(self, start: int, end: int, *lanes: Lane) -> AsyncGenerator[Slice]:
         for lane in lanes:
             async with aclosing(self._journal.read_range(lane, start, end)) as pieces:
                 async for slices in pieces:
                     for piece in slices:
-                        if not piece.first:  # else it is the rest of a frame that was yielded before
+                        if not piece.first:  # else it continues a frame that was yielded before
                             yield piece
 
     def _by_partition(self, ids: Sequence[str]) -> list[tuple[int, list[str]]]:
         partitions, found = len(self._partitions), []
         for number in range(partitions):
-            its = [job_id for job_id in ids if partition_of(job_id, partitions) == number]
-            found += [(number, its[at : at + CALL_JOBS_MAX]) for at in range(0, len(its), CALL_JOBS_MAX)]
+            here = [job_id for job_id in ids if partition_of(job_id, partitions) == number]
+            found += [(number, here[at : at + CALL_JOBS_MAX]) for at in range(0, len(here), CALL_JOBS_MAX)]
         return found
 
     async def _unfinished(self, ids: Sequence[str]) -> list[str]:
-        stores = [partition.store for partition in self._partitions]
-        return [one for n, its in self._by_partition(ids) for one in await stores[n].unfinished(its, dead=True)]
+        found: list[str] = []
+        for number, job_ids in self._by_partition(ids):
+            found += await self._partitions[number].store.unfinished(job_ids, dead=True)
+        return found
 
     async def _expect_remembered(self, states: Sequence[AppliedState]) -> None:
-        """Check that the store has forgotten nothing since it answered. Raises StoreAway.
-
-        An emptied store answers "not there" of every job before anybody noticed; or all was applied again since."""
+        """Raise StoreAway if a store has forgotten anything since it answered: an emptied one denies every job before
+        any loop has noticed."""
         for partition, known in zip(self._partitions, states, strict=True):
             stored = await partition.store.applied(self._journal.journal_id)
             if any(stored[lane] < position for lane, position in known.positions.items()):
@@ -324,13 +328,13 @@ class Retention:
                 raise StoreAway("the store may have forgotten meanwhile: nothing of what it said before is relied upon")
 
     async def _copy_forward(self, start: int, end: int, unfinished: set[str]) -> JournalCopies:
-        """Write unfinished jobs to the end again, durably; the store ignores a job that it has.
+        """Write unfinished jobs to the journal's end again and sync; the store ignores a job that it has.
 
         Goes on where the disk refused.
         """
         copied = self._copied
         if copied is None or (copied.start, copied.end) != (start, end) or not unfinished <= copied.unfinished:
-            # Jobs before where we stopped are unfinished again: the store forgot, or they were retried.
+            # Another piece, or jobs of the part that was copied are unfinished again: the store forgot, or a retry.
             copied = self._copied = JournalCopies(start, end, unfinished)
         copied.unfinished = unfinished
         for lane in WITH_JOBS:
@@ -339,14 +343,14 @@ class Retention:
         return copied
 
     async def _copy_rules(self, start: int, end: int) -> None:
-        """Write settings that hold once more. Where the disk refused some may come twice, which is harmless."""
+        """Write present settings again. After a refusal of the disk some are written twice, which is harmless."""
         async with aclosing(self._rules_in(start, end)) as frames:
             async for settings in frames:
                 self._journal.write(Lane.RULES, len(settings), encode_rules(settings))
                 await self._journal.wsync()
 
     async def _owed_in(self, start: int, end: int, owes: bool) -> AsyncGenerator[tuple[int, list[Outcome]]]:
-        """Return outcomes whose followers wait, by frames and where these begin."""
+        """Yield the outcomes of each frame whose followers wait, with the frame's position."""
         stores = [partition.store for partition in self._partitions]
         if not owes:
             return
@@ -382,14 +386,14 @@ class Retention:
                     copied.ids |= ids
                     self._journal.write(into, records, body)
                     unsynced += len(body)
-                behind = piece.start + 1  # of this frame nothing is left
+                behind = piece.start + 1  # this frame is done
         if unsynced:
             await self._journal.wsync(since=since)
         copied.behind[lane] = behind
 
     @contextmanager
     def _charge_piece(self, piece: Slice) -> Iterator[None]:
-        """Raises JournalStuck for a frame that is whole and cannot be decoded."""
+        """Raise JournalStuck, which names the frame, in place of JournalDamaged."""
         try:
             yield
         except JournalDamaged as error:

@@ -1,6 +1,7 @@
-"""Tells the operator when nothing is deleted for long although something is past the retention, whatever the cause.
+"""Reports when nothing is deleted for long although something is past the retention, whatever the cause.
 
-Each look says what held it up. What stays on purpose, as it is unfinished or others need it, holds nothing up.
+Each look at the journal notes what held it up. Records that stay on purpose, because a job is unfinished or another
+daemon needs them, are no standstill.
 """
 
 from collections.abc import Sequence
@@ -11,14 +12,14 @@ from jqd.journal import Journal
 from jqd.loops.backoff import LoopBackoff
 from jqd.loops.retention.horizon import Horizon
 
-COMPLAIN_S = 1_200.0  # a server that only takes snapshots takes one now and then; at 20 MB/s these are 24 GB
+COMPLAIN_S = 1_200.0  # long enough for a server that only takes snapshots now and then; at 20 MB/s these are 24 GB
 WARN_S = 3_600.0  # between two warnings that segments are kept for others
 
 
 class Standstill:
     def __init__(self, journal: Journal, clock: Clock, backoff: LoopBackoff) -> None:
         self.why = ""
-        """What holds the look up that is under way."""
+        """What holds up the look that is under way; set by `Retention`."""
         self._journal, self._clock, self._backoff = journal, clock, backoff
         self._held_by = ""  # the last look
         self._place, self._moved_at_s = (0, 0), clock.mono_s()
@@ -28,7 +29,7 @@ class Standstill:
 
     @property
     def complaint(self) -> str | None:
-        """Return why nothing has been deleted for long; None: nothing is wrong. A refusing disk is told at once."""
+        """Return why nothing has been deleted for long; None: all is well. A refusing disk is reported at once."""
         for_s = self._clock.mono_s() - self._moved_at_s
         if self._backoff.stuck or not self._held_by or for_s < COMPLAIN_S:
             return self._backoff.reason if self._backoff.stuck else None
@@ -38,7 +39,7 @@ class Standstill:
         )
 
     def looked(self, applied: int) -> None:
-        """Note the end of a look; `applied`: up to where the store had all by then."""
+        """Note the end of a look. `applied`: the position up to which the store had all."""
         journal = self._journal
         begun = max(journal.retired, journal.start)
         trimmable = journal.closed(min(journal.retired, applied))
@@ -49,12 +50,12 @@ class Standstill:
             self._place, self._moved_at_s = place, self._clock.mono_s()
 
     def log_held(self, horizons: Sequence[Horizon], wanted: int, *, kept: int, given_up: int) -> None:
-        """Log now and then whose jobs keep so many bytes here, and how many were deleted without waiting for them."""
+        """Log now and then which journals keep `kept` bytes here, and the bytes deleted without waiting for them."""
         now_s, others_s = self._clock.mono_s(), self._journal.others_s
         self._given_up += given_up
         if now_s < self._warn_at_s:
             return
         self._warn_at_s, given_up, self._given_up = now_s + WARN_S, self._given_up, 0
-        journals = sorted({one for horizon in horizons for one in horizon.holders(wanted, others_s)})
+        journals = sorted({journal for horizon in horizons for journal in horizon.holders(wanted, others_s)})
         log = self._log.warning if given_up else self._log.info
         log("retention.held_for_others", bytes=kept, given_up_bytes=given_up, journals=journals)

@@ -1,4 +1,4 @@
-"""What is sent to each kind of worker, and what its answers mean: one pure file per kind."""
+"""The protocols of workers: what is sent to each kind and what its answers mean, one pure file for each."""
 
 from jqd.runner.protocols.lightjq import LightJQ
 from jqd.runner.protocols.lines import Lines

@@ -50,6 +50,6 @@ class LightJQ(WorkerProtocol):
 
 
 def encode_job(held: Held) -> bytes:
-    """The body of one request. The timeout is rounded up to whole seconds: else the worker's time ends before ours."""
+    """Return the body of one request. The timeout is rounded up to whole seconds, so the worker's ends after ours."""
     job = held.job
     return _encoder.encode(_Job(job.id, job.id, bare(job.jobtype), Raw(job.argument), math.ceil(job.timeout)))

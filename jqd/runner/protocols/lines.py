@@ -9,12 +9,12 @@
     either    # …                 a comment
               J: type|payload     a new job, also as a comment: #J: …
 
-A batch is sent to a worker whose registration has a `batch` above 1. After a line that begins with no number nobody
-knows which line is whose: that job and all after it have failed. The text is the result, or the message of a failure.
-The runner takes no cancels.
+A batch is sent to a worker whose registration has a `batch` above 1. After a line without a number nobody knows which
+line is of which job: its job and all after it fail. The text is the result, or the message of a failure. Cancels are
+not sent.
 
-New jobs are part of the outcome of a success (domain/followers.py): of the one whose line comes next, or, where none
-comes, of the last one, whose outcome therefore waits for the end of the answer. An answer without a success makes none.
+New jobs (domain/followers.py) belong to the success whose line comes next, or, where none comes, to the last one, whose
+outcome therefore waits for the end of the answer. An answer without a success pushes none.
 """
 
 from collections.abc import Iterator, Sequence
@@ -67,10 +67,10 @@ class _Lines:
         self._left = iter(job_ids)
         self._limit, self._status = line_bytes_max, status
         self._single = single
-        self._begun = bytearray()  # of a line whose end is not here yet
-        self._success: JobReport | None = None  # the last one, and the jobs that are its own already
-        self._own: list[object] = []
-        self._jobs: list[object] = []  # of lines since
+        self._begun = bytearray()  # the beginning of a line whose end has not come
+        self._success: JobReport | None = None  # the last success, held back
+        self._own: list[object] = []  # new jobs that belong to it
+        self._jobs: list[object] = []  # new jobs of lines since
         self._jobs_bytes = 0
 
     @property
@@ -92,12 +92,12 @@ class _Lines:
     def end(self) -> Sequence[Answer]:
         last = [*self._read(bytes(self._begun))]
         if self._single and (job_id := next(self._left, None)) is not None:
-            last += self._hold(JobReport(job_id, Report(status=self._status)))  # not a line, but a good status
+            last += self._hold(JobReport(job_id, Report(status=self._status)))  # no line of it came: the status counts
         self._own, self._jobs = self._own + self._jobs, []
         return [*last, *self._release()]
 
     def _read(self, line: bytes) -> Iterator[Answer]:
-        """Read what one line says of jobs; a success is complete when the next line shows that nothing follows it."""
+        """Yield the answers that one line completes. A success is complete only at the next outcome."""
         if job_lines.is_job(line):
             self._follow(line)
             return
@@ -108,13 +108,13 @@ class _Lines:
                 yield reported
 
     def _follow(self, line: bytes) -> None:
-        """Keeps a new job; of more than can follow one so many that it is refused."""
+        """Keep a new job. Beyond what can follow one job, only so many are kept that their success is refused."""
         if len(self._jobs) <= FOLLOWERS_MAX and self._jobs_bytes <= FOLLOWERS_BYTES_MAX:
             self._jobs.append(job_lines.job_of(line))
             self._jobs_bytes += len(line)
 
     def _hold(self, reported: JobReport) -> Iterator[Answer]:
-        """Hold back a success until the next line shows what follows it. Yields the one before, or a sign of life."""
+        """Hold a success back until the next line shows what follows it. Yields the one held before, or Pending."""
         yield from self._release() if self._success is not None else (Pending(),)
         self._success, self._own, self._jobs, self._jobs_bytes = reported, self._jobs, [], 0
 

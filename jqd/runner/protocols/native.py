@@ -4,8 +4,8 @@
     outcome   see `outcome.py`
     cancel    DELETE <worker url>?job_id=…, with the header JQD-Batch-Id of the batch that it came in
 
-In MessagePack arguments are copied as they stand, never decoded. In JSON, for those who ask for it, what JSON cannot
-say is written as `domain/json_ext.py` has it.
+In MessagePack, arguments are copied without decoding. In JSON, values that JSON lacks are written as in
+`domain/json_ext.py`.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,8 +32,8 @@ from jqd.runner.protocols.protocol import (
 from jqd.runner.protocols.stream import AnswerReader
 from jqd.runner.worker import Format, Worker
 
-VALUES_PER_JOB = 4  # of an answer: a note that it was begun and its outcome, and each once more
-VALUES_MORE = 64  # and some about jobs it was not asked for, and arrays around all
+VALUES_PER_JOB = 4  # in an answer: a `started` and an outcome, each twice
+VALUES_MORE = 64  # beside these: about unknown jobs, and arrays around all
 
 _encode: dict[Format, Callable[[Any], bytes]] = {
     "msgpack": msgspec.msgpack.Encoder().encode,
@@ -42,7 +42,7 @@ _encode: dict[Format, Callable[[Any], bytes]] = {
 
 
 class BatchJob(msgspec.Struct, gc=False):
-    """One job as workers read it."""
+    """One job in the form that workers read."""
 
     job_id: str
     id: str
@@ -82,7 +82,7 @@ class Native(WorkerProtocol):
 
 
 class _Dates(dict[int, str]):
-    """Instants as texts, each made once: jobs of a batch were often pushed together."""
+    """Milliseconds → ISO text, made once for each instant: jobs of a batch were often pushed together."""
 
     def __missing__(self, at_ms: int) -> str:
         self[at_ms] = text = iso(at_ms)
@@ -94,7 +94,7 @@ def encode_batch(batch_id: str, held: Sequence[Held], sent_at_ms: int, language:
 
 
 def batch_jobs(held: Sequence[Held], sent_at_ms: int, language: Format = "msgpack") -> list[BatchJob]:
-    """Jobs as workers read them; each argument is in that language already."""
+    """Return jobs in the form that workers read, with arguments in that format."""
     dates = _Dates()
     names = {jobtype: bare(jobtype) for jobtype in {h.job.jobtype for h in held}}
     return [

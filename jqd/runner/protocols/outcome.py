@@ -1,4 +1,4 @@
-"""One outcome of a native worker, from its bytes to what they mean. Pure; docs/use/WORKERS.md.
+"""Decodes one outcome of a native worker into an `Answer`. Pure; docs/use/WORKERS.md.
 
 {job_id, type: "success", result, jobs, log, log_from}                        result_bytes for one too large to send
 {job_id, type: "failure", reason, should_retry, error, message, retry_after, log, log_from}
@@ -81,9 +81,9 @@ _UNREADABLE = (msgspec.MsgspecError, ValueError, OverflowError, RecursionError)
 
 
 def encoding_of(content_type: str) -> Encoding:
-    """How a body with this Content-Type header is encoded; no header means MessagePack.
+    """Return the encoding of a body with this Content-Type header; no header means MessagePack.
 
-    Raises AnswerGarbled for any other type: a page of some proxy in between must not pass for a worker's answer.
+    Raises AnswerGarbled for any other type: the page of a proxy in between must not count as a worker's answer.
     """
     kind = media.bare(content_type)
     encoding: Encoding | None = "msgpack" if not kind else "json" if kind == _SEQUENCE else media.language_of(kind)
@@ -93,7 +93,7 @@ def encoding_of(content_type: str) -> Encoding:
 
 
 def decode_answer(data: bytes, encoding: Encoding) -> Answer:
-    """One value of a worker's answer. Never raises: a value that is wrong is blamed on its job where it names one."""
+    """Decode one value of a worker's answer. Never raises: a wrong value fails the job that it names, if any."""
     try:
         outcome = _decode_outcome[encoding](data)
         if outcome.batchItemFailures is not msgspec.UNSET:
@@ -115,7 +115,7 @@ def _report(outcome: _Outcome, encoding: Encoding) -> Report:
     """Read one outcome. Raises NamelessError when it has neither type nor status."""
     status = outcome.status
     follows = _value(outcome.jobs, encoding) if _any_of(outcome.jobs) else b""
-    if status is None and outcome.type == "success":  # nearly all do, and nothing else that it says counts
+    if status is None and outcome.type == "success":  # nearly all do, and no other field counts
         return Report(
             result=_value(outcome.result, encoding),
             result_bytes=outcome.result_bytes,
@@ -169,7 +169,7 @@ def _wrong(data: bytes, encoding: Encoding, error: Exception) -> str:
 
 
 def _without_values(data: bytes) -> bytes:
-    """Cut an outcome in JSON down to the fields that can be wrong; large values are only marked as present."""
+    """Return an outcome in JSON as MessagePack with only the fields that can be wrong; large values become texts."""
     fields = ((name, bytes(raw)) for name, raw in _decode_fields["json"](data).items() if name in _CHECKED)
     return _encoder.encode(
         {name: json_ext.decode(raw) if len(raw) <= json_ext.FEW_BYTES else f"{len(raw)} bytes" for name, raw in fields}
@@ -177,6 +177,7 @@ def _without_values(data: bytes) -> bytes:
 
 
 def _charge_job(data: bytes, encoding: Encoding, why: str) -> Answer:
+    """Return a failed report of the job that a wrong value names; Unclear where it names none."""
     try:
         named = _decode_named[encoding](data)
     except _UNREADABLE:

@@ -1,4 +1,5 @@
-"""What a protocol decides for its kind of worker. Pure; `transport/` carries it, `delivery.py` acts on it.
+"""The interface of a protocol: the request to a kind of worker, and what its answer means. Pure; `transport/` sends and
+reads, `delivery.py` acts.
 
     Sending ──request──▶ Request ──signed───▶ transport/ ─ ─▶ status ──judge──▶ Judgement
                                                           body ──reader──▶ an Answer for each value from the worker
@@ -27,15 +28,17 @@ from jqd.runner.worker import Worker
 
 Headers = Sequence[tuple[str, str]]
 BATCH_ID = "JQD-Batch-Id"
-READ_AT_ONCE_BYTES = 32_768  # of JSON; numbers that are dear to read take some 5 ms then
+READ_AT_ONCE_BYTES = 32_768  # of JSON that is decoded in the event loop: some 5 ms for numbers that are slow to read
 MEND = "mend the worker: what it may answer stands in docs/use/WORKERS.md"
 
 
 class Sending(NamedTuple):
+    """Jobs that go to a worker in one request."""
+
     worker: Worker
     jobtype: str
     held: Sequence[Held]
-    """Of that jobtype; never more than the protocol takes in one request."""
+    """Jobs of that jobtype; never more than the protocol takes in one request."""
     batch_id: str
     daemon: str
     sent_at_ms: int
@@ -50,20 +53,22 @@ class Request(NamedTuple):
     method: str
     url: str
     headers: Headers
-    """Those of this request alone, in front of which stand the lasting ones."""
+    """Headers of this request alone."""
     body: bytes = b""
     message: str = ""
     """The `webhook-id` of its signature: the same when the same request is repeated. Has no dots."""
     lasting: str = ""
-    """The lines of the head that many requests to its worker share, each with its end: made once."""
+    """Header lines, with line ends, that many requests to a worker share: made once."""
 
     def signed(self, worker: Worker, at_ms: int) -> "Request":
-        """Return the request, signed with each of the secrets that the worker gave."""
+        """Return the request with a signature header for each secret that the worker gave."""
         signed = signature(worker.secrets, self.message.replace(".", "_"), at_ms // 1000, self.body)
         return self._replace(headers=[*self.headers, *signed])
 
 
 class Judgement(enum.Enum):
+    """What the status of an answer means."""
+
     READ = enum.auto()
     """The body has an outcome for each job."""
     LATER = enum.auto()
@@ -79,14 +84,14 @@ class Judgement(enum.Enum):
     ERROR = enum.auto()
     """Something broke, and may work another time. Which of several jobs broke it is unknown."""
     MISPLACED = enum.auto()
-    """The same, and somebody has to mend it: the worker is not where its URL leads, or not what it registered as."""
+    """As ERROR, and somebody has to mend it: the worker is not where its URL leads, or not what it registered as."""
 
 
 class JobReport(msgspec.Struct, frozen=True, gc=False):
     """What a worker reports of one job."""
 
     job_id: str | None
-    """None when the worker names none: in a request of one job that job is meant. An empty one is a wrong one."""
+    """None when the worker names none: then the only job of the request is meant. An empty id is wrong."""
     report: Report
 
 
@@ -97,7 +102,7 @@ class Refused(NamedTuple):
     retry_after_s: float | None = None
     """Seconds that the worker asks for before the next request; None: until it has ended other jobs."""
     interruption: str = ""
-    """Why the attempt was interrupted, if the job had begun all the same; else empty."""
+    """Why the attempt was interrupted, if the job had begun after all; else empty."""
 
 
 class Started(NamedTuple):
@@ -114,7 +119,7 @@ class ItemFailures(NamedTuple):
 
 
 class Pending(NamedTuple):
-    """The worker has ended a job; its outcome follows once all that belongs to it was read."""
+    """The worker has ended a job; its outcome follows when its end was read, so this only restarts timeouts."""
 
 
 class Unclear(NamedTuple):
@@ -127,15 +132,17 @@ Answer = JobReport | Refused | Started | ItemFailures | Pending | Unclear
 
 
 class Reader(Protocol):
+    """Reads the body of one answer."""
+
     is_decided: bool
     """Whether the status alone decides: the body is a result, and may be compressed or end with the connection."""
 
     @property
     def held(self) -> int:
-        """Return the bytes of what has begun and is not complete."""
+        """Return the bytes kept of a value that is not complete."""
 
     def is_costly(self, data: bytes) -> bool:
-        """Return whether `data`, or the end, makes much JSON to read: a number like 1e-300 takes 1 us."""
+        """Return whether reading `data` (empty: the end) decodes much JSON: a number like 1e-300 takes 1 us."""
 
     def feed(self, data: bytes) -> Iterable[Answer]:
         """Return the answers that `data` completed.
@@ -146,23 +153,22 @@ class Reader(Protocol):
     def end(self) -> Sequence[Answer]:
         """Return the answers that the end of the body completed.
 
-        Raises AnswerGarbled when the body must not end here. They count only if the connection shows that the body was
-        whole.
+        Raises AnswerGarbled when the body must not end here. The answers count only if the body was whole by HTTP.
         """
 
 
 class WorkerProtocol(ABC):
-    """One kind of worker. By default a status means what HTTP says, and there are no cancels."""
+    """The protocol of one kind of worker. By default a status means what HTTP says, and cancels are not sent."""
 
     single = False
-    """Whether a request has one job, whatever the worker registered."""
+    """Whether each request has one job, whatever the worker registered."""
 
     def batch(self, worker: Worker) -> int | None:
-        """Return the jobs in one request; None: as many as the worker runs at once."""
+        """Return the most jobs in one request; None: as many as the worker runs at once."""
         return 1 if self.single else worker.batch
 
     def copies(self, worker: Worker) -> bool:
-        """Return whether arguments are sent as they were pushed; converting large ones takes long."""
+        """Return whether arguments are sent without conversion, which takes long for large ones."""
         return False
 
     @abstractmethod
@@ -182,9 +188,8 @@ class WorkerProtocol(ABC):
 
     @abstractmethod
     def reader(self, sending: Sending, content_type: str, value_bytes_max: int, status: int = 200) -> Reader:
-        """Return the reader of an answer's body; `content_type` is its header, or empty.
-
-        `value_bytes_max`: of the outcome of one job. `status`: that of the answer, a 2xx.
+        """Return a reader of an answer's body. `content_type`: the header, or empty; `value_bytes_max`: limit of one
+        job's outcome; `status`: of the answer, a 2xx.
         """
 
     def cancel(self, sending: Sending, job_id: str) -> Request | None:
@@ -206,7 +211,7 @@ def batch_request(
     method: str = "POST",
     more: Headers = (),
 ) -> Request:
-    """Return a request with jobs. `content_type` empty: it has no body; `more`: headers of its protocol."""
+    """Return a request with jobs. `content_type` empty: it has no body; `more`: headers of the protocol."""
     first, batch_id, own = sending.held[0], sending.batch_id, sending.worker.headers
     headers = [
         (BATCH_ID, batch_id),
@@ -222,9 +227,9 @@ def batch_request(
 def lasting_of(
     daemon: str, jobtype: str = "", content_type: str = "", accept: str = EITHER, own: tuple[tuple[str, str], ...] = ()
 ) -> str:
-    """Return the lines of the head that all requests to a worker with jobs of that type share.
+    """Return the header lines that all requests to a worker with jobs of that type share.
 
-    A jobtype outside printable ASCII is percent-encoded as UTF-8; empty: no jobs. `own`: what the worker registered.
+    A jobtype outside printable ASCII is percent-encoded as UTF-8; empty: no jobs. `own`: headers of the registration.
     """
     headers = [
         *([("Content-Type", content_type)] if content_type else ()),
@@ -240,12 +245,12 @@ def lasting_of(
 
 
 def trace_of(held: Held | None, batch_id: str = "") -> str:
-    """A W3C traceparent: that of the job's push, if its pusher named one. Else all attempts of a job are one trace,
-    whichever daemon made them; each is a span of it. None: that of a batch."""
+    """Return a W3C traceparent: of the job's push, if its pusher named one; else one trace for all attempts of the job
+    at all daemons, with a span for each. `held` None: that of a batch."""
     if held is not None and held.job.traceparent:
         return held.job.traceparent
     text, span = (batch_id, 1) if held is None else (held.job.id, held.fence or 1)
-    # It ends with the flag for sampled: else whoever samples as his caller does, which is usual, would drop it all.
+    # Flag 01, sampled: receivers usually sample as their caller does, and would drop all traces otherwise.
     return f"00-{hashlib.blake2b(text.encode(), digest_size=16).hexdigest()}-{_span(span)}"
 
 

@@ -1,4 +1,4 @@
-"""A worker's answer, cut into values while it arrives. Pure.
+"""Cuts a worker's answer into values while it arrives. Pure.
 
 MessagePack: values one after another, arrays of them, or both. JSON: an array, one object, or objects one after
 another with any white space between, as in NDJSON. A value is handed on as soon as its last byte is here, so a slow job
@@ -17,7 +17,7 @@ from jqd.domain.json_ext import READ_BYTES
 from jqd.runner.protocols.outcome import Encoding, decode_answer, encoding_of
 from jqd.runner.protocols.protocol import MEND, READ_AT_ONCE_BYTES, Answer, ItemFailures
 
-QUOTE_BYTES = 20  # of an answer that cannot be read on, when it is repeated in the job's message
+QUOTE_BYTES = 20  # of an unreadable answer that are quoted in the job's message
 NESTING_MAX = 500  # levels of arrays and maps in one JSON value; MessagePack has its own limit of the same order
 
 
@@ -26,14 +26,13 @@ def quote(data: bytes) -> str:
 
 
 class AnswerReader:
-    """Reads one answer; a new one for each. An answer without a body says that every job has succeeded."""
+    """Reads one answer. An answer without a body means that every job succeeded."""
 
     is_decided = False
 
     def __init__(self, content_type: str, *, value_bytes_max: int, values_max: int, status: int = 200) -> None:
-        """`value_bytes_max`: of one outcome.
-
-        `values_max`: outcomes, and arrays around them. `status`: of an answer without a body.
+        """`value_bytes_max`: limit of one outcome. `values_max`: of the number of outcomes and arrays around them.
+        `status`: of the jobs, if the answer has no body.
         """
         self._content_type = content_type
         self._limit, self._status = value_bytes_max, status
@@ -64,13 +63,13 @@ class AnswerReader:
 
 
 class _Counted:
-    """Bounds the number of values in an answer: 64 MiB might be as many values of a byte each."""
+    """Bounds the number of values in an answer: else 64 MiB might be 64 million values of a byte."""
 
     def __init__(self, values_max: int) -> None:
         self._max = self._left = values_max
 
     def take(self, values: int = 1, *, announced: int = 0) -> None:
-        """Count values that have come, and check those announced. Raises AnswerGarbled where there are too many."""
+        """Count values that came; `announced` ones are only checked. Raises AnswerGarbled where there are too many."""
         self._left -= values
         if self._left < announced:
             raise AnswerGarbled(f"the answer has more than {self._max} values, which is many times what was asked for")

@@ -5,8 +5,8 @@
               404 405 415         the hook is not where or what it should be: tried again, and health warns
               else                as HTTP means it
 
-The argument is JSON unless the registration says otherwise. What JSON cannot say is written as `domain/json_ext.py` has
-it, and read back so. The hook takes no cancels.
+The argument is JSON unless the registration says otherwise. Values that JSON lacks are written and read as in
+`domain/json_ext.py`. Cancels are not sent.
 """
 
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ from jqd.runner.protocols.protocol import (
 from jqd.runner.ssrf import AddressPolicy
 from jqd.runner.worker import Worker
 
-MISPLACED = frozenset({404, 405, 415})  # of a deploy that is under way, or a URL with a slip in it: no job's fault
+MISPLACED = frozenset({404, 405, 415})  # during a deploy, or by a mistake in the URL: no job's fault
 BODILESS = frozenset({"GET", "DELETE"})  # a body has no meaning there, and many servers refuse one
 
 _encoder = msgspec.msgpack.Encoder()
@@ -63,7 +63,7 @@ class WebHook(WorkerProtocol):
             ("JQD-Deadline", iso(sending.sent_at_ms + round(job.timeout * 1000))),
         ]
         body = b"" if bodiless else job.argument if language == "msgpack" else json_ext.json_of(job.argument)
-        # The same for all attempts at the same content: a job that was replaced says something else under its id.
+        # The same for all attempts at the same content, but not for a job that was replaced under its id.
         message = f"{job.id}-{only.generation}" if only.generation else job.id
         if worker.standing is AddressPolicy.CALLBACK:
             message = message_id(url, job.argument)
@@ -85,7 +85,7 @@ class WebHook(WorkerProtocol):
 
 @dataclass(slots=True)
 class _Body:
-    """See Reader. Keeps at most what a result may have, and nothing for a job without `keep_result`."""
+    """Reads a result; see Reader. Keeps at most `bytes_max`, and nothing if it is not wanted."""
 
     wanted: bool
     content_type: str
@@ -100,7 +100,7 @@ class _Body:
         return len(self.body)
 
     def is_costly(self, data: bytes) -> bool:
-        """See Reader. All is decoded at the end."""
+        """See Reader. The body is decoded only at its end."""
         return not data and len(self.body) > READ_AT_ONCE_BYTES and media.language_of(self.content_type) == "json"
 
     def feed(self, data: bytes) -> Sequence[Answer]:
@@ -110,23 +110,21 @@ class _Body:
         return ()
 
     def end(self) -> Sequence[Answer]:
-        """The body is the result: a value of what its type says, else a text, else bytes; nil when empty."""
+        """Return the report. The result is the body, decoded by its type, else as text, else bytes; nil when empty."""
         if not self.wanted or not self.body:
             return [JobReport(None, Report(status=self.status))]
-        if self.size > len(self.body):  # one that was cut is no value any more
+        if self.size > len(self.body):  # a body that was cut cannot be decoded
             return [JobReport(None, Report(status=self.status, result_bytes=self.size))]
         body, language, result = bytes(self.body), media.language_of(self.content_type), b""
         try:
-            if language is not None:
-                result = (
-                    bytes(_one_value(body))
-                    if language == "msgpack"
-                    else packed_of(body)
-                    if len(body) > PIECE_BYTES
-                    else _encoder.encode(json_ext.read(body))
-                )
+            if language == "msgpack":
+                result = bytes(_one_value(body))
+            elif language is not None and len(body) > PIECE_BYTES:
+                result = packed_of(body)
+            elif language is not None:
+                result = _encoder.encode(json_ext.read(body))
         except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError):
-            result = b""  # it is not what it says; it is the result all the same
+            result = b""  # not of the type it claims; the bytes are the result all the same
         if not result:
             try:
                 result = _encoder.encode(body.decode())
@@ -136,7 +134,7 @@ class _Body:
 
 
 class _Unread:
-    """See Reader. The answer to a callback: its status alone decides."""
+    """Ignores the body of the answer to a callback: its status alone decides. See Reader."""
 
     is_decided = True
     held = 0

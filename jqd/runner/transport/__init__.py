@@ -1,4 +1,4 @@
-"""Carries requests to workers and their answers back, whatever they mean."""
+"""Sends requests to workers and reads their answers, whatever they mean."""
 
 from jqd.runner.transport.large_reads import LargeReads
 from jqd.runner.transport.pool import Connections, Pool, make_pool

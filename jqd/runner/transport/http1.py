@@ -1,9 +1,8 @@
 """HTTP/1.1 on a connection to a worker: a request goes out in one piece, its answer is read while it comes.
 
 llhttp reads heads and chunks. An answer's size is bounded whatever it announces: a head, and whatever stands between
-two pieces
-of a body, has at most HEAD_BYTES_MAX, and a body is handed on as it comes. A connection that sent more than its answer,
-or whose answer was not read to its end, is not used again.
+two pieces of a body, has at most HEAD_BYTES_MAX, and a body is handed on as it comes. A connection that sent more than
+its answer, or whose answer was not read to its end, is not used again.
 """
 
 import socket
@@ -18,7 +17,7 @@ from jqd.runner.protocols.protocol import Request
 from jqd.runner.ssrf import AddressPolicy
 
 HEAD_BYTES_MAX = 131_072  # many times what servers and proxies send
-SEND_S = 30.0  # for a request to be taken in, and longer by its size:
+SEND_S = 30.0  # the longest time to send a request, and longer by its size:
 SEND_BYTES_PER_S = 65_536
 RECEIVE_BYTES = 65_536  # taken in at once
 
@@ -30,13 +29,13 @@ class LostError(JqdError):
     """
 
     def __init__(self, message: str, kind: str) -> None:
-        """`kind`: the same in a word or two, for logs, without anything that came over the wire."""
+        """`kind`: the error in a word or two, for logs, without anything that the worker sent."""
         super().__init__(message)
         self.kind = kind
 
 
 class Origin(NamedTuple):
-    """Where a connection leads, and for whom: a caller never uses a connection that it could not have opened itself."""
+    """Where a connection leads, and for whom it was opened: only a worker with the same origin uses it again."""
 
     scheme: str
     host: str
@@ -46,14 +45,14 @@ class Origin(NamedTuple):
 
 
 class Line:
-    """A TCP connection to a worker, used by one task at a time. Send and receive raise OSError. Sending does not give
-    way to other tasks when it need not, so an answer in one piece costs one wake-up."""
+    """A TCP connection to a worker, used by one task at a time. Send and receive raise OSError. Sending has no
+    checkpoint unless it must wait, so an answer in one piece costs one wake-up."""
 
     def __init__(self, raw: socket.socket) -> None:
         self._raw = raw
 
     async def send(self, data: bytes, within_s: float) -> None:
-        """Raises trio.TooSlowError when the worker does not take it all in within that time."""
+        """Send all of `data`. Raises trio.TooSlowError when the worker does not take it within that time."""
         try:
             sent = self._raw.send(data)
         except BlockingIOError:
@@ -78,7 +77,7 @@ class Line:
                 continue
 
     def is_quiet(self) -> bool:
-        """Return whether nothing unread has come, not even the end."""
+        """Return whether nothing unread has come, not even the end of the connection."""
         try:
             self._raw.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
@@ -102,14 +101,14 @@ class Wire:
         self.close = line.close
         self.status = 0
         self.headers: dict[bytes, str] = {}
-        """Names in lower case. Of several of one name the last."""
+        """Of the answer, names in lower case; of several with one name the last."""
         self.pieces = 0
         self._line = line
         self._parser = httptools.HttpResponseParser(self)
-        self._body: list[bytes] = []  # what has come of it and was not handed on
-        self._quiet_bytes = 0  # taken in since something was handed on
-        self._broken: BaseException | None = None  # what kept the request from going out whole
-        self._fault: LostError | None = None  # what came behind the body that was taken in
+        self._body: list[bytes] = []  # pieces of the body that have come and were not handed on
+        self._quiet_bytes = 0  # received since the last piece of a body
+        self._broken: BaseException | None = None  # the error that kept the request from going out whole
+        self._fault: LostError | None = None  # raised after the pieces of the body that came before it
         self._whole = self._lasting = True  # nothing was asked yet
 
     async def ask(self, request: Request) -> None:
@@ -124,7 +123,7 @@ class Wire:
             why = f"the worker did not take the request in within {within_s:.0f} s"
             raise LostError(why, "not taken in") from None
         except OSError as error:
-            self._broken = error  # perhaps it was answered before it was read to its end
+            self._broken = error  # perhaps the worker answered before it had read the request to its end
         while not self.status:
             if not await self._take_in():
                 raise LostError("the worker closed the connection without an answer", "closed") from self._broken
@@ -137,7 +136,7 @@ class Wire:
             if not await self._take_in():
                 if b"content-length" in self.headers or b"transfer-encoding" in self.headers:
                     raise LostError("the worker closed the connection in the middle of its answer", "closed")
-                self._whole = True  # as far as one can tell
+                self._whole = True  # as far as one can tell without a length
         body, self._body = self._body, []
         return body[0] if len(body) == 1 else b"".join(body)
 
@@ -175,17 +174,17 @@ class Wire:
     # ------------------------------------------------ what the parser tells
 
     def on_message_begin(self) -> None:
-        """A message begins. After the answer that is one too many."""
+        """Do not use the connection again if a message begins after the answer."""
         if self._whole:
             self._lasting = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Note a header of the head. Trailers are passed over."""
+        """Note a header. Trailers are ignored."""
         if not self.status:
             self.headers[name.lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
-        """A head is complete: the answer's, or that of an interim 1xx response."""
+        """Note the status, unless the head is that of an interim 1xx response."""
         if self._whole:
             return
         status = self._parser.get_status_code()
@@ -200,7 +199,7 @@ class Wire:
             self._body.append(body)
 
     def on_message_complete(self) -> None:
-        """The answer is complete, or an interim response."""
+        """Note the end of the answer. An interim response has no status here."""
         if self.status and not self._whole:
             self._whole, self._lasting = True, self._parser.should_keep_alive()
 
@@ -215,6 +214,7 @@ def _no_http(error: Exception, status: int) -> str:
 
 
 def head_of(request: Request) -> bytes:
+    """Return the head of a request. Raises ValueError for a header with a line end in it."""
     method, url, headers, body, _, lasting = request
     _, _, rest = url.partition("://")
     host, _, path = rest.partition("/")

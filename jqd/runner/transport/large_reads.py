@@ -1,6 +1,6 @@
-"""Turns of large results while they are read: few are in memory at once, and none more while enough wait for the disk.
+"""Limits how many large results are read into memory at once, and begins none while enough wait for the disk.
 
-Who has no turn does not read on, and its worker waits to send. A worker that sends too slowly loses its turn.
+An answer without a turn is not read on, so its worker waits to send. A worker that sends too slowly loses its turn.
 """
 
 from collections import Counter
@@ -12,20 +12,20 @@ from jqd.domain.errors import AnswerGarbled
 from jqd.domain.results import LARGE_BYTES, LARGE_READ_MAX
 from jqd.runner.transport.http1 import Wire
 
-READ_S = 60.0  # from the turn on to the end of the result: 16 MiB at 2 Mbit/s
-LOOK_S = 0.05  # until it is looked again whether the disk took some
+READ_S = 60.0  # from the begin of the turn to the end of the result: 16 MiB at 2 Mbit/s
+LOOK_S = 0.05  # between two checks whether the disk took some
 
 
 class LargeReads:
-    """A tenant has its equal share of the turns, or half of what the others leave: slow workers of one take none of
-    another's."""
+    """Gives turns to answers. Each tenant has an equal share, or half of what the others leave, so that slow workers of
+    one tenant take none of another's."""
 
     def __init__(self, is_full: Callable[[], bool], tenants: Callable[[], int]) -> None:
-        """`is_full`: whether enough results wait for the disk. `tenants`: how many have workers."""
+        """`is_full`: returns whether enough results wait for the disk. `tenants`: returns how many have workers."""
         self.is_full = is_full
         self._tenants = tenants
         self.taken: dict[Turn, None] = {}
-        self._waiting: dict[Turn, trio.Event] = {}  # who came first first
+        self._waiting: dict[Turn, trio.Event] = {}  # oldest first
 
     async def take(self, turn: "Turn") -> None:
         event = self._waiting[turn] = trio.Event()
@@ -50,7 +50,7 @@ class LargeReads:
 
 
 class Turn:
-    """The room of one answer among large reads."""
+    """The turn of one answer: wanted while a large result is read."""
 
     def __init__(self, reads: LargeReads, tenant: str) -> None:
         self.tenant = tenant
@@ -65,13 +65,13 @@ class Turn:
         raise AnswerGarbled(f"one outcome of more than {LARGE_BYTES} bytes did not come within {READ_S:g} s")
 
     async def look(self, held: int) -> None:
-        """Wait for a turn when what has begun is large; leave it when that is complete. `held`: its bytes so far."""
+        """Wait for a turn when the unfinished result is large; give it up when it is not. `held`: its bytes so far."""
         if held <= LARGE_BYTES:
             self.leave()
         elif not self._wants:
             self._wants = True
             await self._reads.take(self)
-            while self._reads.is_full():  # noqa: ASYNC110 - of a disk that stands still
+            while self._reads.is_full():  # noqa: ASYNC110 - a slow disk sets no event
                 await trio.sleep(LOOK_S)
             self._due_s = trio.current_time() + READ_S
 

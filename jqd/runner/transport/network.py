@@ -1,6 +1,6 @@
-"""Connects to workers. A name is looked up once, its addresses are judged, and those allowed are connected to.
+"""Connects to workers: looks a name up once, checks its addresses, and connects to one that is allowed.
 
-No proxy is asked for, whatever the environment says: the address that was judged is the one that is spoken to.
+Proxies of the environment are not used: the address that was checked is the one connected to.
 """
 
 import functools
@@ -19,8 +19,8 @@ from jqd.runner.transport.http1 import Line, Origin
 from jqd.runner.transport.secured import Secured
 
 NEXT_ADDRESS_S = 0.25  # for one address of several, until the next is tried beside it (RFC 8305)
-TRIED_AT_ONCE = 2  # addresses of one name: a request counts as one of the connections that there may be
-# Within about a minute a line notices that its peer vanished, however long its jobs may take.
+TRIED_AT_ONCE = 2  # addresses of one name: few, because a request counts as one connection
+# With these a connection notices within about a minute that its peer vanished, however long its jobs take.
 OPTIONS = [
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -50,7 +50,7 @@ class Network:
         self._ssrf = ssrf
 
     async def connect(self, origin: Origin, within_s: float) -> Line:
-        """Return a connection. Raises UnreachedError, also for an address that may not be reached."""
+        """Return a new connection. Raises UnreachedError, also for an address that SsrfGuard forbids."""
         host, port = origin.host, origin.port
         found = [host] if ip_of(host) is not None else []
         with trio.move_on_after(within_s):
@@ -59,7 +59,7 @@ class Network:
                 return await self._connect(origin, found)
             except OSError as error:
                 raise UnreachedError(str(error), is_shared=bool(found)) from error
-        # Without an address only its tenant's look-ups are known to take long: it has a share of the threads.
+        # If no address was found, perhaps only this tenant's look-ups are slow: each tenant has its own threads.
         raise UnreachedError(f"{host} port {port} was not reached within {within_s:g} s", is_shared=bool(found))
 
     async def _connect(self, origin: Origin, found: Sequence[str]) -> Line:
@@ -84,7 +84,7 @@ class Network:
 
 
 async def _find(host: str, port: int, tenant: str) -> list[str]:
-    """See `look_up`. Raises OSError also when this process cannot open sockets, which a look-up does not report."""
+    """Look up a name. Raises OSError also when this process cannot open sockets, which a look-up does not report."""
     try:
         return await look_up(host, port, tenant)
     except OSError:
@@ -99,7 +99,7 @@ async def dial(address: str, port: int) -> socket.socket:
         for option in OPTIONS:
             raw.setsockopt(*option)
         raw.setblocking(False)
-        # The wrapper knows how to wait for a connection; it shares the socket, which stays ours.
+        # The wrapper is only used to wait for the connection; it shares the socket.
         await trio.socket.from_stdlib_socket(raw).connect((address, port))
     except BaseException:
         raw.close()
@@ -108,10 +108,10 @@ async def dial(address: str, port: int) -> socket.socket:
 
 
 async def first(dial: Dial, addresses: Sequence[str]) -> socket.socket:
-    """Return the first connection that succeeds.
+    """Return the first connection that succeeds. Raises the last error when none does.
 
-    Each address gets a moment before the next is tried beside it, two at once at most: then the older is given up,
-    unless it is one of the last two. Raises the last one's error.
+    Each address gets NEXT_ADDRESS_S before the next is tried beside it. At most two are tried at once: a third replaces
+    the older.
     """
     if len(addresses) == 1:
         return await dial(addresses[0])
@@ -135,9 +135,9 @@ async def first(dial: Dial, addresses: Sequence[str]) -> socket.socket:
 
             for address in addresses:
                 if len(trying) == TRIED_AT_ONCE:
-                    oldest, its_end = trying.popleft()
+                    oldest, ended = trying.popleft()
                     oldest.cancel()
-                    await its_end.wait()
+                    await ended.wait()
                 scope, over = trio.CancelScope(), trio.Event()
                 trying.append((scope, over))
                 nursery.start_soon(attempt, address, scope, over)
@@ -147,14 +147,12 @@ async def first(dial: Dial, addresses: Sequence[str]) -> socket.socket:
             raise errors[-1]
         return found.pop(0)
     finally:
-        for raw in found:  # a second one that answered at once, or all when the caller gave up
+        for raw in found:  # a second one that connected at the same moment, or all if the caller was cancelled
             raw.close()
 
 
 @functools.cache
 def tls_context() -> ssl.SSLContext:
-    """Return the TLS context with the roots of this system or SSL_CERT_FILE.
-
-    Made once: reading them takes tens of milliseconds.
-    """
+    """Return the TLS context with the root certificates of this system or SSL_CERT_FILE. Reading them takes tens of
+    milliseconds, so it is made once."""
     return ssl.create_default_context()

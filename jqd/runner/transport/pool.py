@@ -1,7 +1,7 @@
-"""The connections to all workers: one pool for all partitions, and how many are in use.
+"""The connections to all workers: one pool for all partitions, and counts of those in use.
 
 Connections are a share of the process's open files (`jqd/domain/descriptors.py`). When all are taken nothing more is
-claimed. A claimed job that finds none in time goes back untried, and its worker is not backed off for it.
+claimed. A claimed job that gets no connection in time goes back untried, without a back-off of its worker.
 """
 
 import errno
@@ -17,14 +17,14 @@ from jqd.runner.transport.http1 import Origin, Wire
 from jqd.runner.transport.network import Network
 from jqd.runner.worker import Worker
 
-KEPT = 8  # an eighth of a tenant's: an endpoint with more than its share leaves so many to its others
-LEFT = 4  # a quarter of what a tenant's others leave: where most of its workers have nothing to do, one may have more
-PAUSE_S = 0.5  # nothing is claimed for so long after no connection could be had: time for some to end
-# What the kernel says when this process or machine has no more sockets: no worker is to blame.
+KEPT = 8  # an endpoint with more than its share leaves an eighth of its tenant's connections to the others
+LEFT = 4  # where most of a tenant's endpoints are idle, one has a quarter of the connections that they leave
+PAUSE_S = 0.5  # nothing is claimed for so long after a request got no connection: time for some to end
+# Errors of the kernel when this process or machine has no more sockets: no worker is to blame.
 OURS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 Place = tuple[str, str]
-"""A tenant, and host and port of workers of it."""
+"""A tenant, and host and port of its workers."""
 
 
 class CrowdedError(JqdError):
@@ -32,18 +32,19 @@ class CrowdedError(JqdError):
 
 
 class Connections:
-    """Counts requests under way, of all runners together and by endpoint, against their limits."""
+    """Counts requests under way of all runners, in all and by tenant and endpoint, against limits."""
 
     def __init__(self, most: int, mono_s: Callable[[], float], freed: Callable[[], None]) -> None:
-        """`freed`: called when a connection is free again after somebody had none."""
+        """`most`: the limit. `freed`: called when a connection is free again that was missing."""
         self.most = most
         self.taken = 0
-        self._taken_by: Counter[str] = Counter()  # tenant
+        self._taken_by: Counter[str] = Counter()  # by tenant
         self._taken_at: Counter[Place] = Counter()
         self.unanswered: Counter[Place] = Counter()
+        """Requests begun since the last answer there."""
         self._mono_s, self._freed = mono_s, freed
         self._pause_until_s = float("-inf")
-        self._is_awaited = False  # somebody had no room
+        self._is_awaited = False  # `free_for` has returned 0
 
     @property
     def free(self) -> int:
@@ -53,7 +54,7 @@ class Connections:
         """Return how many more requests may begin to a worker's host and port. `workers`: how many each tenant has.
 
         A tenant has its equal share, or half of what the others leave. Of that an endpoint has its equal share, and
-        more where it answers: one that hangs keeps no more than its share from the others.
+        more if it answers: one that hangs takes no more than its share from the others.
         """
         tenant, place = worker.tenant, (worker.tenant, worker.endpoint)
         part = max(1, self.most // len(workers), (self.free + self._taken_by[tenant]) // 2)
@@ -85,7 +86,7 @@ class Connections:
             self._freed()
 
     def pause(self) -> None:
-        """Claim nothing for a moment: no connection could be had, although one was counted as free."""
+        """Claim nothing for a moment, because no connection was to be had although one was counted as free."""
         self._pause_until_s = self._mono_s() + PAUSE_S
 
 
@@ -93,7 +94,7 @@ class Pool:
     """Connections to all workers: those in use, and those kept for the next request to the same origin."""
 
     def __init__(self, network: Network, most: int, keepalive_s: float) -> None:
-        """`most`: of all together. `keepalive_s`: how long an unused one is kept."""
+        """`most`: connections in all. `keepalive_s`: how long an unused one is kept."""
         self._network = network
         self._most, self._keepalive_s = most, keepalive_s
         self._room = trio.Semaphore(most, max_value=most)
@@ -115,7 +116,7 @@ class Pool:
         while self._ages and (oldest := next(iter(self._ages))).idle_since_s < trio.current_time() - self._keepalive_s:
             self._drop(oldest)
         while kept := self._kept.get(origin):
-            wire = kept.pop()  # the one used last: it lives most likely
+            wire = kept.pop()  # the one used last is most likely still open
             if not kept:
                 del self._kept[origin]
             del self._ages[wire]
@@ -129,7 +130,7 @@ class Pool:
             raise
 
     def give(self, wire: Wire) -> None:
-        """Give a connection back: it is kept if it can be used again."""
+        """Take a connection back. It is kept if it can be used again."""
         self._room.release()
         if not wire.is_lasting or len(self._ages) >= self._most // 2:
             wire.close()
@@ -139,7 +140,7 @@ class Pool:
         self._ages[wire] = None
 
     async def _connect(self, origin: Origin, within_s: float) -> Wire:
-        """Connect. Where too many idle connections are kept, those unused for longest are closed."""
+        """Open a new connection. If too many idle ones are kept, close those unused for longest."""
         while self._ages and self._most - self._room.value + len(self._ages) > self._most:
             self._drop(next(iter(self._ages)))
         return Wire(await self._network.connect(origin, within_s), origin)

@@ -1,8 +1,8 @@
-"""Posts jobs by HTTP: sends a request, tells the delivery the parts of the answer while they arrive, and returns how
-that ended.
+"""Posts jobs by HTTP: sends a request, hands the delivery each part of the answer as it arrives, and returns how the
+request ended.
 
-What a request holds and what an answer means is the protocol's business. Redirects are never followed, compression is
-never asked for, an answer's size is bounded, and a connection that sent more than its answer is not used again.
+The protocol makes the request and interprets the answer. Redirects are never followed, compression is never asked for,
+an answer's size is bounded, and a connection that sent more than its answer is not used again.
 """
 
 import enum
@@ -32,9 +32,10 @@ if TYPE_CHECKING:
 
 FIELDS_BYTES = 131_072  # an outcome's fields beside its result and its followers: message, error, ids
 EXCERPT_BYTES = 2_000  # of an error page, kept for the job's message: its headline, not its stylesheet
-APART_BYTES = 16_384  # of arguments that are converted to JSON; more take over a millisecond, and go to a thread, where
-# no more than a piece of them is built at once (`domain/json_ext.py`): what C does in one go holds up all threads
-PIECES_MAX = 8_192  # of a body, in which it arrives; each costs time, be it a byte
+# More bytes of arguments take over a millisecond to convert to JSON, so a thread does it, in pieces
+# (`domain/json_ext.py`): one long call into C would hold up all threads.
+APART_BYTES = 16_384
+PIECES_MAX = 8_192  # in which a body may arrive: each costs time, even of one byte
 PIECES_PER_JOB = 64  # so many more for each job that was sent
 PIECE_BYTES = 256  # and one more for so many bytes
 DRAIN_BYTES_MAX = 65_536  # of a body nobody reads, taken in so that the connection can be used again
@@ -44,19 +45,27 @@ _reading = trio.CapacityLimiter(1)  # more threads of Python would only take tur
 
 
 class End(enum.Enum):
+    """How a request ended."""
+
     COMPLETE = enum.auto()
+    """The answer was read to its end."""
     STATUS = enum.auto()
+    """The status alone decides."""
     GARBLED = enum.auto()
+    """The answer cannot be read on."""
     LOST = enum.auto()
     """The connection broke after something may have reached the worker."""
     UNREACHABLE = enum.auto()
     """The connection broke, or failed, before anything reached the worker."""
     CROWDED = enum.auto()
-    """It had no connection to go out on: all are taken, or this process may open no more."""
+    """No connection was to be had: all are taken, or this process may open no more."""
     REFUSED = enum.auto()
+    """The delivery did not let it out: see `Delivery.sending`."""
 
 
 class Ending(NamedTuple):
+    """How a request ended, with what the decision about its jobs needs."""
+
     end: End
     judgement: Judgement = Judgement.READ
     status: int = 0
@@ -64,12 +73,11 @@ class Ending(NamedTuple):
     retry_after: str | None = None
     broke: str = ""
     is_shared: bool = True
-    """Whether every worker at that host and port is UNREACHABLE."""
+    """Of UNREACHABLE: whether it concerns every worker at that host and port."""
 
     @property
     def brief(self) -> str:
-        """Return for logs how the request ended; `message` may hold what the worker wrote, which is only for its
-        jobs."""
+        """Return how the request ended, for logs: without text of the worker, which `message` may hold."""
         what = f"the worker answered {self.status}" if self.end is End.STATUS else self.end.name.lower()
         return f"{what}: {self.broke}" if self.broke else what
 
@@ -91,16 +99,16 @@ class Post:
         self._writing = trio.CapacityLimiter(1)  # more threads of Python would only take turns
 
     async def carry(self, sending: Sending, delivery: "Delivery") -> Ending:
-        """Carry the jobs. Never raises for what the network or the worker does.
+        """Send the jobs and read the answer. Never raises for what the network or the worker does.
 
-        It takes as long as the worker does: the caller cancels when no job of it can still be waited for.
+        It takes as long as the worker does: the caller cancels when no job is waited for any more.
         """
         worker, style, size = sending.worker, STYLES[sending.worker.style], 0
         for each in sending.held:
             size += len(each.job.argument)
         if size <= APART_BYTES or style.copies(worker):
             request = style.request(sending)
-        else:  # large arguments are made JSON beside the loop, one request after the other: it serves others meanwhile
+        else:  # large arguments become JSON in a thread, one request after the other, so that the loop serves others
             write = trio.to_thread.run_sync
             request = await write(style.request, sending, abandon_on_cancel=True, limiter=self._writing)
         if worker.secrets:
@@ -111,7 +119,7 @@ class Post:
         self._connections.begin(place)
         try:
             wire = await self._pool.take(origin, self._config.connect_timeout_s)
-            # Asked as late as can be: it may have taken seconds to connect.
+            # Asked as late as possible, because connecting may have taken seconds.
             if not delivery.sending():
                 return Ending(End.REFUSED)
             await wire.ask(request)
@@ -157,7 +165,7 @@ class Post:
         return PostAnswer(status, f"no answer within {within_s:g} s")
 
 
-@lru_cache(maxsize=1_000)  # more workers than are spoken to at once; to split it each time would cost as much as TCP
+@lru_cache(maxsize=1_000)  # more workers than are used at once; splitting the URL each time would cost as much as TCP
 def _place(url: str | None, standing: AddressPolicy, where: str, tenant: str) -> tuple[str, Origin]:
     """Return host and port as the worker's URL has them, and the origin of its connections."""
     assert url is not None, "something is to be sent to a worker without a URL"
@@ -166,9 +174,8 @@ def _place(url: str | None, standing: AddressPolicy, where: str, tenant: str) ->
 
 
 def _unsent(error: JqdError) -> Ending:
-    """Return the ending of a request that was not sent: for want of a connection here, or because the worker was not
-    reached."""
-    # What says that this process, or its machine, has no more sockets to give.
+    """Return the ending of a request that was not sent: CROWDED if this process had no connection for it, else
+    UNREACHABLE."""
     ours = any(isinstance(cause, OSError) and cause.errno in OURS for cause in _causes(error))
     crowded = isinstance(error, CrowdedError) or ours
     shared = not isinstance(error, UnreachedError) or error.is_shared
@@ -188,8 +195,8 @@ def describe(error: BaseException) -> str:
 
 
 def kind_of(error: BaseException) -> str:
-    """Return the name of the errno, or TLS's reason, where one is known, else the kind of error; nothing that came over
-    the wire."""
+    """Return the name of the errno, or TLS's reason, where one is known, else the kind of error: nothing that the
+    worker sent."""
     name = describe(error).partition(":")[0]
     if name in errno.errorcode.values():
         return name
@@ -199,7 +206,7 @@ def kind_of(error: BaseException) -> str:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """`error` and all that led to it; bounded, for chains may be circular."""
+    """Yield `error` and its causes; bounded, for chains may be circular."""
     stack, seen = [error], 0
     while stack and seen < 64:
         seen += 1
@@ -216,7 +223,7 @@ async def _read_answer(
 ) -> Ending:
     turn: Turn | None = None
     coding, size = wire.headers.get(b"content-encoding", "identity").strip().lower(), 0
-    # What is compressed is not of the type that the head names.
+    # Compressed bytes are not of the type that the head names.
     content_type = wire.headers.get(b"content-type", "") if coding == "identity" else ""
     value_bytes_max = config.result_bytes_max + FOLLOWERS_BYTES_MAX + FIELDS_BYTES
     reader = style.reader(sending, content_type, value_bytes_max, wire.status)
@@ -245,7 +252,7 @@ async def _read_answer(
                 last = await _apart(reader.end)
         else:
             last = reader.end()
-        # Without a length the end of the connection is the end of the body, also when the worker died there.
+        # Without a length a body ends with the connection, also when the worker died in the middle.
         framed = wire.status == 204 or b"content-length" in wire.headers or b"transfer-encoding" in wire.headers
         if not framed and not reader.is_decided:
             return Ending(
@@ -259,7 +266,7 @@ async def _read_answer(
 
 
 async def _read_status(wire: Wire, judgement: Judgement, config: RunnerConfig) -> Ending:
-    """Read the beginning of an answer whose status decides alone."""
+    """Return the ending of a request whose status alone decides, with the beginning of the body as its message."""
     excerpt = await read_excerpt(wire, config.linger_s)
     message = f"the worker answered {wire.status}"
     if 300 <= wire.status < 400:
@@ -269,7 +276,7 @@ async def _read_status(wire: Wire, judgement: Judgement, config: RunnerConfig) -
 
 
 async def _read_apart(reader: Reader, chunk: bytes) -> Iterable[Answer]:
-    """Decode a large JSON answer in a thread. Outcomes read before an error count."""
+    """Decode a large piece of a JSON answer in a thread. Answers read before an error are returned first."""
     answers: list[Answer] = []
 
     def read() -> None:
@@ -293,7 +300,7 @@ def _then(answers: Iterable[Answer], error: AnswerGarbled) -> Iterator[Answer]:
 
 
 async def read_excerpt(wire: Wire, within_s: float) -> str:
-    """Return the beginning of a body as text: as much as comes `within_s`."""
+    """Read a body for up to `within_s`, so that the connection can be used again. Returns its beginning as text."""
     begin, size = b"", 0
     try:
         with trio.move_on_after(within_s):
@@ -301,6 +308,6 @@ async def read_excerpt(wire: Wire, within_s: float) -> str:
                 size += len(chunk)
                 begin = (begin + chunk)[:EXCERPT_BYTES]
     except LostError:
-        # The status is known and decides; the rest of the page would not change the verdict.
+        # The status is known and decides; the rest of the page would change nothing.
         return begin.decode("utf-8", "replace")
     return begin.decode("utf-8", "replace").strip()

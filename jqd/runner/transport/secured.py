@@ -1,7 +1,7 @@
 """TLS on a connection to a worker.
 
-Both buffers of TLS are ours, and it reads and writes nothing else: so what has come and was not asked for is seen,
-decrypted or not, and a request that does not go out leaves its answer to be read.
+TLS reads and writes only two memory buffers, and this file moves bytes between them and the socket. So unexpected bytes
+are noticed, decrypted or not, and the answer to a request that did not go out whole can still be read.
 """
 
 import socket
@@ -22,11 +22,11 @@ T = TypeVar("T")
 
 class Secured(Line):
     def __init__(self, raw: socket.socket, context: ssl.SSLContext, host: str) -> None:
-        """`host`: whose certificate it has to be."""
+        """`host`: the name that the certificate must have."""
         super().__init__(raw)
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
-        self._head = b""  # of a record that has come in part
+        self._head = b""  # the part that has come of a record's head
         self._next_at = 0  # bytes until the next record begins
 
     async def do_handshake(self) -> None:
@@ -41,19 +41,19 @@ class Secured(Line):
             await self._flush()
 
     async def receive(self) -> bytes:
-        """Return what came, of one record; empty when the worker closed its side, be it without a word in TLS: what is
-        whole, HTTP says."""
+        """Return what came, of one record; empty when the worker closed its side, even without a TLS close: HTTP tells
+        whether the answer is whole."""
         try:
             return await self._act(partial(self._tls.read, RECEIVE_BYTES))
         except ssl.SSLEOFError:
             return b""
 
     def is_quiet(self) -> bool:
-        """Return whether nothing unread has come, decrypted or not, be it a part. If it has, it is lost."""
+        """Return whether nothing unread has come, decrypted or not, not even part of a record. Loses what has come."""
         if self._head or self._next_at or not super().is_quiet():
             return False
         try:
-            self._tls.read(1)  # passes over what TLS says to itself
+            self._tls.read(1)  # also handles TLS messages without data
         except ssl.SSLWantReadError:
             return True
         except OSError:
@@ -61,12 +61,12 @@ class Secured(Line):
         return False
 
     async def _act(self, act: Callable[[], T]) -> T:
-        """Do something for which TLS may have to say or hear something first."""
+        """Call `act`, after sending and receiving what TLS needs for it."""
         while True:
             try:
                 return act()
             except ssl.SSLWantReadError:
-                with suppress(OSError):  # what the worker said before it broke off is still to be read
+                with suppress(OSError):  # what the worker sent before the connection broke is still to be read
                     await self._flush()
                 self._take_in(await super().receive())
 
@@ -75,7 +75,7 @@ class Secured(Line):
             await super().send(self._outgoing.read(), float("inf"))
 
     def _take_in(self, data: bytes) -> None:
-        """Hand on what came; nothing: the end. TLS does not tell that it has a part of a record, so that is counted."""
+        """Give TLS what came; empty: the end. TLS does not tell whether it has part of a record, so this counts."""
         if not data:
             self._incoming.write_eof()
             return
