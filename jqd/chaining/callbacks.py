@@ -1,4 +1,4 @@
-"""The bodies of callbacks: how a job or a group ended, shaped as Standard Webhooks advises.
+"""Makes the bodies of callbacks: how a job or a group ended, shaped as Standard Webhooks advises.
 
     {type: "job.succeeded" | "job.failed" | "job.cancelled" | "job.gone", timestamp, data: {job_id, name, state, …}}
     {type: "group.ended", timestamp, data: {group, counts: {succeeded, failed, …}}}
@@ -26,14 +26,14 @@ from jqd.service.services import Services
 from jqd.service.walk import pieces_of
 from jqd.store import JobView, OnItsWay
 
-GONE = "gone"  # of a parent that nobody knows: it was deleted, or its push failed
+GONE = "gone"  # state of a parent that is unknown: it was deleted, or its push failed
 
 _encoder = msgspec.msgpack.Encoder()
 _group_decoder = msgspec.msgpack.Decoder(dict[str, str])
 
 
 async def event_body(services: Services, view: JobView, flow: Flow) -> bytes:
-    """Return the body for the URL. Raises NotYet where the job begins anew: its new end follows; StoreError."""
+    """Return the body of a callback. Raises StoreError, and NotYet where the parent begins anew: it will end again."""
     now = iso(services.clock.wall_ms())
     if group := _group(view):
         counts = await _counts(services, flow.after)
@@ -60,7 +60,7 @@ async def event_body(services: Services, view: JobView, flow: Flow) -> bytes:
 
 
 def _group(view: JobView) -> str:
-    """The group whose callback it is, or nothing."""
+    """Return the group whose callback this job is; "": it is a job's."""
     try:
         return _group_decoder.decode(view.argument).get("group", "")
     except DECODE_ERRORS:
@@ -83,8 +83,8 @@ def _packed(kind: str, at: str, data: dict[str, Any]) -> bytes:
 async def _counts(services: Services, members: Sequence[str]) -> dict[str, int]:
     """Return state → how many members of the group ended in it."""
     counts: Counter[str] = Counter()
-    for home, its in pieces_of(services, members):
-        for member, row in zip(its, await services.store.at(home).list_links(its, 0), strict=True):
+    for home, piece in pieces_of(services, members):
+        for member, row in zip(piece, await services.store.at(home).list_links(piece, 0), strict=True):
             if row is None:
                 expect_gone(services, member, member)
             elif not State(row.state).is_final:
@@ -100,9 +100,9 @@ async def _parent(services: Services, given: str) -> JobView | None:
 
 
 def ended(services: Services, given: str, job_id: str | None, view: JobView | OnItsWay | None) -> JobView | None:
-    """Return a parent of which it was noted that it has ended; None: it is gone.
+    """Return a parent whose end was noted at its children, from its `view`; None: it is gone.
 
-    Raises NotYet where it began anew since: its children wait for the new end; and as `expect_gone`."""
+    Raises NotYet where it began anew since, so that its children wait for the new end; and as `expect_gone`."""
     if isinstance(view, JobView):
         if not view.state.is_final:
             raise NotYet(f"job {bare(given)!r} begins anew")
@@ -115,6 +115,6 @@ def ended(services: Services, given: str, job_id: str | None, view: JobView | On
 
 
 def expect_gone(services: Services, given: str, job_id: str) -> None:
-    """Raise NotYet where the store may only have forgotten a job that is not in it."""
+    """Raise NotYet if a job that is not in the store may still come back, as the store is in recovery."""
     if not services.control.settled(services.where(job_id)):
         raise NotYet(f"whether there is a job {bare(given)!r} is not known yet")

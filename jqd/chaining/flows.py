@@ -1,14 +1,14 @@
-"""Lets jobs that wait for others go on when these have ended.
+"""Releases jobs that wait for others (children) when these (their parents) have ended.
 
-    child pushed with `after` ──apply_jobs──▶ links "w<child>" ──ask──▶ each parent's partition: notes who waits
-    parent ended ──write_counts──▶ links "e<parent>" ──tell──▶ each child's partition: which of them wait for no more?
+    child pushed with `after` ──apply_jobs──▶ links "w<child>" ──query──▶ each parent's partition notes the child
+    parent ended ──write_counts──▶ links "e<parent>" ──note──▶ each child's partition: has the child other parents?
     all parents ended ──▶ release: a journaled change of the child, and it waits as any other job
 
 Each step may be repeated, by any daemon: an end that is noted twice is one end, and a child that is not blocked is not
-released. What is taken from `links` and not done is found there again after REST_S. All parents are queried again when
-their partition, or the children's, began a new life: it may have lost who waits, or which parents ended. A parent that
-no store and no journal knows any more has ended: a job is forgotten or deleted only after its end was noted at its
-children.
+released. An entry of `links` that was taken and not done is found again after REST_S. All parents are queried again
+when their partition, or the children's, began a new life: it may have lost the children, or which parents ended. A
+parent that no store and no journal knows counts as ended, because a job is forgotten or deleted only after its end was
+noted at its children.
 """
 
 import math
@@ -32,27 +32,25 @@ from jqd.store import Store
 from jqd.store.keys import last_field
 from jqd.store.links import NEW, Blocked, Parent, ParentNote, Standing, Watched, WatchPair
 
-LOOK_S = 1.0  # between looks for what other daemons left, or noted
-GATHER_S = 0.01  # from one round to the next: ends that come together are told together
-ALONE_S = 0.002  # the same after a round of one: each step of a chain waits for it
+LOOK_S = 1.0  # between looks for links that other daemons left or wrote
+GATHER_S = 0.01  # between rounds: ends that come together are noted together
+ALONE_S = 0.002  # between rounds after one with a single entry: each step of a chain waits for it
 REST_S = 5.0  # until an entry that was not done is found again
 ENTRIES = 100  # taken at once
-HOLD_S = 0.1  # a round waits for releases; one that waits for a lock, a disk or a partition holds up no others longer
+HOLD_S = 0.1  # how long a round waits for releases: a release may wait for a lock, a disk or a partition
 WALKS = 1_000  # entries of which it is remembered how far their children were gone through: 60 kB of one call
-RELEASES = 64  # at once: each is a sync that they share, and some calls of the store. Of more all others wait for one
-OLD_MS = 600_000  # a job whose journal has not come to a new store in so long does not come any more
-FORGET_S = 60.0  # a child that was not asked for again in so long waits no more, or other daemons ask for it
+RELEASES = 64  # at once: each is some calls of the store and a sync that they share. With more a round waits for all
+OLD_MS = 600_000  # a job whose journal has not come to a new store for so long is gone
+FORGET_S = 60.0  # a child that was not queried for so long is released, or other daemons query it
 COMPLAIN_S = 60.0  # a parent may be on its way for some seconds
 
-AGAIN = (ChangeKind.REPLACE, ChangeKind.RETRY)  # with these a job that has ended begins anew
-GONE = "gone"  # how a parent ended that nobody knows any more
+AGAIN = (ChangeKind.REPLACE, ChangeKind.RETRY)  # changes with which a job that has ended begins anew
+GONE = "gone"  # the end of a parent that is not known any more
 
 T = TypeVar("T")
 Release = Callable[[str, str, str], Awaitable[bool]]
-"""Lets a child go on: its id, the first parent that did not succeed or "", and `Flow.mark` of its parents. False: to be
-tried again.
-
-Raises JournalRefused, StoreAway, StoreRefused."""
+"""Releases a child: its id, the first parent that did not succeed or "", and `Flow.mark` of its parents. Returns False
+when it has to be tried again. Raises JournalRefused, StoreAway, StoreRefused."""
 
 
 class Wait(NamedTuple):
@@ -64,7 +62,7 @@ class Wait(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """What is known of one blocked job's parents: how those ended that did."""
+    """The parents of one blocked job, as their partitions answered: notes of how each ended."""
 
     notes: list[ParentNote]
     is_known: bool
@@ -84,36 +82,36 @@ class Flows:
         clock: Clock,
         source: random.Random,
     ) -> None:
-        """`settled`: whether recovery of these partitions is complete."""
+        """`settled`: returns whether recovery of these partitions is complete."""
         self.backoff = LoopBackoff("flows", source=source)
         self._number, self._store, self._stores, self._settled = number, stores[number], stores, settled
         self._lives: dict[int, str] = {}
-        """Partition → the life in which all parents there were queried: in another one it may have lost who waits."""
+        """Partition → the life in which all parents there were queried: another life may lack the children."""
         self._since_s: dict[int, float] = {}
         """Partition → since when its recovery has been complete in that life, by the monotonic clock."""
         self._release = release
         self._clock = clock
         self._bell = trio.Event()
         self.is_awaited = False
-        """Whether any job here has to do with others: then each end may concern one."""
+        """Whether any job here may be a parent or child: then each end may concern others."""
         self._waits: dict[str, Wait] = {}
-        """Children with parents that nobody knows yet."""
+        """Children with parents that no partition knows yet."""
         self._passed: dict[str, int] = {}
         """Entry → how many of its first children could not be reached, while there are more: each is tried once, then
         the entry rests.
         """
         self._begun = self._clear = 0
-        """Numbers of the last round, and of the last after which nothing was due."""
-        self._turn = trio.Event()
+        """Numbers of the last round, and of the last one after which nothing was due."""
+        self._turn = trio.Event()  # set at the end of each round
         self._is_alone = True
-        """The last round had one entry at most."""
+        """Whether the last round had one entry at most."""
         self._rest_until_s = -math.inf
         """Until when entries of a failed round wait to be tried again, by the monotonic clock."""
         self._breaker = PartitionBreaker()
         self._nursery: trio.Nursery
         self._limiter = trio.CapacityLimiter(RELEASES)
         self._releases: dict[str, trio.Event] = {}
-        """Children whose release is under way, and what is set when it is over."""
+        """Child whose release is under way → event that is set when it is over."""
         self._failure, self._failed_at_s = "", -math.inf
         """Why some jobs could not go on last, and when that was."""
         self._log = get_logger("flows")
@@ -125,7 +123,7 @@ class Flows:
         old = [child for child, wait in self._waits.items() if wait.since_s <= now_s - COMPLAIN_S]
         if old:
             return f"job {old[0]} and {len(old) - 1} others wait for jobs that are not in the store yet"
-        is_over = now_s >= self._failed_at_s + 2 * REST_S  # it may be tried a moment after its rest
+        is_over = now_s >= self._failed_at_s + 2 * REST_S  # the next try comes a moment after REST_S
         return None if is_over else f"some jobs that wait for others are tried again later: {self._failure}"
 
     def wake(self) -> None:
@@ -147,12 +145,11 @@ class Flows:
             self.wake()
 
     async def wait_links_applied(self) -> None:
-        """Return once all due links are applied: parents know the children that were applied here before.
-
-        While a partition is in recovery, a parent may not be there yet, and queries for it wait."""
+        """Return once all due links are done, so that parents know the children that were applied here before. Waits
+        while a partition is in recovery, as parents may be missing there."""
         if self._clear == self._begun > 0 and not self._bell.is_set() and self._is_whole():
             return
-        goal = self._begun + 1  # a round that is under way may have looked before
+        goal = self._begun + 1  # a round that is under way may have read the links before
         self.wake()
         while self._clear < goal:
             await self._turn.wait()
@@ -176,16 +173,16 @@ class Flows:
                     self.backoff.succeeded()
 
     async def one_round(self) -> float:
-        """Handle the due links. Returns the seconds until the next are due; 0: more may be due now. Raises errors that
-        the loop survives.
+        """Handle the due links. Returns the seconds until the next are due; 0: more may be due now. Raises StoreAway,
+        StoreRefused.
         """
         self._begun += 1
         await self._ask_again()
         passed = dict(islice(self._passed.items(), WALKS))
         due = await self._store.take_links(ENTRIES, REST_S, passed=passed)
-        if due.wait_s != 0:  # what is left of the others was for another daemon to tell
+        if due.wait_s != 0:  # other daemons have done the entries that are left in `_passed`
             self._passed.clear()
-        # A child that came just now is not linked yet, and its parent may end before the next look.
+        # A child that came just now is not linked yet, but its parent may end before the next look.
         self.is_awaited = due.linked > 0 or bool(due.blocked)
         self._is_alone = len(due.blocked) + len(due.ended) <= 1
         try:
@@ -203,7 +200,7 @@ class Flows:
         return LOOK_S if due.wait_s is None else min(LOOK_S, due.wait_s)
 
     async def one_whole_round(self) -> float:
-        """As `one_round`, where nobody runs this loop: returns once all that it began to release is released."""
+        """Do `one_round` outside `run`, and return when all releases that it began are over."""
         async with trio.open_nursery() as self._nursery:
             wait_s = await self.one_round()
         return wait_s
@@ -211,7 +208,7 @@ class Flows:
     # ------------------------------------------------ children
 
     async def _ask_again(self) -> None:
-        """Query all parents again in partitions that lost data since, or if this partition did."""
+        """Have all parents queried again in partitions that began a new life, or if this partition did."""
         for number, store in enumerate(self._stores):
             life = store.identity
             if self._lives.get(number) != life and self._settled({number}):
@@ -221,37 +218,37 @@ class Flows:
     def _is_whole(self) -> bool:
         """Return whether all partitions completed recovery, and all parents were queried since."""
         numbers = range(len(self._stores))
-        return self._settled(numbers) and all(self._lives.get(it) == self._stores[it].identity for it in numbers)
+        return self._settled(numbers) and all(self._lives.get(n) == self._stores[n].identity for n in numbers)
 
     async def _ask(self, blocked: Sequence[Blocked], rest_until_ms: int) -> None:
-        """Have the partitions of their parents note all ends for them from now on, and read which parents ended before.
-
-        Where a partition is away, only the children that have parents there are held up."""
+        """Register blocked jobs at the partitions of their parents, which then note each end for them, and read which
+        parents ended before. If a partition is away, only children with parents there wait."""
         follow = [each for each in blocked if each.job.flow is not None and each.job.flow.after]
         children = {
             each.job.id: each
             for each in follow
             if each.job.flow is not None and each.is_blocked and not each.job.flow.released
         }
-        # The others go on, have ended, or have failed for a parent and expire in a moment.
+        # Those that are blocked no more were released, have ended, or failed for a parent and expire in a moment.
         over = {each.job.id for each in follow} - children.keys()
         marks = {child: each.job.flow.mark for child, each in children.items() if each.job.flow is not None}
         new = [ParentNote(child, size=NEW, stage=rest_until_ms, mark=mark) for child, mark in marks.items()]
         await self._store.note_parents(new)
         pairs = [pair for each in follow for pair in _pairs(each.job)]
-        # Before they are asked: a parent may come, and its partition be whole, while the answer is on its way.
+        # Read before the query: while its answer is on its way a parent may come and its partition complete recovery.
         whole = {home: store.identity for home, store in enumerate(self._stores) if self._settled({home})}
         found = await self._watch(pairs)
         whole = {home: life for home, life in whole.items() if life == self._stores[home].identity}
         away = {pair.child for place, pair in enumerate(pairs) if place not in found}
         asked: dict[str, Asked] = {child: Asked([], True) for child in children if child not in away}
-        for pair, one in ((pairs[place], one) for place, one in found.items() if pairs[place].child not in away):
-            if pair.child in over:  # its parents are told who they had; what comes later than such a child is not
-                away |= {pair.child} if one.how is None and self._home(pair.parent) not in whole else set()
+        answers = ((pairs[place], watched) for place, watched in found.items() if pairs[place].child not in away)
+        for pair, watched in answers:
+            if pair.child in over:  # only registered; and again later if recovery may still bring the parent
+                away |= {pair.child} if watched.how is None and self._home(pair.parent) not in whole else set()
                 continue
-            how = one.how if one.how is not None else self._unknown(pair, one, whole)
-            stage = "" if how == GONE else one.stage
-            note = ParentNote(pair.child, one.id or pair.parent, how or "", stage=stage, mark=marks[pair.child])
+            how = watched.how if watched.how is not None else self._unknown(pair, watched, whole)
+            stage = "" if how == GONE else watched.stage
+            note = ParentNote(pair.child, watched.id or pair.parent, how or "", stage=stage, mark=marks[pair.child])
             asked[pair.child].notes.append(note)
             if how is None:
                 asked[pair.child] = asked[pair.child]._replace(is_known=False)
@@ -265,31 +262,31 @@ class Flows:
         stay = left | coming | away
         await self._store.drop_links({each.entry: () for each in blocked if each.job.id not in stay}, rest_until_ms)
 
-    def _unknown(self, pair: WatchPair, one: Watched, whole: Mapping[int, str]) -> str | None:
-        """Return how a parent that is not in the store ended; None: it may come yet. `whole`: the partitions whose
-        recovery was complete at the query, and their lives.
+    def _unknown(self, pair: WatchPair, watched: Watched, whole: Mapping[int, str]) -> str | None:
+        """Return GONE for a parent that is not in the store; None: it may come yet. `whole`: partitions whose recovery
+        was complete at the query → their lives.
         """
-        ids, home = parse_id(one.id), self._home(pair.parent)
-        if one.is_coming or home not in whole:
+        ids, home = parse_id(watched.id), self._home(pair.parent)
+        if watched.is_coming or home not in whole:
             return None
         if ids is None or pair.parent.startswith("="):
             return GONE
-        if one.last_id is not None:  # also where nothing of its journal came so far: its daemon may stand still since
-            return GONE if one.id <= one.last_id else None
-        # Of a journal that has not come, if it could: while the partition was away no journal was applied to it.
+        if watched.last_id is not None:  # the last id of its journal that was applied; the next may take long to come
+            return GONE if watched.id <= watched.last_id else None
+        # Nothing of its journal was applied. The time in which it could be counts: not while the partition was away.
         waited_s = self._clock.mono_s() - self._since_s[home] if self._lives.get(home) == whole[home] else 0.0
         is_old = min(1000 * waited_s, self._clock.wall_ms() - ids.at_ms) > OLD_MS
         return GONE if is_old else None
 
     async def _watch(self, pairs: Sequence[WatchPair]) -> dict[int, Watched]:
-        """Return the states of the parents, by index of the pair, as far as their partitions answer."""
+        """Return index of the pair → state of its parent, for partitions that answer."""
         homes: dict[int, list[int]] = {}
         for place, pair in enumerate(pairs):
             homes.setdefault(self._home(pair.parent), []).append(place)
         found: dict[int, Watched] = {}
         for home, places in homes.items():
-            its = [pairs[place] for place in places]
-            answers = await self._at(home, partial(self._stores[home].watch_parents, its))
+            there = [pairs[place] for place in places]
+            answers = await self._at(home, partial(self._stores[home].watch_parents, there))
             found |= zip(places, answers, strict=True) if answers is not None else ()
         return found
 
@@ -301,8 +298,8 @@ class Flows:
     # ------------------------------------------------ parents
 
     async def _note_ends(self, ended: Sequence[Parent], rest_until_ms: int) -> bool:
-        """Note the ends of parents at their children, and release those that wait for nothing else. Returns whether
-        there are more. Children that failed are tried again when the entry has rested.
+        """Note the ends of parents at their children, and release children that wait for nothing else. Returns whether
+        the parents have more children. Children that failed are tried again after REST_S.
         """
         by_home: dict[int, list[ParentNote]] = {}
         for each in ended:
@@ -315,9 +312,9 @@ class Flows:
             left |= {note.child for note in notes} if standing is None else await self._go_on(standing)
         done = {each.entry: [child for child in each.children if child not in left] for each in ended}
         stages = {each.entry: each.stage for each in ended}
-        rest = {each.entry: each.passed + len(each.children) - len(done[each.entry]) for each in ended}
-        more = set(await self._store.drop_links(done, rest_until_ms, stages, rest))
-        for entry, passed in rest.items():
+        failed = {each.entry: each.passed + len(each.children) - len(done[each.entry]) for each in ended}
+        more = set(await self._store.drop_links(done, rest_until_ms, stages, failed))
+        for entry, passed in failed.items():
             if passed and entry in more:
                 self._passed[entry] = passed
             else:
@@ -325,8 +322,8 @@ class Flows:
         return bool(more)
 
     async def _go_on(self, standing: Mapping[str, Standing]) -> set[str]:
-        """Release children that wait for no parent any more. Returns those to try again. What takes longer than HOLD_S
-        goes on meanwhile."""
+        """Release children that wait for no parent any more. Returns those to try again, among them those whose release
+        takes longer than HOLD_S and goes on meanwhile."""
         due = {child: each for child, each in standing.items() if each.is_done}
         released = set[str]()
 
@@ -340,7 +337,7 @@ class Flows:
             finally:
                 self._releases.pop(child).set()
                 if not self._releases:
-                    self.wake()  # for who waits until all links are applied
+                    self.wake()  # for callers of `wait_links_applied`
 
         begun = due.keys() - self._releases.keys()
         over = [self._releases.setdefault(child, trio.Event()) for child in begun]
@@ -352,9 +349,9 @@ class Flows:
         return due.keys() - released
 
     async def _at(self, home: int, ask: Callable[[], Awaitable[T]]) -> T | None:
-        """Return what a partition answers; None: nothing, and what it has to do with is tried again when it has rested.
-        Another one that hangs is asked for a part of the time only: it holds up no others. Raises StoreAway,
-        StoreRefused of this one."""
+        """Return what `ask` returns for a partition; None: it failed, and its links are tried again after REST_S. A
+        breaker limits how much time is spent on a hanging partition. Raises StoreAway, StoreRefused of this partition
+        only."""
         if home == self._number:
             return await ask()
         silent, began_s = frozenset({home}), self._clock.mono_s()
@@ -370,7 +367,7 @@ class Flows:
             return None
 
     def _note_failure(self, error: StoreAway | StoreRefused | JournalRefused) -> None:
-        """Note why some jobs are tried again when they have rested, and log it once."""
+        """Note why some jobs are tried again after REST_S, and log it once."""
         now_s = self._clock.mono_s()
         if now_s >= self._failed_at_s + 2 * REST_S:
             self._log.warning("flows.delayed", error=str(error))
@@ -388,6 +385,6 @@ def _pairs(job: Job) -> Iterable[WatchPair]:
 
 
 def _with_size(notes: Sequence[ParentNote]) -> Iterable[ParentNote]:
-    """Return the notes on one child's parents; the last note has the number of parents, each counted once."""
+    """Yield the notes on one child's parents, the last one with the number of parents, each counted once."""
     yield from notes[:-1]
     yield notes[-1]._replace(size=len({note.parent for note in notes}))

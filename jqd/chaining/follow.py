@@ -1,4 +1,4 @@
-"""Pushes jobs that follow others: each counts once, by whichever daemon and however often."""
+"""Pushes jobs that follow others. Each counts once, however often and by whichever daemon it is pushed."""
 
 from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import ExitStack
@@ -39,7 +39,7 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 class Follower(NamedTuple):
-    """An entry of an outbox."""
+    """An entry of an outbox: the jobs that follow one parent."""
 
     entry: bytes
     parent: str
@@ -47,15 +47,15 @@ class Follower(NamedTuple):
     items: list[Raw]
     jobs: list[JobSpec]
     charge: Charge = FREE
-    """What the followers cost of their tenant's quota."""
+    """What the jobs cost of their tenant's quota."""
 
 
 async def follow(
     services: Services, entries: Sequence[bytes], *, from_shelf: bool = False, written: trio.Event | None = None
 ) -> OutboxLeft:
-    """Push the jobs of these entries, as far as the quotas of their tenants have room.
+    """Push the jobs of entries for which the quotas of their tenants have room. Returns the entries that wait.
 
-    `from_shelf`: they waited for a quota. `written`: as `Push` has it. Raises JournalRefused.
+    `from_shelf`: whether they waited for a quota. `written`: see `outbox.Push`. Raises JournalRefused.
     """
     children = list[tuple[str, str]]()
     done = OutboxLeft({}, {}, children)
@@ -75,10 +75,10 @@ async def follow(
                 done.waits.update((each.entry, why) for each in some)
                 return
             tenant = some[0].tenant
-            its = services.as_principal(Principal(tenant)) if tenant else services
-            done.waits.update(await _push(its, some, children, partial(go_on, batch)))
+            own = services.as_principal(Principal(tenant)) if tenant else services
+            done.waits.update(await _push(own, some, children, partial(go_on, batch)))
         except JournalRefused as error:
-            refused.append(error)  # raised below, outside the nursery, as what it is
+            refused.append(error)  # raised below, outside the nursery, which would wrap it in a group
         except JqdError as error:
             if isinstance(error, StoreAway):
                 now_s = services.clock.mono_s()
@@ -107,7 +107,8 @@ async def _within(
     *,
     shelf: bool,
 ) -> list[Follower]:
-    """Return entries that the quotas of their tenants have room for; after one that waits, all of its tenant wait."""
+    """Return entries that the quotas of their tenants have room for, and add the others to `over`. After one that
+    waits, all of its tenant wait."""
     admitted: list[Follower] = []
     for each in found:
         charge: Charge | str = FREE
@@ -116,12 +117,11 @@ async def _within(
             continue
         if each.tenant in services.feature(Quotas).known:
             if shelf or not services.control.owes(each.tenant):
-                charge = await reserve_owed(
-                    services, each.tenant, len(each.jobs), sum(len(bytes(it)) for it in each.items)
-                )
+                size_bytes = sum(len(bytes(item)) for item in each.items)
+                charge = await reserve_owed(services, each.tenant, len(each.jobs), size_bytes)
             else:
                 charge = f"others of tenant {each.tenant!r} wait for its quota already"
-        if charge is FREE:  # as nearly all are
+        if charge is FREE:  # nearly always
             admitted.append(each)
         elif isinstance(charge, str):
             over[each.tenant] = OutboxDone(charge, [each.entry])
@@ -131,7 +131,7 @@ async def _within(
 
 
 def _read(entries: Iterable[bytes], waits: dict[bytes, str]) -> list[Follower]:
-    """Return entries that can be read. The others stay, and health reports them."""
+    """Return entries that can be read. The others are added to `waits`, and health reports them."""
     found = []
     for entry in entries:
         try:
@@ -146,7 +146,8 @@ def _read(entries: Iterable[bytes], waits: dict[bytes, str]) -> list[Follower]:
 
 
 def _by_partition(services: Services, found: Iterable[Follower]) -> list[tuple[frozenset[int], list[Follower]]]:
-    """Cut entries into batches of one tenant and the same partitions: a partition that is away holds up no other."""
+    """Cut entries into batches, each of one tenant and the same partitions, so that a partition that is away holds up
+    only its own."""
     parts: dict[tuple[str, frozenset[int]], list[list[Follower]]] = {}
     sizes: dict[tuple[str, frozenset[int]], int] = {}  # jobs in the last batch
     for each in found:
@@ -169,7 +170,7 @@ def _homes(services: Services, each: Follower) -> frozenset[int]:
 async def _push(
     services: Services, some: Sequence[Follower], children: list[tuple[str, str]], written: Callable[[], None]
 ) -> dict[bytes, str]:
-    """Push the jobs of these entries. Returns which wait, and why; adds parents and jobs that they have made."""
+    """Push the jobs of these entries. Returns entry → why it waits; adds (parent, child) pairs to `children`."""
     owners = [each for each in some for _ in each.jobs]
     jobs = [job for each in some for job in each.jobs]
     items = [item for each in some for item in each.items]
@@ -179,7 +180,7 @@ async def _push(
         async with PushLinks(services, follows=True) as links:
             if has_links(agreed.jobs):
                 agreed = _outside(agreed, await links.join(agreed.jobs))
-            written()  # when others run next: `take` writes the frame before it waits
+            written()  # `take` writes the frame before other tasks run
             taken = await take(services, agreed.array, agreed.jobs, changes=agreed.changes, links=links)
         for place, (owner, item) in enumerate(zip(owners, items, strict=True)):
             if owner.charge is not FREE and place not in agreed.known and place not in agreed.refused:
@@ -196,13 +197,13 @@ async def _push(
         if not await exists(services, job_id):
             waits[owner.entry] = why
         elif not is_made(job_id):
-            # Its parent chose the id. As with any push, the job that has the id stays.
+            # Its parent chose the id. As with any push, the job that has the id already stays.
             get_logger("outbox").error("outbox.refused", parent=owner.parent, job_id=job_id, why=why)
     return waits
 
 
 def _outside(agreed: ReservedIds, groups: Container[str | None]) -> ReservedIds:
-    """Return what is to be journaled, with none of its jobs in one of these groups: whoever reads it makes members."""
+    """Return `agreed` with these groups removed from its jobs, so that no reader of the journal makes them members."""
     fields, jobs = _fields_decoder.decode(agreed.array), list(agreed.jobs)
     for place, job in enumerate(agreed.jobs):
         if job.group in groups:
@@ -212,8 +213,8 @@ def _outside(agreed: ReservedIds, groups: Container[str | None]) -> ReservedIds:
 
 
 def options_of(services: Services, tenant: str, items: Sequence[Item]) -> Options | None:
-    """Return the registered options that followers leave out; None: they have to be pushed, as their tenant has a quota
-    or they ask for what their outcome cannot bring."""
+    """Return the registered options that fill in for followers, so that their parent's outcome can bring them; None:
+    they have to be pushed, as their tenant has a quota or they need more than an outcome can bring."""
     if need_push(items) or tenant in services.feature(Quotas).known:
         return None
     if not services.options.says_any:
@@ -222,8 +223,9 @@ def options_of(services: Services, tenant: str, items: Sequence[Item]) -> Option
 
 
 def _chosen(agreed: ReservedIds) -> list[int]:
-    """Return the places of jobs whose ids their parents chose: another push may want one, so it is confirmed.
+    """Return the indexes of jobs whose ids their parents chose: another push may want the same id, so these are
+    confirmed.
 
-    An id that is made of the parent's is given to nobody else, however long it takes until its job is applied, and
-    whoever pushes the same entry again gets the same revision of the same job."""
+    An id that is derived from the parent's is never given to another job, and a repeated push of the entry gets the
+    same revision of the same job."""
     return [place for place, digest in enumerate(agreed.digests) if digest != FOLLOWER_DIGEST]

@@ -1,4 +1,4 @@
-"""Confirms the group of each job to the store before the job is applied: the store may have lost it."""
+"""Writes the group of each job to the store again before the job is applied, as the store may have lost it."""
 
 from collections.abc import Sequence
 
@@ -11,35 +11,35 @@ from jqd.store.links import CLOSED
 
 
 class Links:
-    """Groups that lie in one partition. Their members may lie in any."""
+    """The groups of one partition. Their members may be in any partition."""
 
     def __init__(self, number: int, store: Store, partitions: int) -> None:
         self._number, self._store, self._partitions = number, store, partitions
 
     def concern(self, job: Job) -> bool:
-        """Return whether a record has a group that lies here: its job may live in another partition."""
+        """Return whether a job has, or closes, a group of this partition; the job itself may be in another."""
         if job.flow is not None and self._is_here(job.flow.group):
             return True
-        return GROUP_STEM in job.name and self._is_here(closed_by(job))  # nearly none: it is asked of every job
+        return GROUP_STEM in job.name and self._is_here(closed_by(job))  # the cheap check first: called for every job
 
     def here(self, jobs: Sequence[Job]) -> Sequence[Job]:
-        """Return those of the jobs that live in this partition."""
+        """Return those of the jobs that are in this partition."""
         if self._partitions == 1 or not any(map(self.concern, jobs)):
             return jobs
         return [job for job in jobs if partition_of(job.id, self._partitions) == self._number]
 
     async def confirm(self, jobs: Sequence[Job]) -> None:
-        """Confirm groups before the jobs are applied. Raises StoreError."""
+        """Make these jobs members of their groups in the store, and close groups that they close. Raises StoreError."""
         members: dict[str, list[tuple[str, str]]] = {}
         for job in jobs:
             flow = job.flow
             if flow is None and GROUP_STEM not in job.name:
-                continue  # nearly all
+                continue  # nearly all jobs
             if flow is not None and flow.group and self._is_here(flow.group):
                 members.setdefault(flow.group, []).append(("", job.id))
-            if (group := closed_by(job)) and self._is_here(group):  # whatever became of its members: it waits for these
-                its = flow.after if flow is not None else ()
-                members.setdefault(group, []).extend([*(("", member) for member in its), ("", CLOSED)])
+            if (group := closed_by(job)) and self._is_here(group):
+                after = flow.after if flow is not None else ()  # all members of the group, ended or not
+                members.setdefault(group, []).extend([*(("", member) for member in after), ("", CLOSED)])
         for group, pairs in members.items():
             await self._store.confirm_members(group, pairs)
 
@@ -48,7 +48,7 @@ class Links:
 
 
 def closed_by(job: Job) -> str:
-    """Return the group that was closed with this job, which waits for it or is its callback; "": none."""
+    """Return the group that was closed with this job: the job waits for the group, or is its callback; "": none."""
     own = bare(job.name)
     if not own.startswith(GROUP_STEM):
         return ""

@@ -1,14 +1,15 @@
-"""Pushes the jobs that follow others: an outcome that counted left them in the outbox of its partition (docs/adr/0047).
+"""Pushes the jobs that follow others from the outbox of a partition, where their parents' outcomes left them
+(docs/adr/0047).
 
-    outcome ──apply_outcomes──▶ outbox ──push──▶ journal, under an id made of the parent ──▶ out of the outbox
+    outcome ──apply_outcomes──▶ outbox ──push──▶ journal, under an id derived from the parent's ──▶ out of the outbox
 
 Every step may be repeated, by any daemon: the same push under the same id counts once. So the daemon that applied the
-outcome pushes at once, and the others look now and then for what it left. While some are synced, those behind them get
-their names: they come to the journal in the order in which they came to the outbox.
+outcome pushes at once, and the others look now and then for entries that it left. While some entries are synced, those
+behind them get their ids; all come to the journal in the order of the outbox.
 
-Jobs beyond their tenant's quota lie on a shelf of that tenant: once a second some daemon tries the oldest of them
-(docs/adr/0047). What waits for something else is passed, and goes back to the outbox when all is passed, because a
-tenant with a shelf can push nothing.
+Jobs beyond their tenant's quota lie on the tenant's shelf: once a second some daemon tries the oldest of them
+(docs/adr/0047). Entries on a shelf that wait for something else are skipped. When only such entries are left they go
+back to the outbox, because a tenant with a shelf cannot push.
 """
 
 import math
@@ -27,21 +28,21 @@ from jqd.loops.backoff import LoopBackoff
 from jqd.store import Shelf, Store
 
 ENTRIES = 500  # in one push: as many names as one call of the store gives; one sync
-UNDER_WAY = 4 * ENTRIES  # being pushed at once: some get their names while those before them are synced
+UNDER_WAY = 4 * ENTRIES  # being pushed at once: some get their ids while those before them are synced
 ENTRIES_BYTES = 4 << 20  # in one answer, as for functions that move rows
 UNDER_WAY_BYTES = 2 * ENTRIES_BYTES  # an eighth of `journal.pending_bytes_max`: a slow disk takes pushes besides
 LOOK_S = 2.0  # between looks for entries left by a daemon that died or hangs
 LEFT_S = 1.0  # an entry that has waited for so long was left
-WALK = 5_000  # waiting entries passed in one such look: 0.1 s of a server; the next look continues there
-REST_S = 2.0  # until an entry is tried again: its partition is away, or its id is reserved by another
+WALK = 5_000  # waiting entries skipped in one such look: 0.1 s of a server; the next look continues there
+REST_S = 2.0  # until an entry is tried again: its partition is away, or its id is reserved by another push
 COMPLAIN_S = 60.0  # a partition may be away for some seconds
 
-SHELF_S = 1.0  # between two tries of a tenant's shelf, by whichever daemon
-SHELF_LOOK_S = 0.5  # between looks while there is a shelf: each is tried about when it is due
-SHELVES = 100  # tried in one look, one call each for those that have no room
+SHELF_S = 1.0  # between two tries of a tenant's shelf by any daemon
+SHELF_LOOK_S = 0.5  # between looks while there is a shelf, so that each is tried about when it is due
+SHELVES = 100  # tried in one look, with one call each where the quota has no room
 SHELVES_MAX = 1_000  # listed; a tenant beyond them is still tried in its turn
-FROM_SHELF_AT_ONCE = 1_000  # entries off one shelf in one look: new outbox entries wait meanwhile
-SHELVES_HOLD_S = 5.0  # an older list makes nobody wait: the store may be away, and pushes need none
+FROM_SHELF_AT_ONCE = 1_000  # entries of one shelf in one look: new outbox entries wait meanwhile
+SHELVES_HOLD_S = 5.0  # an older list holds up no pushes: the store may be away, and pushes do not need it
 
 
 UNREADABLE = "they cannot be read"
@@ -49,7 +50,7 @@ UNREADABLE = "they cannot be read"
 
 
 class OutboxDone(NamedTuple):
-    """Entries of an outbox that must wait for a tenant's quota."""
+    """Entries of a tenant that must wait for its quota, and why."""
 
     why: str
     entries: list[bytes]
@@ -69,8 +70,8 @@ class OutboxLeft(NamedTuple):
 class Push(Protocol):
     """Pushes the jobs of entries and returns which have to wait. Raises JournalRefused, StoreAway, StoreRefused.
 
-    Sets `written` once they are on their way to the disk, in their order, and none of them waits for a quota: what came
-    behind them may be pushed then."""
+    Sets `written` once all are on their way to the disk, in order, and none waits for a quota: then later entries may
+    be pushed."""
 
     def __call__(
         self, entries: Sequence[bytes], *, from_shelf: bool = False, written: trio.Event | None = None
@@ -109,24 +110,23 @@ class Outbox:
         self._new_ms = 0
         """Date (ms, by the store's clock) before which all entries have been tried."""
         self._under_way: set[bytes] = set()
-        """Entries since then that are being pushed, and lie in the outbox still."""
+        """Entries newer than `_new_ms` that are being pushed, and are still in the outbox."""
         self._passed = 0
-        """Number of entries since then that have to wait there."""
+        """Number of entries newer than `_new_ms` that have to wait there."""
         self._asks = False
-        """Whether the outbox is read again once entries leave: too many are being pushed, or those are being skipped.
-        """
+        """Whether to read the outbox again when entries leave it: too many are being pushed, or hide others."""
         self._failure: StoreAway | StoreRefused | JournalRefused | None = None
         """The failure of a push that ran beside others."""
         self._walk_at_s = self._walk_began_s = clock.mono_s()
         self._walked = 0
-        """Entries at the front of the outbox that have to wait, seen since the walk began there."""
+        """Number of waiting entries at the front of the outbox that this walk has skipped."""
         self._shelf_walks: dict[str, int] = {}
-        """Tenant → the same of its shelf, while there are more than one look passes."""
+        """Tenant → the same for its shelf, if one look does not reach the shelf's end."""
         self._log = get_logger("outbox")
 
     @property
     def complaint(self) -> str | None:
-        """Return which jobs cannot be pushed here, ever or for now, and why; None: there are none."""
+        """Return, for health, which jobs cannot be pushed, and why; None: there are none."""
         before_s = self._clock.mono_s() - COMPLAIN_S
         odd = [
             (entry, rest.why)
@@ -138,7 +138,7 @@ class Outbox:
         return f"jobs that follow {_parent(odd[0][0])} and {len(odd) - 1} others wait: {odd[0][1]}"
 
     def owes(self, tenant: str) -> bool:
-        """Return whether jobs of that tenant wait for its quota, as far as is known: its pushes have to wait, too."""
+        """Return whether jobs of that tenant are known to wait for its quota: then its pushes have to wait, too."""
         return tenant in self.shelves and self._clock.mono_s() - self._shelves_at_s < SHELVES_HOLD_S
 
     def wake(self) -> None:
@@ -153,7 +153,7 @@ class Outbox:
                 rang, self._bell = self._bell.is_set(), trio.Event()
                 try:
                     if self.shelves:
-                        await self._look_at_shelves()  # first: new entries must go to the end of their shelf
+                        await self._look_at_shelves()  # first, so that new entries go to the end of their shelf
                     if await self._empty(nursery, rang):
                         if not self.shelves:
                             await self._look_at_shelves()
@@ -165,19 +165,19 @@ class Outbox:
                     self.backoff.succeeded()
 
     async def _empty(self, nursery: trio.Nursery, rang: bool) -> bool:
-        """Push new followers, if there were any, and those left before. Returns whether some wait for a quota."""
+        """Push new entries if there were any, and at times those left before. Returns whether some wait for a quota."""
         shelves = await self._push_new(nursery) if rang else bool(self.shelves)
         if not rang or self._clock.mono_s() >= self._walk_at_s:
             shelves = await self._push_left()
-            self._passed = 0  # some of them may be gone, and nothing new must be taken for one of them
+            self._passed = 0  # some may be gone, and a new entry must not be skipped in place of one
             self._walk_at_s = self._clock.mono_s() + LOOK_S
         return shelves
 
     async def _push_new(self, nursery: trio.Nursery) -> bool:
-        """Begin to push all that came since the last time. Older entries that wait may be many, and are skipped.
+        """Begin to push all entries that came since the last call. Older ones that wait may be many, and are skipped.
 
-        Those under way are skipped by their number: they came before these. Where another daemon makes it wrong,
-        `_push_left` finds what was skipped, and what is pushed twice counts once."""
+        Entries being pushed are skipped by their number, as they came before. If another daemon removed some, the
+        number is wrong: `_push_left` finds what was skipped, and a job that is pushed twice counts once."""
         shelves = bool(self.shelves)
         while self._failure is None:
             self._asks = True
@@ -187,7 +187,7 @@ class Outbox:
             found = await self._store.get_outbox(ENTRIES, ENTRIES_BYTES, since_ms=self._new_ms, skip=skip)
             shelves, self._asks = found.shelves > 0, False
             entries = [entry for entry in found.entries if entry not in self._under_way]
-            # For each of these that was not skipped, one that waits was.
+            # For each of these that was not skipped, a waiting entry was.
             self._passed += len(found.entries) - len(entries)
             if not found.entries:
                 if not self._under_way and self._failure is None:
@@ -205,7 +205,7 @@ class Outbox:
         return shelves
 
     async def _push_round(self, entries: Sequence[bytes], written: trio.Event) -> None:
-        """Push entries, beside others."""
+        """Push entries while other rounds run; a failure is raised by the next `_push_new`."""
         try:
             left = await self._push_found(entries, written)
             self._passed += left
@@ -217,16 +217,16 @@ class Outbox:
             written.set()
 
     def _leave(self, entries: Sequence[bytes]) -> None:
-        """Count entries as not being pushed any more: they wait in the outbox, or are about to be removed."""
+        """Note that entries are not being pushed any more: they wait in the outbox, or are about to be removed."""
         self._under_way.difference_update(entries)
         if self._asks:
             self._bell.set()
 
     async def _push_left(self) -> bool:
-        """Push all that has waited for long, oldest first, past WALK entries that have to wait on; the next call
-        continues."""
+        """Push entries that have been in the outbox for LEFT_S, oldest first, until WALK of them have to wait. The next
+        call continues there. Returns whether there are shelves."""
         if not self._walked:
-            # Entries not seen in a whole walk were pushed by another daemon.
+            # Forget entries not seen in a whole walk: another daemon pushed them.
             began_s, self._walk_began_s = self._walk_began_s, self._clock.mono_s()
             self._rests = {entry: rest for entry, rest in self._rests.items() if rest.met_s >= began_s}
         end = self._walked + WALK
@@ -237,11 +237,11 @@ class Outbox:
                 return found.shelves > 0
 
     async def _push_found(self, entries: Sequence[bytes], written: trio.Event | None = None) -> int:
-        """Push entries. Returns how many stay where they are. `written`: as `Push` has it."""
+        """Push entries of the outbox. Returns how many stay there. `written`: see `Push`."""
         left, over = await self._push_some(entries, None, written)
-        for tenant, its in over.items():
-            self._leave(its)
-            await self._store.put_off(tenant, its, SHELF_S)
+        for tenant, spent in over.items():
+            self._leave(spent)
+            await self._store.put_off(tenant, spent, SHELF_S)
         return len(left)
 
     async def _look_at_shelves(self) -> None:
@@ -249,7 +249,7 @@ class Outbox:
         self._shelves_at_s = self._clock.mono_s()
 
     async def _try_shelves(self) -> None:
-        """Push entries that waited for a quota, as far as there is room now, of tenants whose next try is due."""
+        """Push entries of shelves whose next try is due, as far as the quotas have room now."""
         for _ in range(min(SHELVES, len(self.shelves))):
             # One entry first, to see whether there is room.
             tenant, entries = await self._store.get_shelf(1, ENTRIES_BYTES, SHELF_S)
@@ -258,20 +258,20 @@ class Outbox:
             await self._try_shelf(tenant, entries)
 
     async def _try_shelf(self, tenant: str, entries: Sequence[bytes]) -> None:
-        """Push what is on a shelf; `entries`: its first."""
+        """Push the entries of a shelf. `entries`: the first ones."""
         walked, tried, passed = 0, 0, self._shelf_walks.pop(tenant, 0)
         while entries and tried < FROM_SHELF_AT_ONCE:
             left, over = await self._push_some(entries, tenant)
-            # Those behind the first that waits for the quota are met again: it is where the next walk goes on.
-            spent = {entry for its in over.values() for entry in its}
+            # The next walk goes on at the first entry that waits for the quota.
+            spent = {entry for waiting in over.values() for entry in waiting}
             first = next((place for place, entry in enumerate(entries) if entry in spent), len(entries))
             before = len(set(left).intersection(entries[:first]))
-            walked, passed = max(walked + before, passed if left else 0), 0  # at the front where the first can go
+            walked, passed = max(walked + before, passed if left else 0), 0  # back at the front if the first could go
             if over:
                 break
             tried += len(entries)
             entries = await self._on_shelf(tenant, walked)
-        if entries:  # perhaps for the quota: what went back now would return to the shelf
+        if entries:  # more are left, perhaps for the quota: entries put back now would return to the shelf
             self._shelf_walks[tenant] = walked
             return
         while walked and (wait := (await self._on_shelf(tenant, 0))[:walked]):
@@ -284,9 +284,9 @@ class Outbox:
     async def _push_some(
         self, entries: Sequence[bytes], shelf: str | None, written: trio.Event | None = None
     ) -> tuple[list[bytes], dict[str, list[bytes]]]:
-        """Push entries, and remove those that are done.
+        """Push entries, and remove those that are done from the outbox, or from that tenant's `shelf`.
 
-        Returns those that have to wait where they are, and those that wait for the quotas of their tenants."""
+        Returns the entries that stay where they are, and tenant → entries that wait for its quota."""
         now_s = self._clock.mono_s()
         rest = {entry for entry in entries if self._rests.get(entry, NO_REST).until_s > now_s}
         self._rests |= {entry: self._rests[entry]._replace(met_s=now_s) for entry in rest}
@@ -295,11 +295,11 @@ class Outbox:
         due = [entry for entry in entries if entry not in rest]
         pushed = await self._push(due, from_shelf=shelf is not None, written=written) if due else OutboxLeft({}, {})
         waits, over, children = pushed
-        for tenant, its in over.items():
+        for tenant, refused in over.items():
             if tenant not in self.shelves:
-                self._log.info("outbox.put_off", tenant=tenant, why=its.why)
-        spent = {tenant: its.entries for tenant, its in over.items()}
-        left = {*waits, *(entry for its in spent.values() for entry in its)}
+                self._log.info("outbox.put_off", tenant=tenant, why=refused.why)
+        spent = {tenant: refused.entries for tenant, refused in over.items()}
+        left = {*waits, *(entry for waiting in spent.values() for entry in waiting)}
         done = [entry for entry in due if entry not in left]
         self._leave(done)
         await self._store.drop_outbox(done, shelf, children)
@@ -312,7 +312,7 @@ class Outbox:
                 self._log.warning("outbox.waits", parent=_parent(entry), why=why)
             self._rests[entry] = OutboxRest(self._clock.mono_s() + REST_S, why, min(before.since_s, now_s), now_s)
         if self.shelves and self._clock.mono_s() - self._shelves_at_s > SHELF_LOOK_S:
-            await self._look_at_shelves()  # a round may last: pushes must not overtake jobs shelved meanwhile
+            await self._look_at_shelves()  # a round may take long, and pushes must not overtake jobs shelved meanwhile
         return [*rest, *waits], spent
 
 

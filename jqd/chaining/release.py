@@ -1,4 +1,4 @@
-"""Lets a job that waited for others go on: with their results, or not at all where one of them did not succeed."""
+"""Releases a job that waited for others: with their results, or as cancelled or failed if one did not succeed."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -27,29 +27,29 @@ from jqd.store import WHOLE_MAX, JobView
 from jqd.store.links import ParentNote, Standing
 
 RELEASES = 32  # at once in the whole daemon: results, argument and frame of one are some 4 MiB (4 job_bytes_max)
-LOOKS = 32  # parents looked at at once in the whole daemon: a row and its result are some 3 MiB; so 224 MiB in all
-TRIES = 5  # at once, where somebody changes the job meanwhile; then it rests, so that a busy pusher costs no more
+LOOKS = 32  # parents read at once in the whole daemon: a row and its result are some 3 MiB; so 224 MiB in all
+TRIES = 5  # in a row, where the job is changed meanwhile; then it rests, so that a busy pusher costs no more
 
 _encoder = msgspec.msgpack.Encoder()
 
 
 class ReleaseRoom:
-    """How many jobs are let go on at once, however many wait for it: so the memory for their results is bounded. Each
-    partition has its part, for one that is away holds up no other."""
+    """Limits how many jobs are released at once, so that the memory for their results is bounded. Each partition has
+    its own part, so that one that is away holds up no other."""
 
     def __init__(self, _: SettingTable, __: Clock) -> None:
         self._limiters: dict[tuple[str, int], trio.CapacityLimiter] = {}
         self._turns: dict[int, trio.Lock] = {}
 
     def limiter(self, what: str, most: int, services: Services, job_id: str) -> trio.CapacityLimiter:
-        """Return the limiter of the job's partition."""
+        """Return the limiter of `what` for the job's partition, with its part of `most`."""
         key = what, partition_of(job_id, services.partitions)
         return self._limiters.setdefault(key, trio.CapacityLimiter(max(1, most // services.partitions)))
 
     @asynccontextmanager
     async def looks(self, services: Services, job_id: str, count: int) -> AsyncIterator[None]:
-        """Hold `count` looks of the partition of a job: all at once, or two that have a part of theirs would wait for
-        each other."""
+        """Hold `count` looks of the job's partition. A lock lets one caller at a time take them: two with a part each
+        would wait for each other."""
         limiter, taken = self.limiter("look", LOOKS, services, job_id), list[object]()
         try:
             async with self._turns.setdefault(partition_of(job_id, services.partitions), trio.Lock()):
@@ -63,7 +63,7 @@ class ReleaseRoom:
 
 
 class Room:
-    """What the argument of one job has left for results: taken once a size is known, before the result is read."""
+    """The bytes that the argument of one job has left for results. A result takes its size before it is read."""
 
     def __init__(self, size_bytes: int) -> None:
         self._left = size_bytes
@@ -80,32 +80,32 @@ class Room:
 
 
 async def release(services: Services, job_id: str, failed: str, mark: str) -> bool:
-    """Release the job whose parents have ended; `failed`: the first of them that did not succeed, or ""; `mark`: which
-    parents these are.
+    """Release a job whose parents have ended. `failed`: the first parent that did not succeed, or ""; `mark`: digest of
+    the parents.
 
-    Returns False when the store has not applied the job yet or is in recovery, and when the job was changed meanwhile
-    or waits for other parents: call again. Raises JournalRefused, StoreAway, StoreRefused.
+    Returns False when it has to be called again: the store has not applied the job yet or is in recovery, or the job
+    was changed or waits for other parents. Raises JournalRefused, StoreAway, StoreRefused.
     """
     async with services.feature(ReleaseRoom).limiter("release", RELEASES, services, job_id):
         for _ in range(TRIES):
             try:
                 return await _release(services, job_id, failed, mark)
-            except (Overtaken, Invalid):  # what it was to become was made of what does not hold any more
+            except (Overtaken, Invalid):  # the job or its parents have changed meanwhile
                 standing = await _standing(services, job_id)
                 if not standing.is_done:
-                    return False  # a parent begins anew, or all are asked anew: so is this job, when it has rested
+                    return False  # a parent begins anew, or all are queried anew
                 failed = standing.failed
         return False
 
 
 async def _standing(services: Services, job_id: str) -> Standing:
-    """Return how the parents of a job stand now."""
+    """Return whether all parents of a job have ended now, and which one did not succeed."""
     home = services.store.at(partition_of(job_id, services.partitions))
     return (await home.note_parents([ParentNote(job_id)]))[job_id]
 
 
 async def _release(services: Services, job_id: str, failed: str, mark: str) -> bool:
-    """As `release`. Raises also Overtaken and Invalid, after which all of it is to be done anew."""
+    """Try once to `release` a job. Raises Overtaken and Invalid, too: then everything has to be read again."""
     try:
         view = await services.store.get_job(job_id)
         if not isinstance(view, JobView) or view.state is not State.BLOCKED or view.flow is None:
@@ -126,7 +126,7 @@ async def _release(services: Services, job_id: str, failed: str, mark: str) -> b
         await _expect_standing(services, view, failed)
         await change(services, view, Kind.RELEASE, **fields)
     except Conflict:
-        return True  # it was cancelled, or deleted, in that moment
+        return True  # it was cancelled or deleted in that moment
     except Overtaken:
         raise
     except (NotYet, StoreUnsettled):
@@ -135,15 +135,15 @@ async def _release(services: Services, job_id: str, failed: str, mark: str) -> b
 
 
 async def _cancel(services: Services, view: JobView, failed: str) -> bool:
-    """Cancel a job for a parent. Returns whether the store has that. Raises Overtaken as `_expect_standing`."""
+    """Cancel a job because a parent did not succeed. Returns whether the cancel is recorded. Raises Overtaken."""
     await _expect_standing(services, view, failed)
     return await record_cancels(services, [view], as_seen=True) is not None
 
 
 async def _expect_standing(services: Services, child: JobView, failed: str) -> None:
-    """Raise Overtaken where the parents do not stand as they did: it waited for its turn, and a parent may have been
-    retried meanwhile, or did well after all, by an outcome that came late. NotYet where the one that failed began anew
-    and the job is not told yet.
+    """Raise Overtaken if the parents' ends have changed: while the child waited, a parent may have been retried, or
+    have succeeded after all by a late outcome. Raises NotYet if the failed parent begins anew and that is not noted
+    yet.
     """
     if failed and child.flow is not None:
         (view,) = await services.store.get_briefs([failed])
@@ -157,7 +157,8 @@ async def _expect_standing(services: Services, child: JobView, failed: str) -> N
 
 
 async def _with_results(services: Services, view: JobView, flow: Flow) -> dict[str, Any]:
-    """Return the job's argument with the kept results of its parents, if it takes them; or why it cannot have them."""
+    """Return the field to change: the argument, with the parents' results if the job takes them, or `failed`: why
+    not."""
     if view.argument != NIL and not flow.result_into:
         return {"argument": view.argument}
     bytes_max = services.config.job_bytes_max
@@ -168,13 +169,14 @@ async def _with_results(services: Services, view: JobView, flow: Flow) -> dict[s
     value = bytes(results[0]) if flow.one_result else _encoder.encode(results)
     try:
         argument = bytes(put_into(view.argument, flow.result_into, value)) if flow.result_into else value
-    except DECODE_ERRORS:  # who changed it saw another content of the job
+    except DECODE_ERRORS:  # the argument was changed since the push checked it
         return {"failed": NO_FIELD}
     return {"argument": argument} if len(argument) <= bytes_max else {"failed": RESULTS_TOO_LARGE}
 
 
 async def _results(services: Services, view: JobView, flow: Flow, bytes_max: int) -> dict[str, bytes] | str:
-    """Parent → its kept result, nil where it has none; or why the job cannot have them. Raises NotYet, StoreError."""
+    """Return parent → its kept result, nil where it has none; or why the job cannot have them. Raises NotYet,
+    StoreError."""
     found: dict[str, bytes] = {}
     odd: list[str] = []
     looks = services.feature(ReleaseRoom)
@@ -187,8 +189,8 @@ async def _results(services: Services, view: JobView, flow: Flow, bytes_max: int
                 known = [ids[parent] for parent in parents]
                 views = iter(await services.store.get_jobs([job_id for job_id in known if job_id is not None]))
                 for parent, job_id in zip(parents, known, strict=True):
-                    its = ended(services, parent, job_id, next(views) if job_id is not None else None)
-                    result = await _result(services, its, view, flow, room)
+                    parent_view = ended(services, parent, job_id, next(views) if job_id is not None else None)
+                    result = await _result(services, parent_view, view, flow, room)
                     if isinstance(result, bytes):
                         found[parent] = result
                     elif result == RESULTS_GONE and flow.on_parent_failure == "run":
@@ -198,7 +200,7 @@ async def _results(services: Services, view: JobView, flow: Flow, bytes_max: int
                         cancel.cancel()
                         return
             except (NotYet, StoreError) as error:
-                failed.append(error)  # raised below, outside the nursery, as what it is
+                failed.append(error)  # raised below, outside the nursery, which would wrap it in a group
                 cancel.cancel()
 
     failed: list[NotYet | StoreError] = []
@@ -212,29 +214,30 @@ async def _results(services: Services, view: JobView, flow: Flow, bytes_max: int
 
 
 async def _ids_of(services: Services, parents: Sequence[str]) -> dict[str, str | None]:
-    """Parent, by its id or its pusher's → its id; None: there is none."""
+    """Return parent, named by its id or its pusher's → its id; None: there is no such job."""
     named = [parent for parent in parents if parse_id(parent) is None]
     found = await services.store.resolve_all(named) if named else []
     return {parent: parent for parent in parents} | dict(zip(named, found, strict=True))
 
 
 async def _result(services: Services, parent: JobView | None, child: JobView, flow: Flow, room: Room) -> bytes | str:
-    """The kept result of a parent, nil where it keeps none, did not succeed or is another tenant's; or why the child
-    cannot have it: RESULTS_GONE, RESULTS_TOO_LARGE, the id of a parent that ended well when the child was told of it,
-    and began anew and failed since."""
+    """Return the kept result of a parent; nil where it keeps none, did not succeed or is another tenant's.
+
+    Returns a text where the child cannot have it: RESULTS_GONE, RESULTS_TOO_LARGE, or the parent's id if it had
+    succeeded when its end was noted, but began anew and failed since."""
     if parent is None:
         return RESULTS_GONE
     is_own, is_good = parent.tenant == child.tenant, parent.state is State.SUCCEEDED
     if is_own and not is_good and flow.on_parent_failure != "run":
         return parent.id
     if parent.result is None and parent.id == flow.parent and parent.id in flow.after:
-        return RESULTS_TOO_LARGE  # it made the child, which waits for it as that result could not be handed on
+        return RESULTS_TOO_LARGE  # the child follows this parent and waits for it, as its result was too large to copy
     if not is_own or not is_good or not parent.keep_result:
         return NIL
     result = parent.result
     if result is None:
         was_dropped = parent.outcome is not None and parent.outcome.message.startswith(RESULT_DROPPED)
-        return NIL if was_dropped else RESULTS_GONE  # one that was too large to be kept: the parent says so
+        return NIL if was_dropped else RESULTS_GONE  # dropped: the result was too large to be kept
     size_bytes = result.bytes if isinstance(result, LargeResult) else len(result)
     if not room.take(size_bytes):
         return RESULTS_TOO_LARGE
