@@ -1,8 +1,7 @@
-"""One process of a process pool, seen from the front: started, given jobs, stopped, killed, and read from until it is
-dead.
+"""One process of a process pool, as the front handles it: starts it, gives it jobs, reads from it, stops and kills it.
 
-It has a process group of its own: what its jobs started is killed with it, and Ctrl-C in a terminal reaches the front
-alone, which says who is to stop when.
+It has a process group of its own: programs that its jobs started are killed with it, and Ctrl-C in a terminal reaches
+only the front, which decides what stops when.
 """
 
 import os
@@ -23,36 +22,38 @@ from jqd.worker.programs import Programs, ending, text_of, wait_dead, with_outpu
 from jqd.worker.wire import JSON
 
 READ_BYTES = 1 << 16
-NO_ARGUMENT = msgspec.Raw(NIL)  # it goes beside the job, encoded as its batch is
-LEAVE_S = 2.0  # for a process to end by itself: its jobs have ended, or were told to stop
-GRACE_S = 0.25  # past its timeout an async function has so long to end, then its loop is asked
-ANSWER_S = 2.0  # for a loop that turns to answer, on a busy machine too; one that does not is blocked
-LINGER_S = 10.0  # for jobs that were given up to end: when nothing else runs in their process, it is ended
+NO_ARGUMENT = msgspec.Raw(NIL)  # replaces the argument in a job, as `Run` has it beside the job
+LEAVE_S = 2.0  # for a process to end by itself, after its jobs have ended or were asked to stop
+GRACE_S = 0.25  # after its timeout an async function has so long to end; then its loop is asked to give it up
+ANSWER_S = 2.0  # for a loop to answer, on a busy machine too; one that does not is blocked
+LINGER_S = 10.0  # for jobs that were given up to end; then their process is killed if nothing else runs there
 NAMES_SHOWN_MAX = 10  # jobs named in one line of a log
 
 Kind = Literal["plain", "async"]
 Received = Callable[["Process", "Held", bytes], None]
-"""Called for each job that has ended in a process, with its outcome."""
+"""Called with each outcome that a process sends; an empty one ends a job that was given up before."""
 
 
 class NotStarted(Exception):
-    """A process could not be started, or not load its app. The message says why."""
+    """A process could not be started, or could not load its app. The message says why."""
 
 
 class Held:
+    """One job that a process has."""
+
     __slots__ = ("due_s", "is_asked", "is_trial", "item", "key", "printed")
 
     def __init__(self, key: int, item: Item, due_s: float, *, is_trial: bool) -> None:
-        """`due_s`: when it must have ended, by trio's clock. `is_trial`: it runs alone in its process."""
+        """`due_s`: when it must have ended, by trio's clock. `is_trial`: it is a suspect, alone in its process."""
         self.key, self.item, self.due_s, self.is_trial = key, item, due_s, is_trial
         self.is_asked = False
         """Whether its process was asked to give it up."""
         self.printed = bytearray()
-        """The end of what programs have printed that it has started."""
+        """The end of the output of programs that it started."""
 
 
 class Process:
-    """One process. Made by `start_process`; `live` runs as long as it does."""
+    """One process. Made by `start_process`; `live` runs until it is dead."""
 
     def __init__(
         self,
@@ -62,16 +63,16 @@ class Process:
         received: Received,
         spoke: Callable[[Item], None],
     ) -> None:
-        """`prints`: the end of a pipe that what its programs print comes out of."""
+        """`prints`: descriptor of the pipe from which to read its programs' output."""
         self.kind: Kind = "plain"
         """Whether it runs one plain function at a time, or many async ones."""
         self.held: dict[int, Held] = {}
         self.is_retiring = False
         """Whether it gets no more jobs, and ends after its last one."""
         self.is_extra = False
-        """Whether it is for suspects only, of either kind."""
+        """Whether it is for suspects only, of both kinds."""
         self.given = 0
-        """Jobs that it got in all."""
+        """Number of jobs that it got in all."""
         self.was_killed = False
         """Whether the front killed it, for a job past its time or handed back."""
         self.ready: frames.Ready | frames.Broken | None = None
@@ -103,10 +104,8 @@ class Process:
         return ending(self._child.returncode)
 
     async def wait_ready(self, jobs: Iterable[frames.Declaration] = ()) -> frames.Ready:
-        """Return its app's jobs once it is ready.
-
-        Raises NotStarted, also when it lacks one of `jobs`, which the others have.
-        """
+        """Wait until it has loaded the app; return the app's jobs. Raises NotStarted, also if one of `jobs`, those of
+        the other processes, is missing."""
         await self._started.wait()
         if isinstance(self.ready, frames.Ready):
             loops = {job.name: job.loop for job in self.ready.jobs}
@@ -122,7 +121,7 @@ class Process:
         )
 
     def give(self, item: Item, where: tuple[str, str | None], *, is_trial: bool) -> Held:
-        """Have the process run the item. `where`: the daemon that takes jobs that the item pushes."""
+        """Have the process run an item. `where`: URL and token of the daemon that the item pushes jobs to."""
         if where != self._where:
             self._where = where
             self.send(frames.Where(*where))
@@ -135,10 +134,10 @@ class Process:
         return held
 
     def overdue(self, now_s: float) -> list[Item]:
-        """Return the items past their time for which the process must be ended.
+        """Return the items past their time for which the process must be killed; asks the process to give up others.
 
-        That is a plain function, an async one whose loop does not answer, and those that were given up long ago when
-        nothing else runs here.
+        These are a plain function, an async one whose loop does not answer, and items that were given up LINGER_S ago,
+        if nothing else runs here.
         """
         overdue: list[Item] = []
         for held in [held for held in self.held.values() if held.due_s <= now_s]:
@@ -154,14 +153,14 @@ class Process:
         return overdue
 
     def stop(self, held: Held) -> None:
-        """Stop a job: the process of a plain function is killed, unless somebody cancelled the job."""
+        """Stop a job. For a plain function kill the process, unless the job was cancelled: then it may stop itself."""
         if self.kind == "plain" and not held.item.cancelled:
             self.kill()
         else:
             self.send(frames.Stop(held.key, held.item.cancelled))
 
     def bring_in(self) -> None:
-        """Keep what its programs have printed, before the front ends jobs in its place."""
+        """Add its programs' output to the jobs' output, before the front makes their outcomes."""
         self.programs.take()
         for held in self.held.values():
             if held.printed:
@@ -174,6 +173,7 @@ class Process:
             self._kill_group()
 
     async def live(self) -> None:
+        """Exchange messages until the process is dead."""
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._outgoing.run, self._stream)
@@ -183,7 +183,7 @@ class Process:
                     await self._received_all.wait()
                 nursery.cancel_scope.cancel()
         finally:
-            self._kill_group()  # what its jobs have left behind, and itself if we are cancelled
+            self._kill_group()  # programs that its jobs left, and the process itself if this task is cancelled
             with trio.CancelScope(shield=True):
                 await wait_dead(self._child)
                 await self._stream.aclose()
@@ -191,7 +191,8 @@ class Process:
             self._started.set()
 
     async def leave(self) -> None:
-        """Let the process end by itself, for a while: stopped jobs clean up, and exit handlers run."""
+        """Let the process end by itself within LEAVE_S, so that stopped jobs clean up and exit handlers run; then kill
+        it."""
         self.is_retiring = True
         with trio.move_on_after(LEAVE_S):
             if self.held:
@@ -210,7 +211,7 @@ class Process:
         except trio.BrokenResourceError:
             return  # it is ending: `live` notices
         except msgspec.MsgspecError:
-            self._kill_group()  # it says what no process of ours says: a job writes to our socket
+            self._kill_group()  # not our messages: a job writes to the socket
         finally:
             self._received_all.set()
 
@@ -249,11 +250,11 @@ class Process:
         self._spoke(item)
 
     def _kill_group(self) -> None:
-        # Its number is nobody else's as long as one of the group lives; if none does, there is nobody to kill.
+        # The group's number is not used again while a member lives.
         try:
             os.killpg(self._child.pid, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):
-            return  # nobody is left of it
+            return  # the group has no members any more
 
 
 def start_process(
@@ -274,8 +275,8 @@ def start_process(
         fds = theirs.fileno(), printed
         command = [sys.executable, "-m", "jqd.worker.child", str(fds[0]), str(os.getpid()), str(printed)]
         try:
-            # In this thread, though it takes some ms: it is to be killed when its parent dies, and for the kernel that
-            # is the thread which started it.
+            # In this thread, though it takes some ms: PR_SET_PDEATHSIG kills the child when the thread that started it
+            # ends.
             child = subprocess.Popen(command, pass_fds=fds, start_new_session=True, stdin=subprocess.DEVNULL)
         except OSError as error:
             ours.close()

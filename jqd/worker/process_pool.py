@@ -1,14 +1,14 @@
-"""The processes of a worker with `--processes N`: they may crash, hang and be killed, one by one.
+"""The processes of a worker with `--processes N`: each may crash, hang or be killed without the others.
 
     Service ──start──► waiting ──give──► process ──► outcome ──► batch
-                          ▲                 │ dies: its only job has failed; of several each is handed back, a suspect
-                          └── trials ◄──────┘ past a timeout: killed, and its place filled
+                          ▲                 │ dies: its only job has failed; several are handed back as suspects
+                          └── trials ◄──────┘ past a timeout: killed, and replaced
 
-Plain functions run one at a time in each of N processes, async ones many at once in each of N others, so that a process
-killed for a plain function takes no neighbour along. The front, which is this process, imports none of the users' code:
-`reload` starts N processes with the code as it is now; the old ones leave with their last job. A *suspect* shared a
-process that died by itself, or whose loop was blocked. It runs alone next, in an empty process or in one more that is
-started for that, and is blamed if that happens again.
+Plain functions run one at a time in each of N processes, async ones many at once in each of N others, so that killing a
+process for a plain function ends no other job. The front, which is this process, imports none of the users' code:
+`reload` starts new processes with the code as it is now; the old ones end with their last job. A *suspect* is a job
+that shared a process which died by itself, or whose loop was blocked. Next time it runs alone, in an empty process or
+an extra one, and fails if it happens again.
 """
 
 import math
@@ -32,27 +32,25 @@ from jqd.worker.frames import Begin, Declaration
 from jqd.worker.process import Held, Kind, NotStarted, Process, start_process
 from jqd.worker.threads import NOTE_S
 
-CANCEL_S = 5.0  # for a plain function that was cancelled to notice; then its process is ended
-START_S = 60.0  # for a process to import its app: a minute for large ones on a loaded machine
-CORES = len(os.sched_getaffinity(0))  # so many import their app at once: more would only take longer each
-CALM_S = 60.0  # a process that lived so long before it died has not died in a row
-BACKOFF = Backoff(
-    first_s=0.5, factor=2.0, cap_s=30.0
-)  # between deaths in a row: a crash at start must not use up a core
-
-EXTRA_IDLE_S = 60.0  # the process for suspects waits so long for another: they come back within seconds
+CANCEL_S = 5.0  # for a cancelled plain function to notice; then its process is killed
+START_S = 60.0  # for a process to import the app: enough for a large one on a loaded machine
+CORES = len(os.sched_getaffinity(0))  # so many processes import the app at once: more would be no faster
+CALM_S = 60.0  # a process that lived so long ends a row of deaths
+# Between deaths in a row: a crash at start must not use up a core.
+BACKOFF = Backoff(first_s=0.5, factor=2.0, cap_s=30.0)
+EXTRA_IDLE_S = 60.0  # how long the extra process waits for another suspect: they come back within seconds
 
 Where = Callable[[], tuple[str, str | None]]
 
 
 class ProcessPool:
-    """The processes of a worker.
+    """The processes of a worker, and the jobs that wait for one. For the trio thread only.
 
-    For the trio thread only. `open_process_pool` ends it, and no job outlives its process.
+    An executor, like `InProcess`. `open_process_pool` makes and ends it.
     """
 
     def __init__(self, begin: Begin, processes: int, where: Where, nursery: trio.Nursery) -> None:
-        """`processes`: of each kind that the app needs. `where`: the daemon that jobs push their jobs to."""
+        """`processes`: number for each kind of function that the app has. `where`: the daemon that jobs push to."""
         self._begin, self._processes, self._where, self._nursery = begin, processes, where, nursery
         self._attempts, self._source = Attempts(SystemClock()), random.Random()
         self._clock = SystemClock()
@@ -75,15 +73,15 @@ class ProcessPool:
         return MappingProxyType(self._jobs)
 
     def free(self, jobtype: str | None = None) -> int:
-        """Return how many jobs of a type may begin at once, or of that of which most may; below 0: so many wait.
+        """Return how many jobs of a type may begin now; below 0: so many wait. None: of the kind with most room.
 
-        A process that was killed counts again when its place is filled.
+        A killed process counts again when it is replaced.
         """
         job = self._jobs.get(jobtype or "")
         kinds = {kind_of(each) for each in ([job] if job else self._jobs.values())}
         return max((self._waiting.room(kind, self._process_pool) for kind in kinds), default=0)
 
-    # ------------------------------------------------------------ as `InProcess`
+    # ------------------------------------------------------------ the interface that it shares with `InProcess`
 
     @property
     def orphans(self) -> int:
@@ -96,8 +94,8 @@ class ProcessPool:
         self._dispatch()
 
     def forget(self, batch: Batch) -> None:
-        """Stop the async jobs of a batch that nobody waits for. A plain function runs on: it may have ended when the
-        daemon sends the job again."""
+        """Stop the async jobs of a batch that nobody waits for. Plain functions run on: to stop one kills its process,
+        and it may have ended before its job comes again."""
         for process in self._all:
             if process.kind == "async":
                 for held in [held for held in process.held.values() if held.item.batch is batch]:
@@ -114,7 +112,7 @@ class ProcessPool:
         """Do nothing: `keep_time` ends jobs that are past their time."""
 
     def drain(self) -> None:
-        """Do nothing: outcomes come without being asked for."""
+        """Do nothing: outcomes are put as soon as they come."""
 
     def stuck(self) -> list[tuple[Item, float]]:
         return []
@@ -134,7 +132,7 @@ class ProcessPool:
     # ------------------------------------------------------------ generations
 
     async def reload(self) -> bool:
-        """Load the code anew: new processes take over before the old ones leave. Returns False: it cannot be loaded."""
+        """Load the code anew: new processes take over, then the old ones end. Returns False if it cannot be loaded."""
         try:
             fresh = await self._start_all()
         except NotStarted as error:
@@ -145,10 +143,7 @@ class ProcessPool:
         return True
 
     async def _start_all(self) -> list[Process]:
-        """Start the processes of one generation.
-
-        Returns them when all are ready. Raises NotStarted; then none is left.
-        """
+        """Start a generation's processes; returns them when all are ready. Raises NotStarted; then none is left."""
         fresh: list[Process] = []
         try:
             with trio.fail_after(START_S):
@@ -157,7 +152,7 @@ class ProcessPool:
                 kinds = sorted({kind_of(job) for job in jobs})
             while (first := len(fresh)) < len(kinds) * self._processes:
                 more = min(CORES, len(kinds) * self._processes - first)
-                fresh.extend(self._start() for _ in range(more))  # one by one: those before a failure are known
+                fresh.extend(self._start() for _ in range(more))  # by a generator: `fresh` has those before a failure
                 with trio.fail_after(START_S):
                     for process in fresh[first:]:
                         await process.wait_ready(jobs)
@@ -208,7 +203,7 @@ class ProcessPool:
             self._nursery.start_soon(process.leave)
 
     async def _keep(self, process: Process, generation: int) -> None:
-        """Keep a place filled: wait until its process is dead, log that, start another, later after each failure."""
+        """Replace a process whenever it dies; waits longer after each death in a row."""
         in_a_row = 0
         while True:
             began_s = trio.current_time()
@@ -230,7 +225,7 @@ class ProcessPool:
             process = other
 
     async def _fill(self, kind: Kind, generation: int, failures: int, *, is_extra: bool = False) -> Process | None:
-        """Return another process for a place, or for suspects; None when its generation is over."""
+        """Start a process to replace one, or an extra one; None if its generation has ended."""
         while generation == self._generation:
             started: list[Process] = []
             try:
@@ -260,7 +255,7 @@ class ProcessPool:
         return None
 
     async def _wait_down(self, kind: Kind | None, how: str, wait_s: float) -> None:
-        """Wait before the next start. `kind`: of the process that is missing meanwhile."""
+        """Wait before the next start. `kind`: that of the missing process; if no other has it, note that none runs."""
         if wait_s and kind and not any(process.kind == kind and not process.is_extra for process in self._process_pool):
             self._died[kind] = how
         await trio.sleep(wait_s)
@@ -277,7 +272,7 @@ class ProcessPool:
             self._nursery.start_soon(self._keep_extra, self._generation)
 
     async def _keep_extra(self, generation: int) -> None:
-        """Run one more process, for suspects, until none has come for a while."""
+        """Run an extra process, for suspects, until none has come for EXTRA_IDLE_S."""
         try:
             if (process := await self._fill("plain", generation, 0, is_extra=True)) is None:
                 return
@@ -298,7 +293,7 @@ class ProcessPool:
         self._dispatch()
 
     def _give(self, process: Process, item: Item, is_trial: bool) -> None:
-        """Let the process run the item, unless it was begun elsewhere, or nobody waits for it."""
+        """Have a process run an item, unless it was begun elsewhere, or nobody waits for it."""
         if item.batch.gone or not item.begin():
             return
         if self._clock.mono_s() - item.batch.arrived_s > NOTE_S:
@@ -310,7 +305,7 @@ class ProcessPool:
 
     def _stop(self, process: Process, held: Held) -> None:
         process.stop(held)
-        if held.item.cancelled and process.kind == "plain":  # it may look, and then it is ended
+        if held.item.cancelled and process.kind == "plain":  # it has CANCEL_S to notice
             held.due_s = min(held.due_s, trio.current_time() + CANCEL_S)
             self._sooner.set()
 
@@ -324,6 +319,7 @@ class ProcessPool:
         self._dispatch()
 
     async def keep_time(self) -> None:
+        """End jobs that are past their time."""
         while True:
             now_s, living = trio.current_time(), [process for process in self._all if not process.was_killed]
             for process in living:
@@ -354,7 +350,7 @@ class ProcessPool:
 
 @asynccontextmanager
 async def open_process_pool(begin: Begin, processes: int, where: Where) -> AsyncIterator[ProcessPool]:
-    """Give a process pool that is ready. Raises ConfigError when the app cannot be loaded."""
+    """Start a process pool; yields it when it is ready. Raises ConfigError when the app cannot be loaded."""
     why: NotStarted | None = None
     async with trio.open_nursery() as nursery:
         process_pool = ProcessPool(begin, processes, where, nursery)
@@ -367,7 +363,7 @@ async def open_process_pool(begin: Begin, processes: int, where: Where) -> Async
                 with trio.CancelScope(shield=True):
                     await process_pool.leave()
         nursery.cancel_scope.cancel()
-    if why is not None:  # raised out here, it is itself and no group
+    if why is not None:  # raised outside the nursery, which would wrap it in a group
         raise ConfigError(str(why)) from why
 
 

@@ -1,11 +1,11 @@
-"""Reads what programs print that jobs have started, and ends those that a job leaves behind.
+"""Reads the output of programs that jobs start, and kills programs that a job leaves behind.
 
 In a process of `--processes` descriptors 1 and 2 lead to the front, which reads them: the process itself may be stuck,
-or about to die, and its last output then explains most. All of it goes on to where the worker's own log goes. What
-comes while one job is at work in a process is kept for that job; of several nobody can tell whose it is.
+or about to die, and its last output then explains most. The front copies the output to the worker's own log. If one job
+runs in the process, the output is also kept for that job; with several, it is unknown whose it is.
 
-Those that run on are found by their parents in /proc (Linux). A program whose own parent has ended belongs to init by
-then, and is not found.
+Programs left behind are found by their parents in /proc (Linux). A program whose parent has ended belongs to init, and
+is not found.
 """
 
 import os
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from jqd.worker.process import Held
 
-LOOK_S = 0.5  # between two looks at a process where nobody can be told of its end
+LOOK_S = 0.5  # between two checks of a process if no descriptor is free to wait for its end
 COMMAND_CHARS_MAX = 100  # of a command line in a log
 
 
@@ -38,7 +38,7 @@ class Program(NamedTuple):
 
 
 def kill_descendants() -> list[Program]:
-    """Kill all descendants, and return which: a program of a job must not go on beside its next attempt."""
+    """Kill all descendants of this process, and return them: a job's program must not run beside its next attempt."""
     found = below(os.getpid())
     killed = []
     for pid in found:
@@ -46,7 +46,7 @@ def kill_descendants() -> list[Program]:
         try:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
-            continue  # it has ended meanwhile
+            continue  # it has ended
         except PermissionError:
             command += " (not killed: it runs as somebody else)"
         killed.append(Program(pid, command))
@@ -56,14 +56,14 @@ def kill_descendants() -> list[Program]:
 def below(pid: int) -> list[int]:
     """Return all descendants of a process."""
     found = children_of(pid)
-    for each in found:  # grows as it goes
+    for each in found:  # the list grows during the loop
         found += children_of(each)
     return found
 
 
 def children_of(pid: int) -> list[int]:
-    """Return the children of a process. A kernel that lists none (CONFIG_PROC_CHILDREN) is asked for the parent of
-    each process there is."""
+    """Return the children of a process. If the kernel has no lists of children (CONFIG_PROC_CHILDREN), compare the
+    parents of all processes."""
     found: list[int] = []
     if not _are_listed():
         return [child for child, parent in _parents() if parent == pid]
@@ -71,7 +71,7 @@ def children_of(pid: int) -> list[int]:
         for task in os.listdir(f"/proc/{pid}/task"):
             found += map(int, Path(f"/proc/{pid}/task/{task}/children").read_bytes().split())
     except OSError:
-        return found  # it, or a thread of it, has ended meanwhile
+        return found  # the process or one of its threads has ended
     return found
 
 
@@ -81,13 +81,14 @@ def _are_listed() -> bool:
 
 
 def _parents() -> Iterator[tuple[int, int]]:
-    """Each process that we may see, and its parent."""
+    """Yield each visible process and its parent."""
     for entry in Path("/proc").glob("[0-9]*/stat"):
         try:
             stat = entry.read_bytes()
         except OSError:
-            continue  # it has ended meanwhile
-        yield int(entry.parent.name), int(stat.rpartition(b")")[2].split()[1])  # a name in parentheses may hold some
+            continue  # it has ended
+        # Search the last parenthesis: the process name before it may contain some.
+        yield int(entry.parent.name), int(stat.rpartition(b")")[2].split()[1])
 
 
 def _command(pid: int) -> str:
@@ -99,14 +100,15 @@ def _command(pid: int) -> str:
 
 
 READ_BYTES = 1 << 16
-READS_MAX = 16  # in one go: a program that never stops must not hold up the others' jobs
+READS_MAX = 16  # at once: a program that never stops printing must not hold up other jobs
 WORKER_LOG = LossyWriter(2)  # the worker's own log
 
 
-_SIGNALS = {one.value: one.name for one in signal.Signals}  # those between the real-time ones have no name
+_SIGNALS = {one.value: one.name for one in signal.Signals}  # most real-time signals have no name
 
 
 def ending(code: int | None) -> str:
+    """Return how a process ended, from its return code, as text."""
     if code is None:
         return "it did not end"
     return f"killed by {_SIGNALS.get(-code, f'signal {-code}')}" if code < 0 else f"it exited with {code}"
@@ -116,12 +118,12 @@ async def wait_dead(child: "subprocess.Popen[bytes]") -> None:
     while child.poll() is None:
         try:
             await wait_ended(child.pid)
-        except OSError:  # no descriptor is left for it, perhaps for a moment
+        except OSError:  # no descriptor is free, perhaps only for a moment
             await trio.sleep(LOOK_S)
 
 
 async def wait_ended(pid: int) -> None:
-    """Wait until a child of ours has ended. It is not reaped. Raises ProcessLookupError: somebody has reaped it."""
+    """Wait until a child process has ended, without reaping it. Raises ProcessLookupError if it was reaped before."""
     pidfd = os.pidfd_open(pid)
     try:
         await trio.lowlevel.wait_readable(pidfd)
@@ -130,7 +132,7 @@ async def wait_ended(pid: int) -> None:
 
 
 class Programs:
-    """One end of a pipe that programs print into. For the trio thread only."""
+    """The reading end of a pipe that a process's programs print into. For the trio thread only."""
 
     def __init__(self, fd: int, at_work: Callable[[], "Held | None"]) -> None:
         os.set_blocking(fd, False)
@@ -138,7 +140,7 @@ class Programs:
         self._is_open = True
 
     async def receive(self) -> None:
-        """Read until nobody is left who may print; a program may outlive its process."""
+        """Read until no program can print any more; a program may outlive its process."""
         try:
             while self.take():
                 await trio.lowlevel.wait_readable(self._fd)
@@ -147,7 +149,7 @@ class Programs:
             os.close(self._fd)
 
     def take(self) -> bool:
-        """Take what programs have printed so far. Returns False when no program can print any more."""
+        """Read what programs have printed so far. Returns False when no program can print any more."""
         for _ in range(READS_MAX if self._is_open else 0):
             try:
                 data = os.read(self._fd, READ_BYTES)
@@ -171,7 +173,7 @@ def text_of(printed: bytearray) -> str:
 
 
 def with_output(outcome: bytes, printed: bytearray, codec: Codec) -> bytes:
-    """Return the outcome with that at the end of its log, if the attempt succeeded or failed."""
+    """Return the outcome with `printed` at the end of its log, if the attempt succeeded or failed."""
     decode = msgspec.msgpack.decode if codec is MSGPACK else msgspec.json.decode
     given: dict[str, Raw] = decode(outcome, type=dict[str, Raw])
     most = {"failure": OUTPUT_BYTES_MAX, "success": SUCCESS_LOG_BYTES_MAX}.get(decode(given["type"]), 0)

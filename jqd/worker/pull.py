@@ -1,10 +1,9 @@
-"""Asks daemons for jobs, where none reaches this worker: it needs no port (docs/operate/SECOND-MACHINE.md).
+"""Asks daemons for jobs, for a worker that they cannot reach: it needs no port (docs/operate/SECOND-MACHINE.md).
 
     room for jobs ──▶ POST /v1/leases ──▶ a batch of the service ──▶ outcomes, until a daemon has taken them
 
-Each daemon is asked by a task of its own, one lease after the other, so that the end of one is not felt; what it gave
-runs beside that. Of quick jobs more are asked for than can begin at once
-(`ahead.py`).
+Each daemon is asked by its own task, one lease after the other, so that losing one delays no other; the jobs run in
+other tasks. For quick jobs it asks for more than can begin at once (`ahead.py`).
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -25,10 +24,10 @@ from jqd.worker.register import Registration
 from jqd.worker.service import Service
 from jqd.worker.wire import CANCELLED_STATUS, MSGPACK, BatchIn, JobIn
 
-SILENCE_S_DEFAULT = 10.0  # a worker that is silent for so long has died: its jobs run again elsewhere
-REST_S = 1.0  # after an answer that has no jobs, and while nothing can be run here
+SILENCE_S_DEFAULT = 10.0  # a worker that is silent for so long counts as dead: its jobs run again elsewhere
+REST_S = 1.0  # pause after a failed request, and while nothing can be run here
 NO_ROOM = "it could not begin at once, and this worker asks ahead for quick jobs with attempts left alone"
-LEFT_S = 5.0  # for the last outcomes to be taken at the end; what is not runs again elsewhere
+LEFT_S = 5.0  # at the end, for daemons to take the last outcomes; other jobs run again elsewhere
 
 
 class _Leased(msgspec.Struct):
@@ -40,7 +39,7 @@ _NIL, _NONE = Raw(msgspec.msgpack.encode(None)), Raw(msgspec.msgpack.encode([]))
 
 
 class _RawOutcome(Outcome, kw_only=True):
-    """With values as the service encoded them: none is lost on the way."""
+    """An outcome whose values stay encoded, so that nothing is lost by decoding."""
 
     result: Raw = _NIL
     error: Raw = _NIL
@@ -52,6 +51,8 @@ _decode_outcome = msgspec.msgpack.Decoder(_RawOutcome).decode
 
 
 class Puller:
+    """Leases jobs from daemons, runs them, and reports their outcomes."""
+
     def __init__(
         self,
         service: Service,
@@ -62,14 +63,15 @@ class Puller:
         silence_s: float = SILENCE_S_DEFAULT,
         clock: Clock | None = None,
     ) -> None:
-        """`process_pool`: what runs the jobs of the service, where that is not this process."""
+        """`process_pool`: the pool that runs the service's jobs; None: this process runs them."""
         self._process_pool = process_pool
         self._service, self._places, self._http, self._silence_s = service, places, http, silence_s
         self._clock = clock or SystemClock()
-        self._freed, self._coming = trio.Event(), 0  # jobs that are leased, and not in the service yet
+        self._freed = trio.Event()
+        self._coming = 0  # jobs that are leased, and not in the service yet
         self._ahead = Ahead()
         self.stopping, self.ended = trio.Event(), trio.Event()
-        """Set the first to ask for no more jobs. The second is set when the outcomes of all are taken."""
+        """`stopping`: set it to ask for no more jobs. `ended`: set when all outcomes are taken."""
         self._log = get_logger("worker")
 
     async def run(self) -> None:
@@ -83,19 +85,19 @@ class Puller:
             self._service.close()
 
     async def _ask(self, place: Registration, leases: trio.Nursery) -> None:
-        """Lease what fits, one lease after the other. A call is never abandoned: jobs may be on their way to it."""
+        """Lease as many jobs as fit, one lease after the other. Never abandons a call: it may bring jobs."""
         while not self.stopping.is_set():
             if not place.is_known or self._service.refusing() is not None:
                 await self._rest(REST_S / 4)
             elif (wanted := self._wanted()) < 1:
-                await self._wait_freed(REST_S / 4)  # a process that takes the place of a killed one sets no event
+                await self._wait_freed(REST_S / 4)  # with a timeout: a process that replaces a killed one sets no event
             elif (leased := await self._lease(place, wanted)) is not None:
                 self._coming += len(leased.jobs)
                 if not await leases.start(self._work, place, leased):
-                    await self._wait_freed(REST_S)  # all went back: there may be room for the other kind only
+                    await self._wait_freed(REST_S)  # all went back: perhaps only the other kind of function has room
 
     def _free(self, jobtype: str | None = None) -> int:
-        """Return how many jobs of a type, or of any, may begin at once; below 0: so many wait."""
+        """Return how many jobs of a type, or of any, may begin now; below 0: so many wait."""
         free, process_pool = self._service.free, self._process_pool
         return free if process_pool is None else min(free, process_pool.free(jobtype))
 
@@ -109,17 +111,17 @@ class Puller:
             leased = await ask(self._http, place.daemon, asked, _decode_leased)
         except NoLease as error:
             self._log.debug("worker.no_lease", daemon=place.daemon, why=str(error))
-            place.hurry()  # it may not know us any more, and another daemon may be there
+            place.hurry()  # register again: it may have forgotten this worker, or another daemon may answer
             await self._rest(REST_S)
             return None
         return leased if leased.lease_id is not None else None
 
     async def _work(self, place: Registration, leased: _Leased, task_status: trio.TaskStatus[bool]) -> None:
-        """Run the jobs of a lease, and report them until a daemon has taken them all. `task_status`: whether any
-        stay."""
+        """Run the jobs of a lease, and report them until a daemon has taken them all. `task_status` gets whether any
+        job was kept."""
         service, lease_id, jobs = self._service, leased.lease_id or "", leased.jobs
         self._coming -= len(jobs)
-        self._freed.set()  # what goes back took up no room
+        self._freed.set()  # jobs that go back take no room
         kept, back = ([], jobs) if service.refusing() is not None else self._sorted(jobs)
         task_status.started(bool(kept))
 
@@ -139,7 +141,7 @@ class Puller:
 
         lease = Lease(lease_id, [job.job_id for job in jobs], self._http, daemon, self._silence_s, place.hurry)
         batch = LeasedBatch(MSGPACK, len(kept), settle, self._clock.mono_s(), lease_id)
-        lease.stop = stop  # what jobs print `ProgressReporter` sends, and sooner
+        lease.stop = stop  # `lease.printed` stays unset: `ProgressReporter` sends jobs' output, and sooner
         async with trio.open_nursery() as nursery:
             nursery.start_soon(lease.beat)
             nursery.start_soon(lease.report)
@@ -151,8 +153,8 @@ class Puller:
             nursery.cancel_scope.cancel()
 
     def _sorted(self, jobs: Sequence[JobIn]) -> tuple[list[JobIn], list[JobIn]]:
-        """Return the jobs of a lease that this worker keeps, and those that go back untried: too many of their type,
-        or jobs whose last attempt it is and that cannot begin at once."""
+        """Return the jobs of a lease that this worker keeps, and those that go back untried: more than fit, and jobs on
+        their last attempt that cannot begin at once."""
         service, now_s, jobtype = self._service, self._clock.mono_s(), jobs[0].name
         begin, in_flight = max(0, self._free(jobtype)), service.jobs_in_flight
         self._ahead.arrived(jobtype, 0, now_s)
@@ -166,7 +168,7 @@ class Puller:
         return kept, back
 
     async def _wait_freed(self, seconds: float) -> None:
-        if self._freed.is_set():  # else the task of another daemon waits for it
+        if self._freed.is_set():  # else keep the event: the task of another daemon may wait for it
             self._freed = trio.Event()
         with trio.move_on_after(seconds):
             async with trio.open_nursery() as nursery:
@@ -181,19 +183,19 @@ class Puller:
 def _read(job_id: str, outcome: bytes) -> Outcome:
     try:
         return _decode_outcome(outcome)
-    except UNREADABLE as error:  # a job may return what can be written and not be read
+    except UNREADABLE as error:  # a job's result may be encodable but not decodable
         why = f"{INVALID_RESPONSE}: its outcome nests too deep to be read, or is none ({error}); return plain values"
         return Outcome(job_id=job_id, status=422, message=why)
 
 
 async def _receive() -> Message:
-    """There is no connection that could end."""
+    """Wait for ever: there is no connection that could end."""
     await trio.sleep_forever()
     raise AssertionError("unreachable")
 
 
 async def _send(message: Message) -> None:
-    """There is no answer: outcomes are reported."""
+    """Do nothing: outcomes are reported, not answered."""
 
 
 async def then_cancel(wait: Callable[[], Awaitable[None]], nursery: trio.Nursery) -> None:

@@ -1,4 +1,4 @@
-"""A request to a worker: its body read within limits and understood as a batch, or refused with problem details."""
+"""Reads a request to a worker within limits and parses it as a batch, or refuses it with problem details."""
 
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
@@ -9,7 +9,7 @@ import trio
 from jqd.domain import media
 from jqd.worker.wire import BatchIn, Codec
 
-DIGITS_MAX = 18  # of a Content-Length: more is too much, whatever the limit, and Python reads no thousands of them
+DIGITS_MAX = 18  # of a Content-Length: more is above any limit, and Python cannot parse thousands of digits
 RETRY_AFTER_S = 5  # how long a daemon is asked to stay away
 
 Message = MutableMapping[str, Any]
@@ -25,6 +25,8 @@ class RefusalAnswer(msgspec.Struct, frozen=True):
 
 
 class Refusal(Exception):
+    """A request is refused. The message says why."""
+
     def __init__(self, status: int, title: str, detail: str, *, retry_after_s: int = RETRY_AFTER_S) -> None:
         """`retry_after_s`: sent with a 503."""
         super().__init__(detail)
@@ -32,11 +34,11 @@ class Refusal(Exception):
 
 
 class Body:
-    """The body of a request while it comes in. Anybody may send one, so its size is bounded before its signature is
-    checked. Raises Refusal."""
+    """Collects the body of a request, of limited size, as anybody may send one before its signature is checked. Raises
+    Refusal."""
 
     def __init__(self, length: str, bytes_max: int, too_large: str) -> None:
-        """`length`: its Content-Length, or empty. `too_large`: what to say of a larger one."""
+        """`length`: the Content-Length header, or empty. `too_large`: the message for a larger body."""
         self._left, self._chunks, self._too_large = bytes_max, list[bytes](), too_large
         if length.isdecimal() and (len(length) > DIGITS_MAX or int(length) > bytes_max):
             raise Refusal(413, "Batch too large", too_large)
@@ -65,7 +67,7 @@ async def refuse(refusal: Refusal, headers: dict[bytes, str], send: Send) -> Non
 async def start_response(
     send: Send, status: int, content_type: str, length: int | None, retry_after: int | None = None
 ) -> None:
-    """Begin an answer; `length`: of its body, None when it is not known yet."""
+    """Send the head of an answer. `length`: bytes of the body; None: not known yet."""
     headers = [(b"content-type", content_type.encode())]
     if length is not None:
         headers.append((b"content-length", b"%d" % length))
@@ -75,7 +77,7 @@ async def start_response(
 
 
 async def read_body(headers: dict[bytes, str], receive: Receive, *, bytes_max: int, timeout_s: float) -> bytes | None:
-    """The whole body; None when the client hung up while sending it. Raises Refusal."""
+    """Return the whole body; None when the client hung up while sending it. Raises Refusal."""
     too_large = f"this worker takes batches of up to {bytes_max} bytes; send fewer jobs"
     body = Body(headers.get(b"content-length", ""), bytes_max, too_large)
     with trio.move_on_after(timeout_s):
@@ -90,7 +92,7 @@ async def read_body(headers: dict[bytes, str], receive: Receive, *, bytes_max: i
 
 
 def parse_batch(codec: Codec, body: bytes) -> BatchIn:
-    """Raises Refusal for what is no batch."""
+    """Decode a body as a batch. Raises Refusal if it is none."""
     try:
         return codec.decode_batch(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -1,13 +1,13 @@
-"""A worker's place at one daemon: register, repeat it in time, register anew when forgotten, leave.
+"""Registers a worker at a daemon: registers, repeats it in time, registers anew when forgotten, unregisters.
 
     away ──201/200──► known ──every ttl/3──► known
-      ▲                 │ any other answer, or none, and none of the others of its store takes it either
+      ▲                 │ any other answer, or none, and no other daemon of the store takes it either
       └──── back-off ───┘
 
 The daemon forgets a worker that does not repeat its registration within `ttl_s`, so a killed worker disappears.
 
-A worker makes its id itself and says the same to all its daemons. They are of one store, so they know it as one and
-share its slots among themselves, and what one does not answer another may. Their answers name others of their store.
+A worker makes its own id and sends it to all its daemons. They share one store, so they know it as one worker and share
+its slots, and another daemon may answer when one does not. Their answers name other daemons of the store.
 """
 
 import random
@@ -24,15 +24,15 @@ from jqd.domain.backoff import Backoff
 from jqd.domain.log import get_logger
 from jqd.domain.media import MSGPACK, language_of
 
-TTL_S_DEFAULT = 30.0  # a killed worker is posted to for at most this long; a daemon may be busy for a few seconds
+TTL_S_DEFAULT = 30.0  # daemons post to a killed worker for at most this long; a busy daemon may take seconds to answer
 CALL_TIMEOUT_S = 5.0  # of one registration: small messages to a daemon near by
-TTL_PULL_S = 12.0  # a killed one is gone soon after its jobs run elsewhere; one repetition may time out meanwhile
-# Daemons asked in place of one that is away: each may take CALL_TIMEOUT_S, all of them less than the ttl.
+TTL_PULL_S = 12.0  # a killed worker disappears soon after its jobs run elsewhere; one registration may time out
+# Daemons asked instead of one that is away: each may take CALL_TIMEOUT_S, all together less than the ttl.
 OTHERS_MAX = 5
-REFUSALS_MAX = 5  # of a token, in a row: some seconds by BACKOFF; a new token is known at all daemons within two
-LEAVE_TIMEOUT_S = 2.0  # of saying goodbye: it is a courtesy, the ttl does it too
-REFUSED = ("answered 401", "answered 403")  # the token, or what it is for
-OF_THE_TOKEN = ("answered 401", "answered 403: this token")  # other refusals say themselves what to do
+REFUSALS_MAX = 5  # of a token, in a row: some seconds by BACKOFF; all daemons know a new token within two
+LEAVE_TIMEOUT_S = 2.0  # to unregister; if it fails, the ttl ends the registration
+REFUSED = ("answered 401", "answered 403")  # the token is unknown, or lacks the right
+OF_THE_TOKEN = ("answered 401", "answered 403: this token")  # refusals for which another token helps
 ANOTHER = (
     "give it another token, of the role worker and for its jobs (JQD_TOKEN, JQD_TOKEN_FILE): `jqd tokens create worker`"
     " makes one"
@@ -42,26 +42,26 @@ BACKOFF = Backoff(first_s=0.5, factor=2.0, cap_s=10.0)  # a daemon that comes ba
 
 
 Spec = Callable[[], Mapping[str, Any]]
-"""What `POST /v1/workers` takes, without `worker_id` and the slots, as it is now."""
+"""Returns the present body of `POST /v1/workers`, without `worker_id` and the slots."""
 
 
 class Slots:
-    """The slots of one worker, and its places at the daemons that it registers at."""
+    """The slots of one worker, and its registrations at all its daemons."""
 
     def __init__(self, max_jobs: Callable[[], int], batch: int) -> None:
-        """`max_jobs`: returns the slots of the whole worker; loading the code anew may change it."""
+        """`max_jobs`: returns the slots of the worker, which a reload of the code may change."""
         self._max_jobs, self._batch = max_jobs, batch
         self._places: list[Registration] = []
         self._was_taken = False
         self.refused = trio.Event()
-        """Set once each place refused the token again and again, and none ever took it: no daemon here ever will."""
+        """Set when every daemon has refused the token REFUSALS_MAX times in a row, and none ever took it."""
 
     def taken(self) -> None:
         self._was_taken = True
 
     def give_up(self) -> None:
-        """Note one more place that refuses. A worker that was taken stays: a daemon that recovers may know its token
-        again."""
+        """Note that a daemon refuses the token for good. A worker that was once taken stays: a daemon that recovers may
+        know its token again."""
         if not self._was_taken and all(place.refusal for place in self._places):
             self.refused.set()
 
@@ -72,17 +72,17 @@ class Slots:
         return {"max_jobs": self._max_jobs(), "batch": self._batch}
 
     def cover(self, of: "Registration") -> "Registration | None":
-        """Return another place that takes the worker; None: there is none."""
+        """Return another registration that is known to its daemon; None: there is none."""
         return next((place for place in self._places if place is not of and place.is_known), None)
 
     def changed(self) -> None:
-        """Tell all daemons anew, as the registration has changed."""
+        """Register at all daemons again now, as the registration has changed."""
         for place in self._places:
             place.hurry()
 
 
 class Registration:
-    """One worker at one daemon, and at the others of its store while that one is away."""
+    """The registration of a worker at one daemon, or at another of its store while that one is away."""
 
     def __init__(
         self,
@@ -98,16 +98,16 @@ class Registration:
         self.daemon = self._home = daemon.rstrip("/")
         """URL of the daemon that took the registration last."""
         self.is_away = False
-        """Whether every daemon failed or refused at the last registration. False before the first one."""
+        """Whether the last registration failed at every daemon. False before the first one."""
         self._others: list[str] = []
-        """URLs of the other daemons of its store, from its last answer."""
+        """URLs of other daemons of the store, from the last answer."""
         self.worker_id = worker_id
         self.is_known = False
         """Whether a daemon took the last registration."""
         self.refusal = ""
-        """How its token was refused, once it was REFUSALS_MAX times in a row; empty again when it is taken."""
+        """The last refusal, once the token was refused REFUSALS_MAX times in a row; empty again when it is taken."""
         self.trouble: str | None = None
-        """What kept the worker from running jobs at the last registration; None: nothing."""
+        """Why the last registration failed; None: it did not."""
         self._spec = spec
         self._slots = slots
         self._hurry = trio.Event()
@@ -123,11 +123,12 @@ class Registration:
 
     @property
     def answering(self) -> str:
-        """URL of a daemon of its store that takes the worker, as far as is known: any of them takes outcomes."""
+        """Return the URL of a daemon of the store that knows the worker, if any does; each of them takes outcomes."""
         cover = None if self.is_known else self._slots.cover(self)
         return self.daemon if cover is None else cover.daemon
 
     async def run(self) -> None:
+        """Register, and repeat it, until cancelled."""
         failures, refusals = 0, 0
         while True:
             was_known, self._hurry = self.is_known, trio.Event()
@@ -141,7 +142,7 @@ class Registration:
                 continue
             self.is_known = False
             if trouble.startswith("answered") and was_known:
-                continue  # the daemon lives but does not know us any more: register anew at once
+                continue  # the daemon lives but has forgotten the worker: register anew at once
             failures += 1
             refusals = refusals + 1 if trouble.startswith(REFUSED) else 0
             if refusals >= REFUSALS_MAX:
@@ -150,7 +151,7 @@ class Registration:
             await trio.sleep(BACKOFF.delay_s(failures, self._source))
 
     async def leave(self) -> None:
-        """Unregister, if registered. A daemon that is not reached notices by the ttl."""
+        """Unregister, if registered. A daemon that is not reached forgets the worker after the ttl."""
         if not self.is_known:
             return
         self.is_known, worker_id = False, self.worker_id
@@ -163,7 +164,8 @@ class Registration:
         self._log.info("worker.unregistered", daemon=self.daemon, worker_id=worker_id)
 
     async def _renew(self) -> str | None:
-        """Register at home, or where it is known, too. Returns None, or what stood in the way at home."""
+        """Register at the given daemon, or, while that is away and no other registration holds, at another of the
+        store. Returns None, or why the given daemon did not take it."""
         trouble = await self._register(self._home)
         if trouble is None or not _is_away(trouble) or self._slots.cover(self):
             return trouble
@@ -173,11 +175,11 @@ class Registration:
         return trouble
 
     async def _register(self, daemon: str) -> str | None:
-        """Register at one daemon. Returns None, or what stood in the way. Logs only when that changed."""
+        """Register at one daemon. Returns None, or why it failed. Logs the reason when it changes."""
         spec = {**self._spec(), **self._slots.spec(), "worker_id": self.worker_id}
         headers = {"content-type": MSGPACK, "accept": MSGPACK}
         try:
-            # Shielded: a worker that stops while it registers must learn its id, or it could not unregister.
+            # Shielded: a worker that stops while it registers must get the answer, or it could not unregister.
             with trio.CancelScope(shield=True), trio.fail_after(CALL_TIMEOUT_S):
                 answer = await self._http.post(
                     f"{daemon}/v1/workers", content=msgspec.msgpack.encode(spec), headers=headers
@@ -204,10 +206,9 @@ class Registration:
         return None
 
     def _safe(self, urls: Any) -> list[str]:
-        """Return some of the URLs, in an order of our own: so not all workers go to the same daemon when theirs is
-        away.
+        """Return some of the URLs in random order, so that not all workers go to the same daemon when theirs is away.
 
-        None without TLS where home has it: our token goes along.
+        If the given daemon has TLS, only URLs with TLS: the token is sent along.
         """
         given = [url.rstrip("/") for url in urls if isinstance(url, str)] if isinstance(urls, list) else []
         secure = self._home.startswith("https:")
@@ -217,7 +218,7 @@ class Registration:
 
 
 def _is_away(trouble: str) -> bool:
-    """Return whether another daemon may take what this one did not: it was not reached, or cannot take anything now."""
+    """Return whether another daemon may take the registration: this one was not reached, or answered 5xx."""
     return not trouble.startswith("answered") or trouble.startswith("answered 5")
 
 
@@ -237,5 +238,5 @@ def _detail(answer: httpx2.Response, answered: Any) -> str:
 
 
 def advice_on(refusal: str) -> str:
-    """Return what to do about a refusal. Empty: its own words say it."""
+    """Return what to do about a refusal; empty if its own text says it."""
     return ANOTHER if refusal.startswith(OF_THE_TOKEN) and not refusal.endswith(NO_DAEMON) else ""

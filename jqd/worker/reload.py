@@ -1,4 +1,4 @@
-"""Notices that source files have changed, by looking at them: so it works on any disk, and needs no library."""
+"""Notices changed source files by polling them, which works on any file system and needs no library."""
 
 import os
 import signal
@@ -8,16 +8,16 @@ from pathlib import Path
 
 from jqd.domain.log import get_logger
 
-LOOK_S = 1.0  # between looks: as soon as somebody is back from the editor
-FILES_MAX = 5_000  # looked at: some 20 ms
-SHOWN_MAX = 5  # files named in a line
+LOOK_S = 1.0  # between polls: quick enough after saving in an editor
+FILES_MAX = 5_000  # files polled: some 20 ms
+SHOWN_MAX = 5  # files named in a log line
 SKIPPED = frozenset({"__pycache__", "node_modules", "site-packages"})
 
 Stamps = dict[str, tuple[int, int]]
 
 
 class Watch:
-    """Watches the Python files below a folder, without hidden folders and environments of Python."""
+    """Watches the Python files below a folder, except in hidden folders and virtual environments."""
 
     def __init__(self, root: Path, look_s: float = LOOK_S) -> None:
         self.has_signalled = False
@@ -25,7 +25,7 @@ class Watch:
         self._known = stamps(root)
 
     def wait(self) -> list[str]:
-        """Block until a file is new, gone or changed, and none changed since the last look. Returns their names."""
+        """Block until files were added, removed or changed, and then not for one poll. Returns their names."""
         changed: set[str] = set()
         while True:
             threading.Event().wait(self._look_s)
@@ -36,7 +36,7 @@ class Watch:
             changed |= fresh
 
     def start(self) -> None:
-        """Send this process SIGHUP at each change, from a thread that ends with it."""
+        """Start a daemon thread that sends this process SIGHUP at each change."""
         threading.Thread(target=self._signal, name="jqd-reload", daemon=True).start()
 
     def _signal(self) -> None:
@@ -48,7 +48,7 @@ class Watch:
 
 
 def stamps(root: Path) -> Stamps:
-    """Return when each file was changed last, and its length; of the first FILES_MAX."""
+    """Return file name → time of the last change and length, for the first FILES_MAX files."""
     found: Stamps = {}
     for entry in _files(str(root)):
         if len(found) == FILES_MAX:
@@ -56,7 +56,7 @@ def stamps(root: Path) -> Stamps:
         try:
             known = entry.stat()
         except OSError:
-            continue  # it has just gone
+            continue  # it was just deleted
         found[os.path.relpath(entry.path, root)] = (known.st_mtime_ns, known.st_size)
     return found
 
@@ -65,7 +65,7 @@ def _files(folder: str) -> Iterator["os.DirEntry[str]"]:
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     except OSError:
-        return  # it has just gone, or is nobody's to read
+        return  # it was just deleted, or may not be read
     if any(entry.name == "pyvenv.cfg" for entry in entries):
         return
     yield from (entry for entry in entries if entry.name.endswith(".py") and entry.is_file())

@@ -1,8 +1,8 @@
-"""Runs a worker: bind, register at the daemons, serve, and leave in good order.
+"""Runs a worker: binds, registers at the daemons, serves, and shuts down.
 
-With `processes` the app is loaded by processes of their own (`process_pool.py`), and SIGHUP loads it anew. On the first
-SIGTERM or SIGINT: unregister, refuse new batches, let the jobs in flight end, stop. On the second, or when `drain_s` is
-over, jobs still in flight are handed back untried: async functions are stopped, threads left behind.
+With `processes` separate processes load the app (`process_pool.py`), and SIGHUP loads it anew. On the first SIGTERM or
+SIGINT: unregister, refuse new batches, let the jobs in flight end, stop. On the second, or when `drain_s` is over, jobs
+still in flight are handed back without counting an attempt: async functions are stopped, threads are left behind.
 """
 
 import os
@@ -43,13 +43,13 @@ from jqd.worker.watchdog import Watchdog
 from jqd.worker.worker_status import ProgressReporter, WorkerStatus, slots_of
 
 DRAIN_S_DEFAULT = 30.0  # as long as a job may take by default
-BATCH_JOBS = 500  # one POST brings so many jobs at most: past that the cost per job no longer falls
-CLOSE_S = 1.0  # for connections to close: work in flight has ended before that, or is being handed back
-DRAINING_EVERY_S = 10.0  # between two lines that say what a stop waits for
+BATCH_JOBS = 500  # jobs in one POST at most: beyond that the cost per job no longer falls
+CLOSE_S = 1.0  # for connections to close, after jobs in flight have ended or are being handed back
+DRAINING_EVERY_S = 10.0  # between two log lines that say what a stop waits for
 DRAINING = "a second signal, or Ctrl-C, hands these jobs back at once"
 HANDED_BACK = "their jobs go to other workers, or wait for this one; no attempt is counted"
 KILLED = "a job that was handed back had started it; that job runs again elsewhere"
-KEEP_ALIVE_S = 75.0  # longer than the daemon keeps an idle connection, so that it is the one to close
+KEEP_ALIVE_S = 75.0  # longer than a daemon keeps an idle connection, so that the daemon closes it
 
 _Jobs = Mapping[str, Declared]
 _Opened = tuple[socket.socket | None, Callable[[], None], _Jobs, ProcessPool | None, httpx2.AsyncClient, trio.Nursery]
@@ -81,18 +81,18 @@ async def serve(
     source: random.Random | None = None,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve the jobs of `app` until told to stop; `task_status.started` gets the worker's URL.
+    """Serve the jobs of `app` until stopped; `task_status.started` gets the worker's URL.
 
-    `app`: an App, or where it is, MODULE[:APP]. `bind`: HOST:PORT, port 0 for any free one. `daemons`: where to
-    register (none: where `JQD_URL` says, else on this machine); one that is away is tried until it is there. Jobs that
-    push jobs push them there. `advertise`: the URL daemons reach this worker under, needed when `bind` is a wildcard.
-    `only`: serve these jobs of the app, by name. `priority_min`, `priority_max`: take only jobs within, both included.
-    `secrets`: the daemons sign with them, and other requests are refused; none will do on loopback, and None anywhere.
-    `pull`: listen nowhere and ask the daemons for jobs; `bind`, `advertise` and `secrets` then say nothing.
-    `silence_s`: so long after this worker has died the jobs that it asked for run again elsewhere.
-    `concurrency`: jobs at once. `processes`: run them in so many processes, for which `app` is a text. `signals`: own
-    the process, handle SIGTERM, SIGINT and SIGHUP, leave by force when a job holds up the end. `stop`: set it to stop
-    as the first signal does. Raises ConfigError for a setting or a token that cannot work, OSError for a taken `bind`.
+    `app`: an App, or its address, MODULE[:APP]. `bind`: HOST:PORT, port 0 for any free one. `daemons`: URLs to register
+    at (none: those of `JQD_URL`, else the one on this machine), tried until they answer; jobs push jobs there.
+    `advertise`: the URL at which daemons reach this worker, required if `bind` is a wildcard. `only`: names of the jobs
+    to serve. `priority_min`, `priority_max`: take only jobs within, both included. `secrets`: requests must be signed
+    with one of them; may be empty on loopback; None: unsigned requests from anywhere. `pull`: do not listen, but ask
+    the daemons for jobs; `bind`, `advertise` and `secrets` are then ignored, and `silence_s` after this worker has died
+    its jobs run again elsewhere. `concurrency`: jobs at once. `processes`: number of processes to run them in; `app` is
+    then text. `signals`: handle SIGTERM, SIGINT and SIGHUP, and exit by force when a job holds up the end. `stop`: set
+    it to stop as the first signal does. Raises ConfigError for a setting or token that cannot work, OSError for a
+    `bind` in use.
     """
     daemons, ttl_s = daemons or daemon_urls(), ttl_s or (TTL_PULL_S if pull else TTL_S_DEFAULT)
     _check(app, processes, daemons, concurrency, priority_min, priority_max, silence_s)
@@ -138,8 +138,8 @@ def _beat(service: Service) -> Callable[[], Awaitable[None]]:
 async def _opened(
     at: Address | None, app: App | str, begin: Begin, processes: int, places: Sequence[Registration], token: str | None
 ) -> AsyncIterator[_Opened]:
-    """Open what a worker closes last; the second value ends the process soon, whatever holds it up. An error in opening
-    is raised as it is, in no group."""
+    """Open what a worker closes last. The second value is a call that ends the process soon, even if a job hangs. An
+    error in opening is raised as it is, not in a group."""
 
     def where() -> tuple[str, str | None]:
         """Return the first daemon that answers, else the first."""
@@ -155,7 +155,7 @@ async def _opened(
 async def _executor(
     app: App | str, begin: Begin, processes: int, where: Where
 ) -> AsyncIterator[tuple[_Jobs, ProcessPool | None]]:
-    """Give the jobs, and the process pool that runs them, if there is one. `where`: the daemon that jobs push to."""
+    """Yield the jobs, and the process pool that runs them, or None. `where`: the daemon that jobs push to."""
     if processes:
         async with open_process_pool(begin, processes, where) as process_pool:
             yield process_pool.jobs, process_pool
@@ -183,7 +183,7 @@ def _places(daemons: Sequence[str], spec: Spec, slots: Slots, **more: Any) -> li
 
 
 def _guard(bind: Address | None, advertise: str | None, secrets: Sequence[str] | None) -> Guard:
-    """Return the guard for requests of daemons, which use the bound address or the name in the worker's URL."""
+    """Return the guard that allows daemons' requests: for the bound address, or the host in the worker's URL."""
     if bind is None:
         return Guard(loopback=False)
     is_loopback = address.is_loopback(bind.host)
@@ -233,14 +233,14 @@ async def _stay_registered(places: Sequence[Registration], *, until: Callable[[]
 
 
 async def _end_if_refused(slots: Slots, signalled: ShutdownSignals) -> None:
-    """Stop where no daemon will ever take this worker: that is no weather, and nobody reads a log that repeats it."""
+    """Stop the worker when no daemon will ever take its token."""
     await slots.refused.wait()
     signalled.is_refused = not signalled.first.is_set()
     signalled.first.set()
 
 
 def _end(url: str, places: Sequence[Registration], signalled: ShutdownSignals) -> None:
-    """Raise ConfigError where it ended because no daemon takes it."""
+    """Log the end. Raises ConfigError if the worker stopped because no daemon takes it."""
     get_logger("worker").info("worker.stopped", url=url)
     if signalled.is_refused:
         daemon, refusal = places[0].daemon, places[0].refusal
@@ -278,7 +278,7 @@ async def _stay(
 async def _drain(service: Service, signalled: ShutdownSignals, drain_s: float) -> None:
     """Refuse new batches and wait for those in flight, until they end, a second signal comes or `drain_s` is over.
 
-    What is left then is handed back, which costs no job an attempt, and the programs that it has started are killed.
+    Then hand back the jobs that are left, without counting an attempt, and kill the programs that they started.
     """
     log = get_logger("worker")
     service.refuse("this worker is stopping")
@@ -332,7 +332,7 @@ def _check(
 
 
 def _listen_at(bind: str, advertise: str | None, secrets: Sequence[str] | None) -> Address:
-    """Return where to listen. Raises ConfigError where daemons would not get in, or anybody would."""
+    """Return the address to listen at. Raises ConfigError if daemons could not reach it, or anybody could run jobs."""
     try:
         at = address.parse(bind)
     except ValueError as error:
@@ -353,7 +353,7 @@ def _expect_http(what: str, url: str) -> None:
 
 
 def _expect_secrets(at: Address, secrets: Sequence[str] | None) -> None:
-    """Raise ConfigError where anybody on the network could have jobs run here, and for what is no secret."""
+    """Raise ConfigError if anybody on the network could run jobs here, or a secret is malformed."""
     if not secrets and secrets is not None and not address.is_loopback(at.host):
         raise ConfigError(
             f"bind {at.host!r} is reached by other machines, and whoever reaches this worker can run its jobs: give "

@@ -1,9 +1,9 @@
-"""The worker over HTTP: a raw ASGI application, to be mounted under any path of any ASGI server that runs on trio.
+"""The worker over HTTP: an ASGI application, to be mounted under any path of any ASGI server that runs on trio.
 
     POST   one batch, MessagePack or JSON → 200 and a stream of outcomes, each sent soon after its job ended
            400 not understood · 408 body too slow · 413 too large · 415 other encoding
-           503 + Retry-After come later: no room, stopping, too many threads are stuck, not signed, or sent before
-    GET    200 {status: "ok", …}, or 503 when new batches are refused; /openapi.json all this for programs
+           503 + Retry-After: no room, stopping, too many threads are stuck, not signed, or sent before
+    GET    200 {status: "ok", …}, or 503 when new batches are refused; /openapi.json describes the protocol
     DELETE ?job_id=…   204 the job is being stopped · 404 it is not in flight · 503 not signed, or sent before
 
 Plain functions run in threads, async ones as tasks, each under the limit of `concurrency`. Jobs that cannot begin at
@@ -51,23 +51,25 @@ CONCURRENCY_DEFAULT = 16  # enough to hide the waiting of I/O, few enough for a 
 BODY_BYTES_MAX = 64 * 1024 * 1024  # a batch of 500 jobs with 128 KiB each
 BODY_TIMEOUT_S = 30.0  # for a whole request body; a daemon sends it at once
 LINGER_S = 0.005  # outcomes that end this close together share a chunk; a batch's last outcome never waits
-WATCH_SHARE, WATCH_MIN_S, WATCH_MAX_S = 0.05, 0.02, 1.0  # how late a plain function's timeout may be noticed
-PATIENCE_S = 2.0  # a job waits here at most so long: behind slow jobs another worker may be sooner
-SUSPECT_PATIENCE_S = 60.0  # one that is to run alone waits longer: another worker would run it beside others
-PATIENCE_SHARE = 0.5  # of its timeout: the daemon counts from when it sent the job
-QUEUE_JOBS_DEFAULT = 500  # as large as the batches that `serve` asks for: a daemon sends no more than one ahead
+WATCH_SHARE, WATCH_MIN_S, WATCH_MAX_S = 0.05, 0.02, 1.0  # how late, in timeouts, a timed-out function may be noticed
+PATIENCE_S = 2.0  # a job waits here at most so long: another worker may be quicker
+SUSPECT_PATIENCE_S = 60.0  # a job that must run alone waits longer: another worker would run it beside others
+PATIENCE_SHARE = 0.5  # of its timeout a job waits at most: the daemon counts from when it sent the job
+QUEUE_JOBS_DEFAULT = 500  # as large as the batches that `serve` asks for: daemons send no more than one ahead
 RUNS_ON = "a thread cannot be stopped; it runs until this process has ended, and its job runs again elsewhere"
-FULL_RETRY_AFTER_S = 1  # when there is no room: jobs end all the time
-LEASE_ID = b"jqd-lease-id"  # of its jobs, in the request
+FULL_RETRY_AFTER_S = 1  # when there is no room, as jobs end all the time
+LEASE_ID = b"jqd-lease-id"  # request header
 NAMES_SHOWN_MAX = 50  # known jobs named in a message
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceConfig:
+    """Limits of a `Service`."""
+
     concurrency: int = CONCURRENCY_DEFAULT
     """Plain functions at once, and as many async ones."""
     queue_jobs: int = QUEUE_JOBS_DEFAULT
-    """Jobs that may wait here for a thread or their turn, over all batches."""
+    """Jobs of all batches that may wait for a thread or task."""
     body_bytes_max: int = BODY_BYTES_MAX
     body_timeout_s: float = BODY_TIMEOUT_S
     linger_s: float = LINGER_S
@@ -78,7 +80,7 @@ class ServiceConfig:
 
 
 class Service:
-    """Functions as an ASGI application. One per process and trio loop; its threads start with the first batch."""
+    """The ASGI application of a worker. One per process and trio loop; its threads start with the first batch."""
 
     def __init__(
         self,
@@ -91,10 +93,10 @@ class Service:
         spoke: Callable[[Item], None] | None = None,
         secrets: Sequence[str] = (),
     ) -> None:
-        """`jobs`: by name, as `App.jobs` has them. `executor`: None: this process runs them. `spoke`: see `Attempts`.
+        """`jobs`: by name, like `App.jobs`. `executor`: None: this process runs them. `spoke`: see `Attempts`.
 
-        `guard`: by default any `Host`, for only the server in front knows its names. `secrets`: only requests that a
-        daemon signed with one of them run or stop jobs; none: anybody's do. Raises ValueError for what is no secret.
+        `guard`: by default any `Host`, as only the server in front knows its names. `secrets`: only requests signed
+        with one of them run or stop jobs; none: all requests do. Raises ValueError for a malformed secret.
         """
         self._jobs = jobs
         self._signed = SignedRequests(secrets)
@@ -102,7 +104,7 @@ class Service:
         self._clock = clock or SystemClock()
         self._guard = guard
         self.attempts = Attempts(self._clock, spoke)
-        """What runs the functions, where that is this process."""
+        """Runs the functions, if this process does."""
         self._executor = executor or InProcess(self.attempts, concurrency=self._config.concurrency, clock=self._clock)
         self._log = get_logger("worker")
         self._in_flight: set[Batch] = set()
@@ -151,21 +153,21 @@ class Service:
 
     @property
     def room(self) -> int:
-        """Return how many more jobs may come: as many as may run and wait at once, less those here."""
+        """Return how many more jobs may come, to run or to wait."""
         return max(0, self.free + self._config.queue_jobs)
 
     @property
     def free(self) -> int:
-        """Return how many jobs may begin at once; below 0: so many wait."""
+        """Return how many jobs may begin now; below 0: so many wait."""
         return self._config.concurrency - self.jobs_in_flight - self._executor.orphans
 
     async def wait_idle(self) -> None:
         await self._idle.wait()
 
     def hand_back(self, why: str) -> int:
-        """Hand back all jobs in flight, untried, and stop what can be stopped.
+        """Hand back all jobs in flight, without counting an attempt, and stop those that can be stopped.
 
-        Returns how many run on: those may have done their work, or part of it, when they come again.
+        Returns how many run on: they may have done their work when their jobs run again.
         """
         self._executor.drain()
         running_on = 0
@@ -179,27 +181,27 @@ class Service:
         return running_on
 
     def stop(self, item: Item) -> None:
-        """Stop a job that somebody cancelled; one that has begun ends later, or not at all."""
+        """Stop a cancelled job; one that has begun ends later, or succeeds nevertheless."""
         item.cancelled = True
-        if item.begin():  # nobody else will
+        if item.begin():  # it has not begun, and never will
             item.batch.put(item, self.attempts.cancelled(item))
         else:
             item.halt()
         self._log.info("worker.cancelled", job_id=item.job_id, name=item.job.name)
 
     def close(self) -> None:
-        """End the threads. The server's lifespan calls it; without one, the owner."""
+        """End the threads. The server's lifespan calls this; without one, the owner does."""
         self._executor.close()
 
     def refusing(self) -> str | None:
-        """Return why new batches are refused now; None when they are welcome."""
+        """Return why new batches are refused now; None: they are not."""
         return self._refusing or (self._executor.trouble() if self._executor.is_helpless else None)
 
     def trouble(self) -> str | None:
         return self._executor.trouble()
 
     def at_work(self) -> str:
-        """The jobs that have begun, by id and name, and since when they are here."""
+        """Return the jobs that have begun as text: id, name, and for how long each is here."""
         now_s = self._clock.mono_s()
         items = [
             item for batch in self._in_flight for item in batch.items if not item.ended and item not in batch.waiting
@@ -207,7 +209,7 @@ class Service:
         return named([(item, now_s - item.batch.arrived_s) for item in items]) or "no job that has begun"
 
     def tasks(self) -> str:
-        """The async jobs that have begun, by id and name. From any thread."""
+        """Return the async jobs that have begun as text: id and name. For any thread."""
         items = [item for batch in list(self._in_flight) for item in list(batch.items)]
         tasks = [item for item in items if item.function.loop is not None and not item.ended]
         return ", ".join(f"{item.job_id} ({item.job.name})" for item in tasks if item not in item.batch.waiting)
@@ -224,7 +226,7 @@ class Service:
             raise Refusal(415, "Unsupported media type", f"send {media.BOTH}")
         if reason := self.refusing():
             raise Refusal(503, "Not taking jobs", reason)
-        self._expect_room()  # before the body is read: a batch without room need not be sent
+        self._expect_room()  # before the body is read, to save sending it
         config = self._config
         body = await read_body(headers, receive, bytes_max=config.body_bytes_max, timeout_s=config.body_timeout_s)
         if body is None:
@@ -233,13 +235,13 @@ class Service:
         self._signed.take(_by_name(headers), self._clock.mono_s())
         taken = parse_batch(codec, body)
         if taken.jobs:
-            self._expect_room()  # others may have filled it meanwhile
+            self._expect_room()  # again: other batches may have come meanwhile
         room = self.room
         batch = Batch(codec, len(taken.jobs), self._clock.mono_s(), taken.batch_id, headers.get(LEASE_ID, ""))
         await self.run(batch, taken, room, receive, send)
 
     async def run(self, batch: Batch, taken: BatchIn, room: int, receive: Receive, send: Send) -> None:
-        """Run the jobs of a batch, at most `room`, until all have ended, or `receive` says that nobody waits for it."""
+        """Run the jobs of a batch, at most `room`, until all have ended, or `receive` reports a disconnect."""
         self._in_flight.add(batch)
         if len(self._in_flight) == 1:
             self._idle = trio.Event()
@@ -257,8 +259,8 @@ class Service:
                 self._idle.set()
 
     def _expect_signed(self, headers: dict[bytes, str], body: bytes) -> None:
-        """Raise Refusal for a request without a signature by our secret. A 4xx would fail the jobs of a daemon that has
-        an old secret, or another clock; after a 503 they wait, untried, until somebody has mended that."""
+        """Raise Refusal for a request that is not signed with one of the secrets. Not with a 4xx, which would fail the
+        jobs of a daemon with an old secret or a wrong clock: after a 503 they wait, untried, until that is mended."""
         why = self._signed.why_not(_by_name(headers), body, self._clock.wall_ms() / 1000)
         if why == SENT_BEFORE:
             self._log.warning("worker.sent_before", message=headers[b"webhook-id"], why=why)
@@ -272,12 +274,12 @@ class Service:
             raise Refusal(503, "Full", detail, retry_after_s=FULL_RETRY_AFTER_S)
 
     def _start(self, batch: Batch, taken: BatchIn, room: int, nursery: trio.Nursery) -> None:
-        """Let every job of the batch run; answer at once for jobs without a function and for jobs without room."""
+        """Run the jobs of a batch; answer at once for jobs without a function and jobs without room."""
         for job in taken.jobs:
             function = self._jobs.get(job.name)
             if function is None:
                 known = ", ".join(list(self._jobs)[:NAMES_SHOWN_MAX]) or "none"
-                # Not final: while a new version is rolled out, some workers know a job and others do not yet.
+                # The job may be retried: during a roll-out only some workers know it.
                 message = f"this worker knows no job {job.name!r}; it knows: {known}"
                 job_id = job.job_id or job.id
                 batch.put_bare(job_id, self.attempts.unknown(batch.codec, job_id, message))
@@ -304,7 +306,7 @@ class Service:
             self._hand_back(batch, patience_s)
             body, last = batch.take()
             if not started:
-                # A batch that is done by now needs no chunked encoding.
+                # A batch that has ended by now needs no chunked encoding.
                 await start_response(send, 200, batch.codec.content_type, len(body) if last else None)
                 started = True
             if body or last:
@@ -313,8 +315,8 @@ class Service:
                 return
 
     def _hand_back(self, batch: Batch, patience_s: float) -> None:
-        """Hand back jobs that have waited too long, or that no thread is left for: other workers may be free.
-        `patience_s`: until then no job of the batch has waited too long, so the others need no look."""
+        """Hand back jobs that have waited too long, or that no thread can run: other workers may be free.
+        `patience_s`: before that no job of the batch has waited too long."""
         waited_s = self._clock.mono_s() - batch.arrived_s
         if not batch.waiting or (waited_s < patience_s and self._executor.trouble() is None):
             return
@@ -324,30 +326,29 @@ class Service:
             too_long = waited_s >= min(most_s, item.timeout_s * PATIENCE_SHARE)
             if (too_long or stuck) and item.begin():
                 why = self.refusing() or f"it waited for {waited_s:.1f} s behind other jobs"
-                # Others need not stay away because a suspect found no place of its own.
+                # No retry_after for a suspect: other jobs need not stay away because of it.
                 after_s = RETRY_AFTER_S if stuck else None if is_suspect else FULL_RETRY_AFTER_S
                 batch.put(item, self.attempts.refused(batch.codec, item.job_id, why, retry_after=after_s))
 
-    # ------------------------------------------------------------ the rest
+    # ------------------------------------------------------------ cancel, health, lifespan
 
     async def _cancel(self, query: bytes, headers: dict[bytes, str], send: Send) -> None:
-        """Tell jobs in flight to stop: those not begun end here, async ones are cancelled, plain ones may look.
+        """Stop jobs in flight: those not begun end here, async ones are cancelled, plain ones may notice.
 
-        With the header JQD-Batch-Id only jobs of that batch are meant: they may be here again by now, with
-        other content.
+        The header JQD-Batch-Id restricts this to one batch: the same job may have come again, with other content.
         """
         batch_id = headers.get(b"jqd-batch-id")
         wanted = set(parse_qs(query.decode("latin-1")).get("job_id", []))
         if not wanted:
             raise Refusal(400, "Which job", "name it: DELETE ?job_id=…")
-        # The signature covers its id, and not the query: so the id has to name the job.
+        # The signature covers the message's id but not the query: so that id must name the job.
         if self._signed.keys and wanted != {cancel_id(headers.get(b"webhook-id", ""))}:
             raise Refusal(503, "Not signed", NOT_SIGNED)
         self._expect_signed(headers, b"")
         self._executor.drain()  # jobs that have ended by now are not cancelled
         batches = [batch for batch in self._in_flight if batch_id is None or batch.batch_id in ("", batch_id)]
         found = [i for batch in batches for i in batch.items if i.job_id in wanted and not i.ended]
-        self._signed.take(_by_name(headers), self._clock.mono_s())  # found or not: the job may come back
+        self._signed.take(_by_name(headers), self._clock.mono_s())  # even if not found: the job may come again
         if not found:
             raise Refusal(404, "No such job", "it is not in flight here; it ended, or never came")
         for item in found:
@@ -382,7 +383,7 @@ class Service:
 
 
 async def _show(send: Send) -> None:
-    """Send the OpenAPI document of the worker, under whatever path it is mounted."""
+    """Send the worker's OpenAPI document."""
     body = openapi.document()
     await start_response(send, 200, media.JSON, len(body))
     await send({"type": "http.response.body", "body": body})
@@ -394,5 +395,5 @@ def _by_name(headers: dict[bytes, str]) -> dict[str, str]:
 
 async def _cancel_when_gone(receive: Receive, scope: trio.CancelScope) -> None:
     while (await receive())["type"] != "http.disconnect":
-        continue  # a server may repeat the end of the body
+        continue  # some servers repeat the end of the body
     scope.cancel()

@@ -1,4 +1,4 @@
-"""Signals that end a worker or have it reload its code, and how it ends although a job blocks it."""
+"""Signals that stop a worker or make it reload its code; and a forced exit when a job blocks the stop."""
 
 import os
 import signal
@@ -10,17 +10,15 @@ import trio
 
 from jqd.domain.log import get_logger
 
-HARD_EXIT_S = 3.0  # after that a job that cannot be cancelled is left behind
+HARD_EXIT_S = 3.0  # how long the end waits for a job that cannot be cancelled
 
 
 class ShutdownSignals:
-    """The signals so far: first, second, reload."""
+    """Turns a worker's signals into events: first, second, reload."""
 
     def __init__(self, first: trio.Event | None, *, reloads: bool, owns: bool) -> None:
-        """`first`: set by the first signal, or by the caller.
-
-        `reloads`: SIGHUP loads the code anew; else it stops, too. `owns`: programs that this process has started were
-        started by jobs, and are killed at the end.
+        """`first`: set by the first signal, or by the caller. `reloads`: SIGHUP reloads the code; else it stops, too.
+        `owns`: all child processes of this one were started by jobs, and are killed at the end.
         """
         self.first, self.owns = trio.Event() if first is None else first, owns
         self.now = trio.Event()
@@ -33,13 +31,13 @@ class ShutdownSignals:
         self._reload = trio.Event()
 
     def end(self, force: Callable[[], None] | None) -> None:
-        """Note that no job is in flight. `force`: ends the process if the caller cannot; None: the caller does."""
+        """Let the server close, as no job is in flight. `force`: called first; it ends the process if that hangs."""
         if force is not None:
             force()
         self.close.set()
 
     async def wait_reload(self) -> None:
-        """Return at the next SIGHUP; several that come meanwhile are one."""
+        """Return at the next SIGHUP; several that came meanwhile count as one."""
         await self._reload.wait()
         self._reload = trio.Event()
 
@@ -51,16 +49,16 @@ class ShutdownSignals:
                     self._reload.set()
                 elif self.first.is_set():
                     self.now.set()
-                    return  # from here on the default holds: a third signal kills
+                    return  # restores the default handlers: a third signal kills
                 else:
                     self.first.set()
 
 
 @contextmanager
 def forced() -> Iterator[Callable[[], None]]:
-    """Give a call that ends the process in HARD_EXIT_S, unless the block is left before.
+    """Yield a call that ends the process after HARD_EXIT_S, unless the block ends before.
 
-    A job that shields itself from being cancelled, or blocks the loop, would hold a stopping worker for ever.
+    A job that shields itself from cancellation, or blocks the loop, would keep a stopping worker alive for ever.
     """
     timer = threading.Timer(HARD_EXIT_S, _exit)
     timer.daemon = True

@@ -1,54 +1,53 @@
-"""Checks that a daemon of ours sent a request, by its Standard Webhooks signature. Pure."""
+"""Checks by its Standard Webhooks signature that a daemon with our secret sent a request."""
 
 import hmac
 from collections.abc import Mapping, Sequence
 
 from jqd.domain.signature import code_of, key_of
 
-FRESH_S = 300  # a request that somebody kept is refused; as the specification has it
+FRESH_S = 300  # an older request is refused, as it may be a replay; value of the specification
 NOT_SIGNED = (
     "no daemon signed this with a secret of this worker in the last five minutes (docs/use/WORKERS.md, Signatures)"
 )
-REMEMBERED_MAX = 50_000  # requests, some 10 MB: those of five minutes at 166 a second
+REMEMBERED_MAX = 50_000  # requests, some 10 MB: five minutes at 166 a second
 SENT_BEFORE = (
     "this very request came before; a daemon signs each anew, so somebody who can read the network kept it and sends "
     "it again: only TLS keeps it from being read"
 )
-CANCEL = "-cancel"  # behind the id of a job: the id of the message that cancels it
+CANCEL = "-cancel"  # a message with the id of a job and this cancels the job
 
 
 def is_ours(keys: Sequence[bytes], headers: Mapping[str, str], body: bytes, now_s: float) -> bool:
-    """Whether one of the keys signed this body lately. `headers`: looked up in any case of letters."""
+    """Return whether one of the keys signed this body within FRESH_S. `headers`: by lower-case names."""
     try:
         message, sent_at = headers["webhook-id"], headers["webhook-timestamp"]
-        # As it stands: it has one spelling, or what is remembered of a request would not tell it from the same again.
+        # With the timestamp's own spelling: another spelling would pass as another request.
         signed = f"{message}.{sent_at}.".encode() + body
         sent_at_s = int(sent_at)
         given = [code.encode() for code in headers["webhook-signature"].split()]
-    except (KeyError, ValueError):  # also of a letter that cannot be encoded
+    except (KeyError, ValueError):  # ValueError also for characters that cannot be encoded
         return False
     if not (sent_at.isascii() and sent_at.isdigit()):
         return False
     wanted = [code_of(key, signed).encode() for key in keys]
     fits = [hmac.compare_digest(each, code) for each in wanted for code in given]
-    # Between integers, for a float has no room for the hundreds of digits that anybody may send.
+    # In integers: a float overflows for the hundreds of digits that anybody may send.
     return abs(int(now_s) - sent_at_s) < FRESH_S and any(fits)
 
 
 class SignedRequests:
-    """Takes the requests that our secrets signed, each once; without a secret all of them, again and again.
+    """Accepts each request that one of the secrets signed, but only once; without secrets, accepts all.
 
-    What was taken is remembered while it is fresh. Of more than REMEMBERED_MAX the oldest are forgotten; a start
-    forgets all.
+    Remembers accepted requests while they are fresh, the newest REMEMBERED_MAX, until the process ends.
     """
 
     def __init__(self, secrets: Sequence[str]) -> None:
-        """Raises ValueError for what is no secret."""
+        """Raises ValueError for a malformed secret."""
         self.keys = [key_of(secret) for secret in secrets]
         self._taken: dict[tuple[str, str], float] = {}
 
     def why_not(self, headers: Mapping[str, str], body: bytes, now_s: float) -> str | None:
-        """Why a request must not be taken; None when it may. `now_s`: since 1970."""
+        """Return why a request must be refused; None: it need not. `now_s`: since 1970."""
         if not self.keys:
             return None
         if not is_ours(self.keys, headers, body, now_s):
@@ -56,7 +55,7 @@ class SignedRequests:
         return SENT_BEFORE if _which(headers) in self._taken else None
 
     def take(self, headers: Mapping[str, str], now_s: float) -> None:
-        """Remember a request that may be taken. `now_s`: by any clock that does not go back."""
+        """Remember an accepted request. `now_s`: by a monotonic clock."""
         if self.keys:
             self._taken[_which(headers)] = now_s
             while len(self._taken) > REMEMBERED_MAX or next(iter(self._taken.values())) <= now_s - 2 * FRESH_S:
@@ -64,10 +63,10 @@ class SignedRequests:
 
 
 def cancel_id(message_id: str) -> str | None:
-    """The job that a message with this id cancels; None when it cancels none."""
+    """Return the id of the job that a message cancels; None when it cancels none."""
     return message_id.removesuffix(CANCEL) if message_id.endswith(CANCEL) else None
 
 
 def _which(headers: Mapping[str, str]) -> tuple[str, str]:
-    """Both are signed: whoever keeps a request can change neither. A daemon says the same again at another time."""
+    """Return what identifies a request: id and time, which are both signed. A daemon's repetition has another time."""
     return headers["webhook-id"], headers["webhook-timestamp"]

@@ -1,8 +1,8 @@
-"""Threads for plain functions: take an item, run it, put its outcome into the outbox, next.
+"""Threads for plain functions: each takes an item, runs it, puts its outcome into the outbox, and takes the next.
 
-The trio thread is woken once for many outcomes, not once for each, and no job costs a task. A function that overruns
-its timeout cannot be stopped from outside: it is reported, and keeps its thread until it returns. Only a process can be
-killed (docs/adr/0011). While all threads are stuck so, the worker takes no new batches.
+The trio thread is woken once for many outcomes, and no job needs a task. A function that overruns its timeout cannot be
+stopped: it is reported as timed out, and keeps its thread until it returns. Only a process can be killed
+(docs/adr/0011). While all threads are stuck so, the worker takes no new batches.
 
     trio thread   submit ──► queue ──► threads ──► outbox ──► drain (run_sync_soon) ──► batch.put
 """
@@ -17,22 +17,22 @@ import trio
 from jqd.domain.clock import Clock
 from jqd.worker.batch import Item
 
-NOTE_S = 0.25  # a daemon is told of a longer wait: half of the margin that it gives every job
-STALE_ITEMS_MAX = 16  # a queue is looked through when it holds so many more than twice what was left the last time
+NOTE_S = 0.25  # a job that waited longer is reported as begun: half of the margin that the daemon gives every job
+STALE_ITEMS_MAX = 16  # a queue is swept when it holds so many more than twice what the last sweep left
 
 
 class Outbox:
-    """Outcomes and notes from other threads, brought to their batches on the trio thread."""
+    """Brings outcomes and notes from other threads to their batches, on the trio thread."""
 
     def __init__(self) -> None:
         self._token = trio.lowlevel.current_trio_token()
-        self._waiting: deque[tuple[Item, bytes, bool]] = deque()  # the last: whether it is the outcome
+        self._waiting: deque[tuple[Item, bytes, bool]] = deque()  # the bool: whether it is the outcome
         self._signalled = False
 
     def deliver(self, item: Item, content: bytes, is_outcome: bool) -> None:
-        """Put one in, from any thread. Raises trio.RunFinishedError when nobody is left to read it."""
-        # Append first, look second; the drain clears the flag first and empties second. So either the drain that is
-        # under way sees an outcome, or the outcome starts another drain.
+        """Put in an outcome or note, from any thread. Raises trio.RunFinishedError if the trio loop has ended."""
+        # Here: append, then read the flag. In `drain`: clear the flag, then empty. So either the running drain sees
+        # the outcome, or the outcome starts another drain.
         self._waiting.append((item, content, is_outcome))
         if not self._signalled:
             self._signalled = True
@@ -42,7 +42,7 @@ class Outbox:
         self._token.run_sync_soon(call, *args)
 
     def drain(self) -> None:
-        """Bring outcomes to their batches. Runs by itself soon after each outcome."""
+        """Bring all outcomes and notes to their batches. Also runs by itself soon after each `deliver`."""
         self._signalled = False
         content = self._waiting
         while content:
@@ -54,7 +54,7 @@ class Outbox:
 
 
 class ThreadPool:
-    """`threads` threads for plain functions. All methods are for the trio thread that made it."""
+    """Threads that run plain functions. Only the trio thread that made it calls its methods."""
 
     def __init__(
         self,
@@ -65,22 +65,22 @@ class ThreadPool:
         outbox: Outbox,
         begun: Callable[[Item], bytes],
     ) -> None:
-        """`begun`: the note that is sent when an item begins after it has waited for longer than NOTE_S."""
+        """`begun`: returns the note to send when an item begins that has waited for longer than NOTE_S."""
         self._run = run
         self._begun = begun
         self._clock = clock
         self._outbox = outbox
         self._queue: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
         self._queued_max = STALE_ITEMS_MAX
-        self._nows: list[tuple[Item, float] | None] = [None] * threads  # what each runs, and since when (monotonic)
+        self._nows: list[tuple[Item, float] | None] = [None] * threads  # per thread: its item, since when (monotonic)
         self._closed = False
         for number in range(threads):
-            # Daemon threads: a function that never returns must not keep the process from leaving.
+            # Daemon threads: a function that never returns must not keep the process alive.
             threading.Thread(target=self._loop, args=(number,), name=f"jqd-job-{number + 1}", daemon=True).start()
 
     @property
     def stuck(self) -> list[tuple[Item, float]]:
-        """The items that still run after their timeout, and since when."""
+        """Return the items that still run after their timeout, and when they began (monotonic)."""
         now_s = self._clock.mono_s()
         return [now for now in self._nows.copy() if now is not None and now_s - now[1] >= now[0].timeout_s]
 
@@ -89,7 +89,7 @@ class ThreadPool:
         return len(self.stuck) == len(self._nows)
 
     def submit(self, items: Iterable[Item]) -> None:
-        """Let the items run, in order. Outcomes go to their batches; items of a batch that is gone are skipped."""
+        """Queue items to run in order. Outcomes go to their batches; items of a batch that is gone are skipped."""
         for item in items:
             self._queue.put(item)
         if self._queue.qsize() > self._queued_max and not self._closed:
@@ -105,15 +105,15 @@ class ThreadPool:
             self._queue.put(None)
 
     def _sweep(self) -> None:
-        """Drop items that were handed back: busy threads would keep them for long, and they may be big.
+        """Drop items that were handed back: they may be big, and wait long for busy threads.
 
-        An item that another thread takes meanwhile may be a little out of order.
+        If another thread takes an item meanwhile, it may be a little out of order.
         """
         for _ in range(self._queue.qsize()):
             try:
                 item = self._queue.get_nowait()
             except queue.Empty:
-                break  # the threads were faster
+                break  # other threads took the rest
             if item is not None and not item.is_over:
                 self._queue.put(item)
         self._queued_max = 2 * self._queue.qsize() + STALE_ITEMS_MAX
@@ -138,6 +138,6 @@ class ThreadPool:
                 outcome = run(item)
                 self._nows[number] = None
                 deliver(item, outcome, True)
-                del item, outcome  # not held any longer: a result may be big
+                del item, outcome  # free them: a result may be big
         except trio.RunFinishedError:
-            return  # the worker's loop has ended: nobody is left to tell
+            return  # the worker's loop has ended

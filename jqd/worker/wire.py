@@ -1,4 +1,4 @@
-"""Batches in, outcomes out: the worker protocol as bytes. Pure.
+"""The worker protocol as bytes: batches in, outcomes out.
 
     batch     {batch_id, jobs: [{job_id, name, argument, attempt, max_retry, timeout, keep_result, …}, …]}
     outcome   {type: "success", job_id, finished_at, result, jobs?, result_bytes?, log?, log_from?}
@@ -10,8 +10,8 @@
                                                                        no attempt is counted
     note      {type: "started", job_id}                             of a job that had to wait: its time runs from now
 
-Arguments stay undecoded until their job runs, so that an argument that cannot be decoded fails its own job only.
-In MessagePack outcomes follow each other bare; in JSON they stand in one array, streamed all the same.
+Arguments stay encoded until their job runs, so that a malformed argument fails only its own job. In MessagePack
+outcomes follow each other without an array; in JSON they form one array, which is streamed, too.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,18 +25,17 @@ from jqd.domain import media
 from jqd.domain.job import TIMEOUT_S_MAX
 from jqd.domain.results import RESULT_BYTES_MAX
 
-TIMEOUT_S_DEFAULT = 30.0  # of a job whose batch names none, as the interface has it
-MESSAGE_CHARS_MAX = 16_384  # of a traceback, its end: enough to find the line, small enough to keep with the job
-ERROR_CHARS_MAX = 1_024  # of an exception's own text
-ERROR_BYTES_MAX = 65_536  # of an error value: a daemon drops what is bigger
-# Of an outcome with its result, but for what follows: a daemon keeps no more.
-OUTCOME_BYTES_MAX = RESULT_BYTES_MAX + 4_096
+TIMEOUT_S_DEFAULT = 30.0  # of a job whose batch names none, by the interface
+MESSAGE_CHARS_MAX = 16_384  # the end of a traceback: enough to find the line, small enough to keep with the job
+ERROR_CHARS_MAX = 1_024  # of an exception's text
+ERROR_BYTES_MAX = 65_536  # of an error value: daemons drop larger ones
+OUTCOME_BYTES_MAX = RESULT_BYTES_MAX + 4_096  # with the result, without the followers: daemons keep no more
 
-DEPTH_LOOKED_MAX = 20  # levels of a result that are gone through for what cannot be encoded
-PARTS_LOOKED_MAX = 10_000  # of one level: some milliseconds
+DEPTH_LOOKED_MAX = 20  # levels of a result that are searched for a value that cannot be encoded
+PARTS_LOOKED_MAX = 10_000  # values of one level: some milliseconds
 
 TOO_MUCH_STATUS = 413  # of a job whose followers are too large
-CANCELLED_STATUS = 499  # of a job that was stopped because somebody cancelled it: it is not tried again
+CANCELLED_STATUS = 499  # of a cancelled job, which is not retried
 
 NOTHING = msgspec.Raw(b"")
 
@@ -151,7 +150,7 @@ class Codec:
     decode_batch: Callable[[bytes], BatchIn]
     encode: Callable[[Any], bytes]
     first: bytes = b""
-    """Stands before all outcomes."""
+    """Sent before all outcomes; `between` and `last`: between and after them."""
     between: bytes = b""
     last: bytes = b""
 
@@ -177,12 +176,12 @@ _CODECS = {
 
 
 def codec_of(content_type: str) -> Codec | None:
-    """The codec for a `Content-Type` header; None when it names neither encoding."""
+    """Return the codec for a `Content-Type` header; None when it names neither encoding."""
     return _CODECS.get(media.bare(content_type))
 
 
 def culprit(codec: Codec, value: Any) -> str:
-    """Return which part of a value cannot be encoded: `result["rows"][2] of type Decimal`. For a value that cannot."""
+    """Return which part of an unencodable value is to blame: `result["rows"][2] of type Decimal: …`."""
     where = "result"
     for _ in range(DEPTH_LOOKED_MAX):
         if isinstance(value, dict):
@@ -194,7 +193,7 @@ def culprit(codec: Codec, value: Any) -> str:
         looked = islice(parts, PARTS_LOOKED_MAX)
         step, part = next(((step, part) for step, part in looked if _refusal(codec, part)), (None, value))
         if part is value:
-            break  # it is a key, or lies further on
+            break  # a key is to blame, or a part beyond PARTS_LOOKED_MAX
         where, value = f"{where}[{step!r}]", part
     return f"{where} of type {type(value).__name__}: {_refusal(codec, value)}"
 
@@ -202,9 +201,9 @@ def culprit(codec: Codec, value: Any) -> str:
 def _refusal(codec: Codec, value: Any) -> str:
     try:
         codec.encode(value)
-    except Exception as error:  # noqa: BLE001 - whatever a foreign object does when it is encoded
+    except Exception as error:  # noqa: BLE001 - a user's object may raise anything when it is encoded
         try:
             return str(error) or type(error).__name__
-        except Exception:  # noqa: BLE001 - a foreign __str__ may do anything
+        except Exception:  # noqa: BLE001 - a user's __str__ may raise anything
             return type(error).__name__
     return ""

@@ -1,12 +1,11 @@
-"""What a worker reports to its daemons: its registration and the progress of its jobs; and what troubles it.
+"""Reports to the daemons: the worker's registration, its trouble, and its jobs' progress and output.
 
-    job.progress(…) ──▶ the item's output ──▶ beats ──POST /v1/jobs/{id}/heartbeat──▶ the store, for all daemons to show
-    what it prints ───▶
+    job.progress(…) ──▶ the item's output ──▶ reporter ──POST /v1/jobs/{id}/heartbeat──▶ the store, for all daemons
+    print(…) ─────────▶
 
-That is the call that workers have which pull their jobs: at most one a second for each job, one request at a time. What
-cannot be sent in time is dropped, for the next report is newer. What a job prints is sent while somebody watches it:
-the answer to a heartbeat says whether, and jobs that print and run for more than a second send one now and then to
-learn it.
+Progress is sent at most once a second for each job, one request at a time. A report that cannot be sent in time is
+dropped, as the next one is newer. Output is sent while somebody watches the job. The answer to a heartbeat says
+whether anybody does, so jobs that print and run for more than a second send one now and then.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,11 +23,11 @@ from jqd.worker.executors import named
 from jqd.worker.job import Declared
 from jqd.worker.service import Service
 
-ASK_S = 5.0  # between questions whether somebody watches a job that prints: so late at most its first lines are seen
-ASKS_MAX = 20  # such questions a second: for jobs that nobody watches a worker troubles its daemons no more than that
-EVERY_S = 1.0  # as often as somebody who watches looks; each is a write in the store
+ASK_S = 5.0  # between questions whether somebody watches a job that prints: its first lines are seen so late at most
+ASKS_MAX = 20  # such questions a second, to limit the load on daemons
+EVERY_S = 1.0  # between reports, each a write in the store; often enough for somebody who watches
 CALL_TIMEOUT_S = 5.0
-GONE = (404, 409)  # the job is not there, or in this lease, any more: there is nothing to tell
+GONE = (404, 409)  # the job is gone, or not in this lease any more: no trouble
 
 
 class _Beaten(msgspec.Struct):
@@ -41,7 +40,7 @@ class Place(Protocol):
 
 
 class ProgressReporter:
-    """Sends progress to the daemon. `spoke` is for any thread."""
+    """Sends progress and output of jobs to a daemon. Any thread may call `spoke`."""
 
     def __init__(self, places: Sequence[Place], http: httpx2.AsyncClient) -> None:
         self._places, self._http = places, http
@@ -50,6 +49,7 @@ class ProgressReporter:
         self._log = get_logger("worker")
 
     def spoke(self, item: Item) -> None:
+        """Note that a job has new output or progress."""
         if item.batch.lease_id:
             self._items[item] = None
 
@@ -63,7 +63,7 @@ class ProgressReporter:
                 if output is None or item.ended:
                     continue
                 if output.output is not None:
-                    self._items[item] = None  # somebody may begin to watch it at any time; behind those of this round
+                    self._items[item] = None  # check it again in the next round: somebody may begin to watch it
                 is_due = now_s - output.asked_s >= ASK_S and asked < ASKS_MAX
                 lines = _lines(output)
                 if output.far is not None or (output.output is not None and (lines is not None or is_due)):
@@ -100,7 +100,7 @@ class ProgressReporter:
 
 
 def _lines(output: AttemptOutput) -> tuple[int, str] | None:
-    """Return the lines that listeners do not know yet; None: nobody listens, or nothing is new."""
+    """Return the lines that watchers do not have yet; None: nobody watches, or nothing is new."""
     if output.log_end is None or output.output is None:
         return None
     lines = output.output.since(output.log_end)
@@ -108,33 +108,35 @@ def _lines(output: AttemptOutput) -> tuple[int, str] | None:
 
 
 def _log_end(body: bytes) -> int | None:
-    """Return how much of the log the daemon has; None also for an unreadable answer, or a daemon that does not say."""
+    """Return up to which byte watchers have the output; None: nobody watches, or the answer is unreadable."""
     try:
         return msgspec.msgpack.decode(body, type=_Beaten).log_end
     except msgspec.MsgspecError:
         return None
 
 
-LOOK_S = 1.0  # how late a daemon may hear of trouble
-STUCK_EVERY_S = 60.0  # between two lines about jobs that are stuck: seen in any log, and no flood
+LOOK_S = 1.0  # how late a daemon may learn of trouble
+STUCK_EVERY_S = 60.0  # between two log lines about stuck jobs
 TROUBLE_CHARS_MAX = 1_000
 STUCK = "they were given up at their timeout and still hold their threads: bound the calls in these functions"
 
 
 class WorkerStatus:
+    """The worker's registration, with its trouble."""
+
     def __init__(self, service: Service, jobs: Mapping[str, Declared], spec: Mapping[str, Any]) -> None:
         self._service, self._jobs, self._spec = service, jobs, spec
         self._trouble: str | None = None
         self._log = get_logger("worker")
 
     def spec(self) -> dict[str, Any]:
-        """Return the registration as it is now. Each job names all its options: those left out are the defaults."""
+        """Return the present registration. Options that a job does not declare have the daemon's defaults."""
         jobs = [{"name": job.name, **job.declared} for job in self._jobs.values()]
         trouble = {"trouble": self._trouble} if self._trouble else {}
         return {**self._spec, "jobs": jobs} | trouble
 
     async def watch(self, changed: Callable[[], None]) -> None:
-        """Watch for trouble, and call `changed` when some begins or ends; log again and again which jobs hang."""
+        """Watch for trouble, and call `changed` when it begins or ends; log stuck jobs every STUCK_EVERY_S."""
         logged_s = trio.current_time() - STUCK_EVERY_S
         while True:
             await trio.sleep(LOOK_S)
@@ -150,6 +152,6 @@ class WorkerStatus:
 
 
 def slots_of(jobs: Mapping[str, Declared], concurrency: int, processes: int) -> int:
-    """Return the jobs at once: of plain functions as many as there are processes, of others `concurrency`."""
+    """Return how many jobs run at once: plain functions one per process, others `concurrency`."""
     plain = [job.loop is None for job in jobs.values()]
     return max(processes if processes and any(plain) else 0, concurrency if not processes or not all(plain) else 0, 1)
