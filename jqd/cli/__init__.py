@@ -1,4 +1,4 @@
-"""argv → one call → render; exit codes. Data on stdout, talk on stderr."""
+"""The command line: makes one call, prints its data on stdout and notes on stderr, returns an exit code."""
 
 from jqd.cli.app import run
 

@@ -1,4 +1,4 @@
-"""The command line as a whole: the commands, and what becomes of their errors."""
+"""The command line as a whole: all commands, and the exit codes for their errors."""
 
 import errno
 import os
@@ -21,10 +21,10 @@ from jqd.cli.printing import print_note
 from jqd.domain.errors import JqdError, StoreAway
 from jqd.domain.suggest import command as elsewhere
 
-# Options that may also stand before the command, with the value that follows: jqd -o json status.
-UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # what stdout says of its file or terminal
+UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # errors of stdout's file or terminal
+# Options that may also come before the command, with their value: jqd -o json status.
 GLOBALS = ("-o", "--output", "--url", "--token", "--tenant")
-# Words that stand before a command. Written down, for asking the app imports all that there is.
+# Words that come before a command. Listed here, because asking the app would import everything.
 GROUPS = (
     "config",
     "constraints",
@@ -40,7 +40,7 @@ GROUPS = (
     "workers",
 )
 
-# What belongs together stands together in `jqd --help`; what is most wanted stands first.
+# The groups of `jqd --help`, the most used first.
 ONE, LOOK, MANY, RUN, DISK = (
     cyclopts.Group(title, sort_key=order)
     for order, title in enumerate(("One job", "What there is", "One job or many", "To run", "Settings, store and disk"))
@@ -52,9 +52,9 @@ app = cyclopts.App(
     version=__version__,
     backend="trio",
     group_commands=cyclopts.Group("Else", sort_key=9),
-    suppress_keyboard_interrupt=False,  # `run` says what it means
+    suppress_keyboard_interrupt=False,  # `ended` handles it
 )
-# By name: importing all that a daemon needs takes longer than a push.
+# Named by strings, so that they are imported when used: importing all that a daemon needs takes longer than a push.
 app.command(
     "jqd.cli.server:serve",
     group=RUN,
@@ -88,7 +88,7 @@ Commands = Mapping[str | tuple[str, ...], Command]
 
 
 def _group(name: str, about: str, default: Command, commands: Commands, group: cyclopts.Group | None = LOOK) -> None:
-    """Commands behind a word; the word alone is `default`."""
+    """Add a group of commands, `jqd NAME COMMAND`; `jqd NAME` alone is `default`."""
     inner = cyclopts.App(name=name, group=group, help=about)
     inner.default(default)
     for word, command in commands.items():
@@ -107,7 +107,7 @@ about = "List the daemons that share one store; drain or resume one."
 _group("daemons", about, show.daemons, {"drain": drains.drain, "resume": drains.resume})
 app.command(drains.drain, group=RUN)
 about = "List the schedules, and when each comes next; set one, pause it …"
-# Also run-now, as the act is called of a job, and by HTTP.
+# Also run-now, as for jobs and in the HTTP API.
 changes: Commands = {"set": dates.set_, "next": dates.next_, ("run", "run-now"): dates.run}
 acts: Commands = {"pause": dates.pause, "resume": dates.resume, "rm": dates.rm}
 _group("schedules", about, dates.ls, {"ls": dates.ls, **changes, **acts})
@@ -164,17 +164,17 @@ def run(argv: Sequence[str]) -> int:
 
 
 def ended(command: Callable[[], object]) -> int:
-    """Run a command. Returns its exit code: commands return one, errors of ours have their own, and are printed."""
+    """Run a command; prints its JqdError. Returns the exit code: the command's own, or that of the error."""
     try:
         code = command()
-        sys.stdout.flush()  # if the reader is gone, that shows here and not at exit
+        sys.stdout.flush()  # raises here, not at exit, if the reader is gone
     except cyclopts.UnknownCommandError as error:
         unused = [word for word in error.unused_tokens or () if not word.startswith("-")]
         if near := elsewhere(unused, error.command_chain or ()):
             print_note(f"that is `{near}` here")
         return Exit.USAGE
     except cyclopts.CycloptsError:
-        return Exit.USAGE  # cyclopts has said on stderr what is wrong with the words
+        return Exit.USAGE  # cyclopts has printed on stderr what is wrong
     except BaseExceptionGroup as group:
         return _end_of_group(group)
     except JqdError as error:
@@ -192,7 +192,7 @@ def ended(command: Callable[[], object]) -> int:
 
 
 def _ordered(argv: Sequence[str]) -> list[str]:
-    """Move global options from before the command to behind it. Raises Usage for words that are not text."""
+    """Move global options from before the command to behind it. Raises Usage for arguments that are no UTF-8."""
     for word in argv:
         try:
             word.encode()
@@ -207,7 +207,7 @@ def _ordered(argv: Sequence[str]) -> list[str]:
 
 
 def _end_of_group(group: BaseExceptionGroup[BaseException]) -> int:
-    """Return the exit code for errors that a nursery wrapped: our errors are printed, bugs are raised as they are."""
+    """Return the exit code for errors that a nursery wrapped: prints a JqdError, raises others."""
     ours, others = group.split((JqdError, KeyboardInterrupt))
     if others is not None or ours is None:
         raise group
@@ -225,8 +225,8 @@ def _end(error: JqdError) -> int:
 
 
 def _end_of_output() -> int:
-    """End when stdout takes nothing: its reader is gone (`| head`), or its disk is full."""
+    """Return the exit code when stdout takes nothing: its reader is gone (`| head`), or its disk is full."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())  # or Python would complain when it flushes at exit
+    os.dup2(nowhere, sys.stdout.fileno())  # else Python's flush at exit would fail
     os.close(nowhere)
     return Exit.FAILED

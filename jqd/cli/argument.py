@@ -1,8 +1,8 @@
-"""The arguments of pushes, from the command line, stdin or a file: JSON when it is JSON, else the text itself.
+"""Reads the arguments of pushes from the command line, stdin or a file: as JSON if it is JSON, else as text.
 
-Text that begins like JSON and is not JSON is a slip of the keyboard, not a string: it is refused. With `--lines` a file
-has a job in every line, and they are pushed by the thousand. Every id is printed: if a daemon goes away in the middle,
-the ids that it gave are printed all the same, and the message says up to which line all were pushed.
+Text that begins like JSON but is none is probably a mistake, and refused. With `--lines` a file has a job in every
+line, and they are pushed by the thousand. All ids are printed, even if the daemon goes away in the middle; then a
+message says up to which line all jobs were pushed.
 """
 
 import io
@@ -23,8 +23,8 @@ from jqd.client import Client, Invalid, ItemError, PartlyPushed
 from jqd.domain import json_ext
 from jqd.domain.errors import JqdError
 
-LINES_PER_PUSH = 1_000  # jobs in one array: large enough that the sync no longer shows
-REFUSALS_SHOWN = 20  # lines; a file that is all wrong should not scroll its first error away
+LINES_PER_PUSH = 1_000  # jobs in one request: enough to make the sync's cost negligible
+REFUSALS_SHOWN = 20  # refused lines shown, so that the first error does not scroll away
 
 
 class Line(NamedTuple):
@@ -33,21 +33,22 @@ class Line(NamedTuple):
     number: int
     argument: Any
     read_bytes: int
-    """So far."""
+    """Bytes of the file up to the end of this line."""
     named: Mapping[str, Any] = {}
-    """Its own options: `job_id`."""
+    """Options of this job alone: `job_id`."""
 
 
 @dataclass
 class Pushed:
+    """The result of pushing a file."""
+
     job_ids: list[str] = field(default_factory=list)
-    """Unless only their number is kept."""
+    """Ids of the pushed jobs; empty if `keep_ids` is false."""
     jobs: int = 0
     known: int = 0
-    """Of those, as many were pushed before."""
+    """How many of the jobs were pushed before."""
     refused: list[tuple[int, str]] = field(default_factory=list)
-    """Line number and why."""
-    """Of a long file the first; `refusals` counts all."""
+    """Line number and reason; if `keep_ids` is false only the first."""
     refusals: int = 0
     stopped: JqdError | None = None
     """Why pushing ended before the file did."""
@@ -70,11 +71,11 @@ class Pushed:
 def push_file(
     client: Client, name: str, path: Path, lines: Iterable[Line], options: Mapping[str, Any], *, keep_ids: bool = True
 ) -> Pushed:
-    """Push jobs of a file a thousand at a time. Talks on stderr; never raises JqdError: `stopped` says it.
+    """Push the jobs of a file, a thousand at a time, with notes on stderr. Raises no JqdError: `stopped` has it.
 
-    `keep_ids`: false for files of any size, only numbers are told then.
+    `keep_ids`: false for files of any size: the result has only numbers.
     """
-    from rich.console import Console  # here: most pushes are of one job, and should start quickly
+    from rich.console import Console  # imported here, as most pushes are of one job and should start quickly
     from rich.progress import Progress
 
     pushed = Pushed()
@@ -98,7 +99,7 @@ def push_file(
 
 
 def _push(client: Client, name: str, chunk: list[Line], options: Mapping[str, Any], pushed: Pushed) -> None:
-    """Push one array. Lines that the daemon refuses are noted; any other error is raised after the ids were noted."""
+    """Push the jobs of a chunk. Notes lines that the daemon refuses; raises other errors, after noting the ids."""
     taken: list[str] = []
     refused: list[tuple[int, str]] = []
     try:
@@ -113,7 +114,7 @@ def _push(client: Client, name: str, chunk: list[Line], options: Mapping[str, An
             raise
     except Invalid as error:
         if not error.errors or any(item.index is None for item in error.errors):
-            raise  # the error is not about single lines
+            raise  # the error is about the request, not about lines
         refused = _refused(chunk, error.errors)
     finally:
         pushed.job_ids += taken
@@ -141,13 +142,13 @@ def _print_refused(path: Path, pushed: Pushed, last: int) -> None:
 
 
 STDIN = "-"
-# A script of one line that holds this much is a mistake: a daemon takes jobs of a megabyte.
-LINE_CHARACTERS_MAX = 64 << 20
+LINE_CHARACTERS_MAX = 64 << 20  # a longer line is a mistake: a daemon takes jobs of a megabyte
 JSON_BEGINS = ("{", "[", '"')
 
 
 def argument(given: str | None, *, as_text: bool = False) -> Any:
-    """ARG as `jqd push` takes it: a value, `-` for stdin, `@FILE`. Raises Usage for a value that no job can have."""
+    """Return the value of ARG of `jqd push`: a value, `-` for stdin, or `@FILE`. Raises Usage for a value that no job
+    can have."""
     if given is None:
         return None
     if given == STDIN or given.startswith("@"):
@@ -158,9 +159,9 @@ def argument(given: str | None, *, as_text: bool = False) -> Any:
 
 
 def value(text: str, where: str, *, as_text: bool = False) -> Any:
-    """JSON as what it means (unless `as_text`), any other text as itself.
+    """Return the value of JSON text (unless `as_text`), and other text unchanged.
 
-    Raises Usage for text that begins like JSON and is not, and when MessagePack cannot carry the value.
+    Raises Usage for text that begins like JSON but is none, and for values that MessagePack cannot hold.
     """
     try:
         value: Any = text if as_text else json_ext.read(text.encode())
@@ -181,7 +182,7 @@ def value(text: str, where: str, *, as_text: bool = False) -> Any:
 
 
 def arguments(path: Path, *, as_text: bool = False) -> Iterator[Line]:
-    """Every line that is not empty. Only LF ends a line, or CR LF."""
+    """Yield every line that is not blank. Lines end with LF or CR LF."""
     with reading(path) as file:
         read_bytes = 0
         for number, line in enumerate(iter(lambda: file.readline(LINE_CHARACTERS_MAX), ""), 1):
@@ -197,7 +198,7 @@ def arguments(path: Path, *, as_text: bool = False) -> Iterator[Line]:
 
 @contextmanager
 def reading(path: Path) -> Iterator[TextIO]:
-    """A file, or stdin, as UTF-8 text. Raises Usage naming the file when it cannot be read."""
+    """Open a file, or stdin, as UTF-8 text. Raises Usage, with its name, when it cannot be read."""
     try:
         if str(path) != STDIN:
             with path.open(encoding="utf-8", newline="\n") as file:

@@ -1,11 +1,11 @@
-"""`jqd backup` and `jqd restore`: a copy of a running daemon, and a daemon's data of such a copy.
+"""`jqd backup` and `jqd restore`: copy a running daemon, and make a daemon's data from such a copy.
 
     DIR/   store-0.rdb …   what each server of the store held when the copy began
-           journal/        the daemon's journal, copied behind that: it tells the store's copy what that lacks
+           journal/        the daemon's journal, copied after the store: it has the records that the copy lacks
            process-1/ …    the journals of the other processes of `jqd serve --processes`
-           backup.json     written last; without it the copy is not whole
+           backup.json     written last; without it the copy is incomplete
 
-The store comes first: the other way round it would know of jobs whose journal does not.
+The store is copied first: else its copy would have jobs that are missing in the journal's.
 """
 
 import dataclasses
@@ -38,21 +38,21 @@ JOURNAL = "journal"
 
 
 class Made(msgspec.Struct):
-    """What a backup has."""
+    """The content of `backup.json`."""
 
     format: int
     at: str | None
     own_store: bool
-    """Whether the daemon kept its store itself."""
+    """Whether the daemon ran its own store."""
     stores: list[str]
-    """Files with the copies of the servers."""
+    """Files with the copies of the store's servers."""
     journal: dict[str, int]
     """File of the journal → its size in bytes."""
     processes: dict[int, dict[str, int]] = {}
-    """The same for the journal of each further process."""
+    """Number of each further process → the same for its journal."""
 
     def journals(self, target: Path) -> dict[int, tuple[Path, dict[str, int]]]:
-        """Return where each journal lies in the backup, and its files, by process."""
+        """Return process → directory of its journal in the backup, and the files there."""
         others = {number: (target / f"{NAME}{number}", files) for number, files in self.processes.items()}
         return {0: (target / JOURNAL, self.journal), **others}
 
@@ -81,7 +81,7 @@ def backup(
     if not source.is_dir():
         raise Usage(f"{source} is no journal of a daemon; name its --data-dir")
     servers = [] if journal_only else _servers(settings)
-    umask = os.umask(0o077)  # it has all that jobs and tokens have, also where it is moved out of its directory
+    umask = os.umask(0o077)  # the files hold jobs and tokens, and may be moved out of their directory
     try:
         target.mkdir(mode=0o700, parents=True)
         stores = [f"store-{number}.rdb" for number, _ in enumerate(servers)]
@@ -132,7 +132,7 @@ def restore(
     made = _read(source)
     settings = daemon_settings(config, None, data_dir)
     goals = {number: directories(number, settings)[1] for number in (0, *made.processes)}
-    for goal in goals.values():  # the first has those of all others that there are
+    for goal in goals.values():
         if (process := living(goal)) is not None:
             raise Usage(f"a daemon (process {process}) lives in {goal}; stop it, and all others of that store")
         if goal.exists() and any(goal.iterdir()):
@@ -170,11 +170,11 @@ def _servers(settings: Config) -> Sequence[StoreConfig]:
 
 
 def _copy_journal(source: Path, target: Path) -> dict[str, int]:
-    """Copy a journal that a daemon writes: first from where it reads, then the segments, the oldest first.
+    """Copy a journal while a daemon writes it: first the file `retired`, then the segments, the oldest first.
 
-    What a segment had that is deleted meanwhile has ended, or stands again further behind, perhaps in a segment that
-    was begun meanwhile: then this begins anew, but for what is copied. Of the last one a half-written frame may come
-    along, which a start cuts. Raises OSError, JournalRefused.
+    If a segment is deleted meanwhile, its jobs have ended or were copied, perhaps into a new segment: then list the
+    segments again, and copy those that are missing or have grown. The last one may end in a half-written frame, which a
+    start cuts. Raises OSError, JournalRefused.
     """
     target.mkdir(mode=0o700)
     sizes: dict[str, int] = {}
@@ -188,7 +188,7 @@ def _copy_journal(source: Path, target: Path) -> dict[str, int]:
 
 
 def _copy_once(source: Path, target: Path, sizes: dict[str, int]) -> dict[str, int] | None:
-    """Copy what `sizes` has not as far as it goes now. Returns the size of each file; None when one was deleted."""
+    """Copy the segments whose size differs from `sizes`. Returns the size of each file; None if one was deleted."""
     found: dict[str, int] = {}
     if (source / RETIRED).exists():
         (target / RETIRED).unlink(missing_ok=True)
@@ -213,7 +213,7 @@ def _write(path: Path, made: Made) -> None:
 
 
 def _read(source: Path) -> Made:
-    """Raises Usage for a directory that is no whole backup."""
+    """Read and check `backup.json`. Raises Usage if the backup is incomplete."""
     try:
         made = msgspec.json.decode((source / DONE).read_bytes(), type=Made)
         files = {copy / name: size for copy, names in made.journals(source).values() for name, size in names.items()}
@@ -228,7 +228,7 @@ def _read(source: Path) -> Made:
 
 
 def _put_journal(source: Path, names: dict[str, int], goal: Path) -> None:
-    """Copy beside the goal and rename, so that a daemon finds all or nothing."""
+    """Copy a journal to a directory beside `goal` and rename that, so that a daemon finds all or nothing."""
     part = goal.with_name(f"{goal.name}.part")
     part.mkdir(mode=0o700, parents=True)
     for name in names:

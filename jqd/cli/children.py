@@ -1,4 +1,4 @@
-"""Processes that `jqd dev` starts beside its daemon. They end with it; none that ends by itself ends the daemon."""
+"""Processes that `jqd dev` starts beside its daemon. They end with the daemon; it does not end with them."""
 
 import ctypes
 import os
@@ -14,19 +14,19 @@ from jqd.cli.exits import Exit
 
 PR_SET_PDEATHSIG = 1  # prctl(2): a signal for this process when its parent dies
 STOP_S = 35.0  # a worker drains for 30 s by default
-AGAIN_S = (1.0, 2.0, 4.0, 8.0, 16.0)  # before one that died is started again; then no more
+AGAIN_S = (1.0, 2.0, 4.0, 8.0, 16.0)  # waits before a dead child is started again; then it stays dead
 
 
 class Start(Protocol):
-    """Starts `jqd` with these words. `again`: it is started anew when it dies, a few times."""
+    """Starts `jqd` with these arguments. `again`: start it again when it dies, a few times."""
 
     def __call__(self, *words: str, again: bool = False) -> None: ...
 
 
 @contextmanager
 def children() -> Iterator[Start]:
-    """Give a function that starts a child process. The child ends with the block, and with this process, however
-    that ends."""
+    """Yield a function that starts a child process. The child ends with the block, and with this process, even if that
+    is killed."""
     started: list[_Child] = []
 
     def start(*words: str, again: bool = False) -> None:
@@ -48,25 +48,25 @@ class _Child:
     def __init__(self, words: tuple[str, ...]) -> None:
         self._words = words
         self._ending = threading.Event()
-        self._lock = threading.Lock()  # a child that is started anew is not missed by a stop
+        self._lock = threading.Lock()  # so that `end` cannot miss a child that is being started again
         self._process = self._begin()
 
     def _begin(self) -> subprocess.Popen[bytes]:
         parent = os.getpid()
-        prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None  # found before the fork, called after it
+        prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None  # looked up before the fork, called after
 
         def die_with_parent() -> None:
             if prctl is not None:
                 prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
             if os.getppid() != parent:
-                os._exit(1)  # it died before it could be noticed
+                os._exit(1)  # the parent died before prctl was called
 
         args = [sys.executable, "-m", "jqd", *self._words]
-        # In a session of its own: Ctrl-C ends the daemon, and the daemon's end ends the child, in that order.
+        # In its own session, so that Ctrl-C reaches only the daemon, and the child ends after it.
         return subprocess.Popen(args, preexec_fn=die_with_parent, start_new_session=True)
 
     def keep(self) -> None:
-        """Start the child again when it dies, unless its arguments are wrong: it has printed why."""
+        """Start the child again when it dies, unless its arguments are wrong."""
         for wait_s in AGAIN_S:
             if self._process.wait() == Exit.USAGE or self._ending.wait(wait_s):
                 return
@@ -74,7 +74,7 @@ class _Child:
                 if self._ending.is_set():
                     return
                 self._process = self._begin()
-        self._process.wait()  # it was started by this thread, and would end with it
+        self._process.wait()  # this thread started it, and prctl would kill it when the thread ends
 
     def end(self) -> None:
         with self._lock:

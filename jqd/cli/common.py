@@ -1,4 +1,4 @@
-"""What the commands that ask a daemon have in common."""
+"""Options and checks that commands share."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -86,7 +86,7 @@ def duration(text: str, flag: str) -> float:
 
 
 def waits(text: str, flag: str) -> float | list[float]:
-    """Return one wait, or with a comma all of them. Raises Usage."""
+    """Return one wait in seconds, or of text with commas a list of them. Raises Usage."""
     found = [duration(part, flag) for part in text.split(",") if part.strip()]
     return found if "," in text else duration(text, flag)
 
@@ -125,7 +125,8 @@ class Options:
 
 
 def age(text: str, flag: str) -> float:
-    """A duration with its unit. Raises Usage: a command that deletes jobs does not guess whether 7 means days."""
+    """Return the seconds of a duration that must have a unit, as commands that delete jobs do not guess whether 7 means
+    days. Raises Usage."""
     found = duration(text, flag)
     if not has_unit(text):
         raise Usage(f"{flag} {text} has no unit: {text}d is days, {text}h hours, {text}m minutes, {text}s seconds")

@@ -1,4 +1,4 @@
-"""`jqd config`: a daemon's settings here, where each comes from, what it is for; and whether a daemon could start."""
+"""`jqd config`: shows a daemon's settings here, with origin and purpose, and checks whether a daemon could start."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -27,27 +27,29 @@ from jqd.store import StoreConfig, open_store
 
 
 def daemon_settings(file: Path | None, stores: list[str] | None, data_dir: Path | None) -> Config:
-    """Load a daemon's settings. Nothing is served, so no tokens are needed. Raises Usage."""
+    """Load a daemon's settings, without requiring tokens, as nothing is served. Raises Usage."""
     with worded():
         return load(file=file, flags={**store_flags(stores), "data_dir": data_dir})
 
 
-# docs/operate/SETTINGS.md, as it is shipped: what each setting is for stands there, and nowhere else.
+# The shipped copy of docs/operate/SETTINGS.md, the only place that explains the settings.
 PAGE = "settings.md"
 _ROW = re.compile(r"^`([a-z_.]+)`\| (?:none|`[^`]*`)\| (?P<allowed>.*?)\| (?P<why>.*)$", re.MULTILINE)
 _LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 
 
 class SettingOrigin(msgspec.Struct):
+    """One setting, where its value comes from, and what it is for."""
+
     setting: str
     value: Any
     unit: str
-    """In what a number counts: s, ms, bytes; empty for a plain number, or none."""
+    """Unit of a number: s, ms, bytes; empty: none."""
     default: Any
     origin: str
-    """Where it was said: a file, a variable, a flag; else `default`."""
+    """Where it was set: a file, a variable, a flag; else `default`."""
     reloads: bool
-    """Whether a change holds after SIGHUP; else it needs a restart."""
+    """Whether SIGHUP applies a change; else it needs a restart."""
     allowed: str
     why: str
 
@@ -127,7 +129,7 @@ def check(*, given: GivenSettings | None = None) -> int:
 
 
 async def _open(config: StoreConfig) -> None:
-    """Build the store without connecting to it. Raises ConfigError for a URL that no store has."""
+    """Build the store without connecting to it. Raises ConfigError for an invalid URL."""
     for part in config.parts():
         if part.url:
             async with open_store(part):

@@ -53,7 +53,7 @@ class ConstraintFlags:
     """Refuse it if the store has several partitions, for each counts by itself."""
 
     def asked(self) -> dict[str, Any]:
-        """Return the constraint as the client takes it. Raises Usage."""
+        """Return the options as arguments of `Client.set_constraint`. Raises Usage."""
         if self.rate is None and self.burst:
             raise Usage("--burst comes on top of a --rate")
         rate = None if self.rate is None else _rate(self.rate, self.burst)

@@ -9,7 +9,7 @@ from jqd.cli.exits import Exit
 from jqd.cli.render import show_as
 from jqd.client import Client
 
-LOOK_S = 0.5  # between looks at what a daemon has in flight yet
+LOOK_S = 0.5  # between two questions what a daemon has in flight
 
 
 def drain(daemon: str = "this", /, *, wait: str = "0", common: Common = Common()) -> int:

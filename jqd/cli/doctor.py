@@ -1,4 +1,4 @@
-"""`jqd doctor`: would this store, and this disk, lose jobs?"""
+"""`jqd doctor`: examines whether this store and this disk would lose jobs."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -72,9 +72,9 @@ def _examine_certificate(settings: Config) -> list[Diagnostic]:
 
 
 async def _examine_stores(settings: Config) -> tuple[list[Diagnostic], Exit, bool]:
-    """Return the findings of all servers, named if there are several; the exit code; and whether all servers answered.
+    """Return the findings about all servers, named if there are several; the exit code; and whether all answered.
 
-    A daemon's own store is looked at only while it runs: the daemon itself sets it up well.
+    A daemon's own store is examined only while it runs: the daemon sets it up itself.
     """
     store = settings.store
     if store.is_own:
@@ -104,11 +104,11 @@ async def _examine_stores(settings: Config) -> tuple[list[Diagnostic], Exit, boo
 
 
 async def _examine_server(parts: Sequence[StoreConfig]) -> list[Diagnostic]:
-    """Return the findings of one server, for all partitions that lie there. Raises StoreAway, ConfigError."""
+    """Return the findings about one server, for all partitions on it. Raises StoreAway, ConfigError."""
     found: list[Diagnostic] = []
     for part in parts:
         for finding in await examine(part):
-            # Warnings concern the server, and may hold numbers that change from one look to the next.
+            # Show each warning once: it is about the whole server, and its numbers may differ between partitions.
             warned = finding.severity is Severity.WARN and finding.code in {one.code for one in found}
             if not warned and finding not in found:
                 found.append(finding)

@@ -1,4 +1,4 @@
-"""Exit codes, and which error leads to which."""
+"""Exit codes, and the code and the advice for each error."""
 
 import enum
 import re
@@ -6,7 +6,7 @@ import re
 from jqd.client import Forbidden, Invalid, NotFound, PartlyPushed, TimedOut, Unavailable, Unreachable
 from jqd.domain.errors import ConfigError, JqdError, StoreAway
 
-_OF_THE_TOKEN = re.compile("this token is (of the role|for|not for) ")  # what it may; other refusals say what to do
+_OF_THE_TOKEN = re.compile("this token is (of the role|for|not for) ")  # refusals for which another token helps
 
 
 class Exit(enum.IntEnum):
@@ -17,19 +17,19 @@ class Exit(enum.IntEnum):
     USAGE = 2
     NOT_FOUND = 3
     UNREACHABLE = 4
-    """The daemon, or the store: the command asked it itself, or the daemon says that it cannot answer without (503)."""
+    """The daemon, or the store, did not answer; also if the daemon cannot answer without the store (503)."""
     TIMED_OUT = 5
     INTERRUPTED = 130
-    """By Ctrl-C, as shells say it. A daemon or a worker that Ctrl-C stopped in order is DONE."""
+    """By Ctrl-C, as in shells. A daemon or a worker that Ctrl-C stopped in order ends with DONE."""
 
 
 class Usage(ConfigError):
-    """The words of the command, or a setting, make no sense. Nothing was done; the user mends them."""
+    """The command's arguments, or a setting, make no sense. Nothing was done; the user corrects them."""
 
 
 def exit_of(error: JqdError) -> Exit:
     match error:
-        case Usage() | Invalid():  # a value that the daemon refuses is a mistake in the words, too
+        case Usage() | Invalid():  # a value that the daemon refuses is a wrong argument, too
             return Exit.USAGE
         case NotFound():
             return Exit.NOT_FOUND
@@ -38,12 +38,12 @@ def exit_of(error: JqdError) -> Exit:
         case TimedOut():
             return Exit.TIMED_OUT
         case PartlyPushed() if isinstance(error.__cause__, JqdError):
-            return exit_of(error.__cause__)  # why the rest was not pushed
+            return exit_of(error.__cause__)  # the reason why the rest was not pushed
     return Exit.FAILED
 
 
 def advice_of(error: JqdError) -> str:
-    """Return what to do about what a daemon refused, where its own words are for any client. Empty: they say it."""
+    """Return what a user of the command line can do about a refusal; empty if its message says it."""
     if isinstance(error, PartlyPushed) and isinstance(error.__cause__, JqdError):
         return advice_of(error.__cause__)
     match error:

@@ -1,4 +1,4 @@
-"""What a command line says of jobs that have to do with others: options of a push, `jqd flow`, `jqd groups`."""
+"""Flows and groups on the command line: options of a push, `jqd flow`, `jqd groups`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -54,7 +54,7 @@ class Links:
 
 
 def job_of(text: str) -> dict[str, Any]:
-    """Return the job that follows: of a name, or as JSON. Raises Usage."""
+    """Return a following job, given as a name or as JSON, as a map. Raises Usage."""
     if not text.startswith(JSON_BEGINS):
         return {"name": text}
     try:

@@ -1,4 +1,4 @@
-"""Commands about handlers: what runs a jobtype without any program that registers, by URL or as code."""
+"""Commands about handlers, which run a jobtype by URL or as code, without a worker that registers."""
 
 from typing import Annotated, Any, Literal
 
@@ -11,7 +11,7 @@ from jqd.cli.exits import Exit, Usage
 from jqd.cli.render import show, table, tenants_of, whose
 from jqd.cli.show import deleted, rows_of
 
-BODY_SHOWN = 48  # characters of a body in the list: most URLs, and the begin of code
+BODY_SHOWN = 48  # characters of a body in the list: most URLs, or the beginning of code
 
 Name = Annotated[str, Parameter(help="The jobtype.")]
 
@@ -110,5 +110,5 @@ def _brief(body: str) -> str:
 
 
 def _takes(versions: list[dict[str, Any]]) -> str:
-    """Return which version gets the jobs: the newest whose endpoint wants some."""
+    """Return which version gets the jobs: the newest whose endpoint takes some."""
     return next((f"@{one['version']}" for one in reversed(versions) if not one["out"]), "none")

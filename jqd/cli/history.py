@@ -1,4 +1,4 @@
-"""Numbers over time, drawn in a line each: `jqd history`, and the lines of `jqd top`."""
+"""Draws numbers over time, each as a line of bars: for `jqd history` and `jqd top`."""
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
@@ -11,8 +11,8 @@ from jqd.cli.exits import Exit, Usage
 from jqd.cli.render import console, show, table, tenants_of, whose
 from jqd.domain.visible import CONTROLS
 
-COLUMNS = 60  # of a line: an hour of minutes, and a terminal of 80 has room for the numbers
-TYPES_SHOWN = 30  # a screen
+COLUMNS = 60  # bars of a line: an hour of minutes; a terminal of 80 columns has room for the numbers beside
+TYPES_SHOWN = 30  # jobtypes: a screen
 BARS = "▁▂▃▄▅▆▇█"
 NONE = "·"
 FAILED = ("failed", "dead")
@@ -65,20 +65,20 @@ def _minutes(last: Any) -> int:
 
 
 def spark(numbers: Sequence[float]) -> str:
-    """Return a line of bars, the highest for the largest number; nothing is a dot, and little is seen as little."""
+    """Return a line of bars, the highest for the largest number, a dot for 0."""
     most = max(numbers, default=0)
     last = len(BARS) - 1
     return "".join(BARS[round(number / most * last)] if number else NONE for number in numbers)
 
 
 def squeezed(numbers: Sequence[int]) -> list[int]:
-    """Add up neighbours, so that no more than COLUMNS are left."""
+    """Add up neighbouring numbers, so that at most COLUMNS are left."""
     width = -(-len(numbers) // COLUMNS) or 1
     return [sum(numbers[at : at + width]) for at in range(0, len(numbers), width)]
 
 
 def lines_of(answer: Mapping[str, Any], names: Sequence[str]) -> Text:
-    """Return a line for each name of LINES: what, how many altogether, and when."""
+    """Return a line for each name of LINES: the name, the sum, and a bar for each step."""
     series = {name: [sum(step[part] for part in LINES[name]) for step in answer["steps"]] for name in names}
     sums = {name: f"{sum(numbers):,}" for name, numbers in series.items()}
     width = max(map(len, sums.values()))
@@ -114,7 +114,7 @@ def _at(date: str | None) -> str:
 
 
 def _within(counts: Sequence[int], bounds: Sequence[float], share: float) -> str:
-    """Return the upper bound below which that share lies."""
+    """Return the upper bound of the histogram bucket in which `share` of the counts is reached, as text."""
     wanted = share * sum(counts)
     place = next(place for place, so_far in enumerate(accumulate(counts)) if so_far >= wanted)
     return f"within {bounds[place]:g} s" if place < len(bounds) else f"above {bounds[-1]:g} s"

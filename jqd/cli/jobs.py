@@ -1,4 +1,4 @@
-"""Commands about one job: push, get."""
+"""Commands about one job: push, get, why."""
 
 import difflib
 import re
@@ -38,8 +38,8 @@ def why(job_id: str, /, *, common: Common = Common()) -> int:
     return Exit.DONE
 
 
-WAIT_S = 3_600.0  # of `push --wait` without --within
-SILENT_S = 5.0  # silence so long at most: with a job that no worker takes, the command would seem to hang
+WAIT_S = 3_600.0  # default of `push --within`
+SILENT_S = 5.0  # after so long print what the job waits for, or the command would seem to hang
 
 
 def push(
@@ -167,10 +167,7 @@ def _push(client: Client, name: str, argument: Any, options: dict[str, Any]) -> 
 
 
 def _warn_if_unserved(client: Client, name: str) -> None:
-    """Warn if no worker serves the name: it may be mistyped.
-
-    Without the right to see workers, or an answer, nothing is said.
-    """
+    """Warn if no worker serves the name, as it may be mistyped. Prints nothing if the daemon refuses to say."""
     with suppress(JqdError):
         taken = [row["jobs"] for row in client.workers()]
         names = sorted({one for jobs in taken if jobs != "*" for one in jobs})
@@ -185,11 +182,11 @@ def _warn_if_unserved(client: Client, name: str) -> None:
 
 
 def _without_repeats(info: JobInfo) -> dict[str, Any]:
-    """Return a job for people: an error that its message repeats, and the last attempt's message, stand there once."""
+    """Return a job for people, without an error that its message repeats, and with the last attempt's message once."""
     fields = {**plain(info), "history": [_brief(one) for one in plain(info.history)]}
     last = fields["history"][-1] if fields["history"] else {}
     if last.get("message") == fields["message"]:
-        # Of a job that runs again it is the attempt's; only of the job may it have several lines.
+        # Of a job that runs again the history keeps the message, unless it has several lines, which only the job shows.
         is_attempts = info.state == "running" and "\n" not in (info.message or "").strip()
         for name in ("message", "error"):
             (fields if is_attempts else last).pop(name, None)
@@ -202,7 +199,7 @@ def _brief(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 def _lines_pushed(client: Client, name: str, pushed: Pushed, within_s: float | None, output: Output) -> int:
-    """`within_s`: to wait for the jobs; None: it is not waited for them."""
+    """Print the pushed jobs. `within_s`: first wait so long for their ends; None: do not wait."""
     _warn_if_unserved(client, name)
     with _known(pushed.job_ids):
         if within_s is None or pushed.stopped is not None:
@@ -229,12 +226,12 @@ def _rows_pushed(client: Client, name: str, pushed: Pushed, table: Table, output
 
 @contextmanager
 def _known(job_ids: list[str]) -> Iterator[None]:
-    """Print the ids of the pushed jobs, however the wait ends, also where stdout takes nothing."""
+    """Print the ids of the pushed jobs on stderr if the block fails, also if stdout takes nothing."""
     try:
         yield
         sys.stdout.flush()
     except BrokenPipeError:
-        raise  # who reads no further wants no more of them
+        raise  # the reader wants no more output
     except (JqdError, KeyboardInterrupt, OSError):
         print_note(f"pushed: {' '.join(job_ids)}")
         raise
@@ -262,13 +259,13 @@ def _show_result(client: Client, info: JobInfo, output: Output) -> Exit:
     if code is not Exit.DONE:
         why = info.message or info.error or "no reason was given"
         print_note(f"job {info.job_id} ({info.name}) has no result, it is {info.state}: {plain(why)}")
-    elif info.result is None and info.message:  # of a success it says nothing else than that its result was dropped
+    elif info.result is None and info.message:  # a success has a message only if its result was dropped
         print_note(f"job {info.job_id} ({info.name}) has succeeded; {info.message}")
         return Exit.FAILED
     else:
         result = client.result(info.job_id) if info.result_bytes else info.result
         if isinstance(result, str) and output == "table":
-            # A file or another program gets it as it is.
+            # A file or another program gets the text unchanged.
             print_line(result) if sys.stdout.isatty() else print(result)
         else:
             show(result, "jsonl" if output == "table" else output)
@@ -276,7 +273,7 @@ def _show_result(client: Client, info: JobInfo, output: Output) -> Exit:
 
 
 def _waited(client: Client, job_id: str, within_s: float) -> JobInfo:
-    """Return the job when it has ended, or when the wait is over; says in between what it waits for."""
+    """Return the job when it has ended, or when the wait is over; prints meanwhile what it waits for."""
     info = client.get(job_id, wait=min(SILENT_S, within_s))
     if info.ended or within_s <= SILENT_S:
         return info
@@ -340,5 +337,5 @@ def _as_list(words: list[str]) -> str:
 
 
 def _run_at(text: str | None) -> str | float | None:
-    """Return Unix seconds as a number. ISO 8601 dates are told apart by their length: 20300131 is a date."""
+    """Return Unix seconds as a number, other dates as text. Numbers of 8 digits are ISO 8601 dates: 20300131."""
     return float(text) if text is not None and re.fullmatch(r"\d{9,12}(\.\d+)?", text) else text

@@ -1,4 +1,4 @@
-"""`jqd journal`: ls, cat, verify, repair, replay. All but `repair` only read, and a daemon may live there meanwhile."""
+"""`jqd journal`: ls, cat, verify, repair, replay. All but `repair` only read, and may run beside the daemon."""
 
 import dataclasses
 import os
@@ -43,7 +43,7 @@ LaneName = Literal["jobs", "outcomes", "cancels", "changes", "rules"]
 
 SOCKET = "valkey.sock"  # of an embedded store, in its directory
 FAR_MS = 1 << 62
-NUMBERS = ("first", "end", "bytes", "frames")  # columns
+NUMBERS = ("first", "end", "bytes", "frames")  # columns that are aligned to the right
 DATA_DIR = ".jqd"  # where a daemon keeps its data by default
 JOBS = frozenset({Lane.JOBS, Lane.CHANGES})
 
@@ -58,7 +58,7 @@ class Where:
     config: ConfigFile = None
 
     def settings(self, stores: list[str] | None = None) -> Config:
-        """Return the daemon's configuration, or the same with other servers. Raises Usage."""
+        """Return the daemon's configuration, with other servers if `stores` names some. Raises Usage."""
         settings = daemon_settings(self.config, stores, self.data_dir)
         log.configure(level=settings.log.level if settings.log.level == "error" else "warning")
         return settings
@@ -67,12 +67,12 @@ class Where:
         """Return the directory of the segments. Raises Usage when there is no journal."""
         places = [self.settings().journal.directory]
         if self.data_dir is not None:
-            # The option counts more than a configuration file. A copy may be the bare journal directory.
+            # The option wins over a configuration file. It may name a bare copy of a journal directory.
             places = [self.data_dir / "journal", *places]
-            if any(self.data_dir.glob("[0-9]*.jqd")):  # segments; *.jqd would be .jqd too, the default's own name
+            if any(self.data_dir.glob("[0-9]*.jqd")):  # segments; *.jqd would match the default directory .jqd, too
                 places = [self.data_dir, *places]
         for place in places:
-            if os.path.isdir(place):  # also false where we may not look
+            if os.path.isdir(place):  # unlike Path.is_dir, false without permission
                 return place.absolute()
         inside = self.data_dir / DATA_DIR if self.data_dir is not None else None
         if inside is not None and os.path.isdir(inside / "journal"):
@@ -131,7 +131,7 @@ def cat(
     for seen in snapshot(files, where.directory()):
         damaged += sum(map(complain, seen.places))
         if seen.following is not None and seen.following.created_at_ms < begin_ms:
-            continue  # all that stands here is older
+            continue  # all records of this segment are older
         for piece in walk(files, seen, kinds=kinds):
             if not isinstance(piece, Good):
                 damaged += complain(piece)
@@ -243,9 +243,8 @@ async def _counted(
 
 @asynccontextmanager
 async def _stores(settings: Config, *, start: bool) -> AsyncIterator[list[Store]]:
-    """Give the partitions of the named store, or of the daemon's own. If that does not run, `start` runs it meanwhile;
-    else there are none. Raises StoreRefused when one lies elsewhere than the configuration
-    says.
+    """Open the partitions of the named store, or of the daemon's own. If its own does not run, `start` runs it for the
+    block; without `start` the list is empty. Raises StoreRefused when a partition is not where the configuration says.
     """
     async with AsyncExitStack() as stack:
         config, own = settings.store, settings.data_dir / "store"
@@ -265,10 +264,10 @@ async def _stores(settings: Config, *, start: bool) -> AsyncIterator[list[Store]
 
 
 async def _expect_in_place(part: StoreConfig, *, begin: bool) -> None:
-    """Check that a partition is where the configuration says: jobs in the wrong one would run twice. Raises
-    StoreRefused, StoreAway.
+    """Check that a partition is where the configuration says: jobs in a wrong one would run twice. Raises StoreRefused,
+    StoreAway.
 
-    `begin`: let a partition that was never used note which one it is.
+    `begin`: have an unused partition note its number.
     """
     for finding in await examine(part):
         if finding.code in MISPLACED:

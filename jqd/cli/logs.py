@@ -1,4 +1,4 @@
-"""What one job prints: its log, or all that happens to it, as it happens."""
+"""`jqd logs`: prints a job's log, or with --follow all its events as they happen."""
 
 import sys
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""`jqd mail test`: whether the administrator would get mail, and what is wrong if not."""
+"""`jqd mail test`: checks whether the administrator would get mail, and says what is wrong if not."""
 
 import secrets
 

@@ -253,7 +253,7 @@ def resume(*jobtypes: str, all_: Whole = False, common: Common = Common()) -> in
 
 
 def _whole(names: tuple[str, ...], common: Common, act: Callable[[Client], dict[str, Any]]) -> int:
-    """Pause or resume a whole tenant, only if `--all` is given: forgotten names must not do so."""
+    """Pause or resume a whole tenant, but only with `--all`, as names may have been forgotten."""
     if names:
         raise Usage("name jobtypes, or give --all: not both")
     with common.client() as client:
@@ -289,7 +289,7 @@ def _many(what: str, act: Callable[..., Changed], sure: Sure, common: Common) ->
 
 
 def _sure(what: str, matched: int) -> None:
-    """Raise Usage unless the change is confirmed. Nothing is asked where no job matches."""
+    """Raise Usage unless the change is confirmed. Asks nothing if no job matches."""
     if not matched:
         return
     if not sys.stdin.isatty():
@@ -300,7 +300,7 @@ def _sure(what: str, matched: int) -> None:
 
 
 def _one_of(job_ids: tuple[str, ...], all_: bool, which: Matching = Matching(), **given: Any) -> list[str]:
-    """Return the filters that were given. Raises Usage unless either jobs are named or --all is given."""
+    """Return the given filters. Raises Usage unless either jobs are named or --all is given."""
     filters = [f"--{name.replace('_', '-')}" for name, value in given.items() if value]
     filters = [*(flag for flag, _ in which.given()), *filters]
     if job_ids and (all_ or filters):
@@ -314,7 +314,7 @@ def _one_of(job_ids: tuple[str, ...], all_: bool, which: Matching = Matching(), 
 def _named(
     job_ids: tuple[str, ...], what: str, done: str, act: Callable[[Sequence[str]], Changed], common: Common
 ) -> int:
-    """Change all named jobs, a thousand in one request; print what became of each."""
+    """Change all named jobs, a thousand in one request, and print the result of each."""
     wished = [checked_id(job_id) for job_id in dict.fromkeys(job_ids)]
     refused: dict[str, Mapping[str, Any]] = {}
     for at in range(0, len(wished), IDS_MAX):
@@ -333,7 +333,7 @@ def _each(
     *,
     called: str = "job_id",
 ) -> int:
-    """Change each named one; an error with one stops none of the others."""
+    """Change each named thing, also after an error with another."""
     rows: list[dict[str, str]] = []
     codes: list[Exit] = []
     for job_id in map(checked_id, job_ids):

@@ -1,4 +1,4 @@
-"""What commands say to people: names in it may be anybody's words, and command no terminal."""
+"""Writes text for people. Escapes control characters, so that a job's name cannot send commands to the terminal."""
 
 import sys
 
@@ -6,7 +6,7 @@ from jqd.domain.visible import CONTROLS
 
 
 def print_note(text: str, *, end: str = "\n") -> None:
-    """Say a line on stderr, beside what is printed."""
+    """Print a note for people on stderr."""
     print(f"jqd: {text}".translate(CONTROLS), end=end, file=sys.stderr, flush=True)
 
 

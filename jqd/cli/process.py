@@ -25,7 +25,7 @@ log = get_logger("process")
 
 
 async def run(start: Start) -> int:
-    """Run the daemon until it is stopped, or its supervisor is gone."""
+    """Run the daemon until it is stopped, or until its supervisor is gone."""
     config, own = start.fit.fit(start.config), socket.socket(fileno=start.own_fd)
     own.setblocking(False)
     siblings = Siblings(config.process, start.root)
@@ -43,14 +43,14 @@ async def run(start: Start) -> int:
 
 
 async def _follow_supervisor(siblings: Siblings) -> None:
-    """Note which processes are away; when the supervisor is gone, stop in order."""
+    """Note which processes are away, as the supervisor reports; when it is gone, stop this process in order."""
     async with trio.lowlevel.FdStream(os.dup(0)) as lines:
         await follow(siblings, lines)
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 async def follow(siblings: Siblings, lines: trio.abc.ReceiveStream) -> None:
-    """Note which processes are away, until the stream ends. A line that was cut counts for nothing: another follows."""
+    """Note which processes are away, until the stream ends. Ignores a damaged line: another follows."""
     buffer = b""
     while data := await lines.receive_some(READ_BYTES):
         *whole, buffer = (buffer + data).split(b"\n")
@@ -65,7 +65,7 @@ def _read(size: int) -> bytes:
     data = b""
     while len(data) < size:
         if not (more := os.read(0, size - len(data))):
-            sys.exit(Exit.FAILED)  # the supervisor is gone already
+            sys.exit(Exit.FAILED)  # the supervisor is gone
         data += more
     return data
 

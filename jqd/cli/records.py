@@ -1,6 +1,6 @@
-"""Prints records of a journal: a JSON line each, or miniq's `id|jobtype|payload`.
+"""Formats records of a journal: as JSON lines, or as miniq's `id|jobtype|payload`.
 
-What JSON cannot say is written as jqd/domain/json_ext.py has it.
+Values that JSON does not have are written as by jqd/domain/json_ext.py.
 """
 
 import json
@@ -20,17 +20,19 @@ from jqd.domain.settings import Setting
 from jqd.domain.tenant import bare, tenant_of
 from jqd.journal.inspect import Good
 
-SECRETS = frozenset({"headers", "secrets", "hash"})  # of a worker, a token: who reads a journal need not know them
+SECRETS = frozenset({"headers", "secrets", "hash"})  # fields of workers and tokens that are hidden
 HIDDEN = "(not shown)"
 
-_encoder = msgspec.json.Encoder()  # several times as fast as json, which asks for its options anew each time
+_encoder = msgspec.json.Encoder()  # several times as fast as `json`
 
 
 class Record(NamedTuple):
+    """One record of a journal, decoded."""
+
     position: int
     lane: Lane
     at_ms: int
-    """When the job was taken; for outcomes and cancels, when they were written."""
+    """When the job was taken; for other records, when they were written."""
     what: Job | Outcome | Setting | str
 
     @property
@@ -44,7 +46,7 @@ class Record(NamedTuple):
 
 
 def records(good: Good) -> Iterator[Record]:
-    """The records of a frame. Raises JournalDamaged when its checksums held but its content is not ours to read."""
+    """Yield the records of a frame. Raises JournalDamaged if its body has a good checksum, but cannot be decoded."""
     header = good.frame.header
     lane = Lane(header.kind)
     for number, what in enumerate(DECODERS[lane](good.body)):
@@ -58,13 +60,12 @@ def _named(jobtype: str) -> dict[str, str]:
 
 
 def line(job: Job) -> str:
-    """Return miniq's form. `jqd push --lines` takes the payload for the same argument again."""
+    """Return a job in miniq's form, `id|jobtype|payload`. `jqd push --lines` makes the same argument of the payload."""
     return f"{job.id}|{bare(job.jobtype)}|{payload(job.argument)}"
 
 
 def payload(argument: bytes) -> str:
-    """Return an argument on one line: text as it is, unless it would read as something else; any other value as
-    JSON."""
+    """Return an argument on one line: as JSON, or as bare text if `jqd push --lines` reads that as the same text."""
     value = show_packed(argument)
     if isinstance(value, str) and value.isprintable() and value.strip() and _means_itself(value):
         return value
@@ -80,7 +81,7 @@ def _means_itself(text: str) -> bool:
 
 
 def _without_secrets(shown: Any) -> Any:
-    """Return a value with secrets hidden at any depth: a handler has a worker's options for each of its versions."""
+    """Return a value with secrets hidden, also nested ones: a handler has a worker's options for each version."""
     match shown:
         case dict():
             return {
@@ -124,7 +125,7 @@ def _fields(what: Job | Outcome | Setting | str) -> dict[str, Any]:
 
 
 def _date(at_ms: int) -> str | None:
-    """Return ISO 8601; None for no date; a number that is no date of a calendar as it is."""
+    """Return a date as ISO 8601; None for 0; a number outside the calendar unchanged."""
     if not at_ms:
         return None
     return iso(at_ms) if 0 < at_ms <= INSTANT_MS_MAX else str(at_ms)

@@ -1,6 +1,6 @@
 """Prints answers: aligned lines for people, JSON or JSON lines for programs.
 
-What JSON cannot say is written as the daemon's own JSON has it (jqd/domain/json_ext.py).
+Values that JSON does not have are written as the daemon does (jqd/domain/json_ext.py).
 """
 
 import json
@@ -25,7 +25,7 @@ COLOURS = {"succeeded": "green", "running": "cyan", "retrying": "yellow", "faile
 
 
 def console() -> Console:
-    """Return stdout without highlighting, and without cut lines where it goes to a file."""
+    """Return a console on stdout without highlighting, which cuts no lines."""
     return Console(highlight=False, soft_wrap=True)
 
 
@@ -36,7 +36,7 @@ def table(
     *,
     right: Sequence[str] = (),
 ) -> Text:
-    """Return a table: one line for each row. `styles`: of rows, by their number. `right`: columns of numbers."""
+    """Return a table: one line per row. `styles`: row number → style. `right`: headings of columns to align right."""
     cells = [[_cell(value) for value in row] for row in rows]
     lines = [[_cell(heading) for heading in headings], *cells]
     widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
@@ -51,7 +51,7 @@ def table(
 
 
 def whose(headings: Sequence[str], rows: Sequence[Sequence[Any]], tenants: Sequence[str], at: int) -> Table:
-    """Add a column with the tenant, where one is not the tenant ""."""
+    """Add a column with the tenant, unless all are the tenant ""."""
     if not any(tenants):
         return headings, rows
     wider = [(*row[:at], tenant, *row[at:]) for row, tenant in zip(rows, tenants, strict=True)]
@@ -69,8 +69,8 @@ def _cell(value: Any) -> str:
 
 Output = Literal["table", "json", "jsonl"]
 
-USERS = ("argument", "result", "error")  # values that users made: shown as they are, as JSON
-VALUE_LENGTH_MAX = 2_000  # of such a value for people: half a screen
+USERS = ("argument", "result", "error")  # fields with users' values: shown unchanged, as JSON
+VALUE_LENGTH_MAX = 2_000  # characters shown to people of such a value: half a screen
 
 
 def show(value: Any, output: Output) -> None:
@@ -93,7 +93,7 @@ def show_as(text: str, value: Any, output: Output) -> None:
 
 
 def plain(value: Any) -> Any:
-    """Return the client's answer as values that JSON has."""
+    """Return a client's answer with only values that JSON has."""
     match value:
         case msgspec.Struct():
             return plain(msgspec.structs.asdict(value))
@@ -132,7 +132,7 @@ def _table(value: Any) -> None:
 
 
 def _rows(value: dict[str, Any]) -> None:
-    """Print a name and its value on each line; further lines of a value stand below its first."""
+    """Print a name and its value on each line; further lines of a value are indented below its first."""
     console = Console(highlight=False, soft_wrap=True)
     fields = {name: item for name, item in value.items() if _worth(name, item)}
     width = max((len(name) for name in fields), default=0) + 2
@@ -170,7 +170,7 @@ def _lines(name: str, item: Any) -> Iterator[str]:
 
 
 def _inline(item: Any, name: str = "") -> str:
-    """Return a value on one line; of a text with several lines the telling one."""
+    """Return a value on one line; of a text with several lines, such as a traceback, the one with the error."""
     if isinstance(item, dict) and name not in USERS:
         return "  ".join(f"{key} {_inline(part, key)}" for key, part in item.items() if _worth(key, part))
     if isinstance(item, str):

@@ -1,13 +1,17 @@
-"""Applies the records of a journal directory to a store: for a machine that is lost but for its disk, or a lost store.
+"""Applies the records of a journal directory to a store, after the loss of a store, or of a machine except its disk.
 
-Cancels first, then outcomes, changes, jobs, rules: an outcome or a cancel that comes before its job waits for it, so
-that a job that ended does not run again, and a change comes before what it changed. Outcomes that bring jobs come last
-of them for that, in reverse order. All goes through the store's own methods, under a new journal id, so the read
-points of living daemons are not touched. Jobs that the store has, by their ids, stay as they are: to replay twice is to
-replay once.
+    order       cancels, outcomes, changes, jobs, rules
+    why         the store keeps an outcome or cancel that comes before its job, so that an ended job does not run again;
+                a change must come before the job that it changed
+    outcomes    those with followers come last, in reverse order: an outcome must come before its job, too, if that is
+                another one's follower
 
-An attempt that failed and is to be tried again is the exception: of a job that the store does not know it would be
-counted anew each time. Those go under an id made of their segment's, with their positions, which the store remembers.
+All goes through the store's own methods, under a new journal id, so that read points of living daemons stay. Jobs whose
+ids the store has stay as they are, so a second replay changes nothing.
+
+Outcomes that ask for a retry are the exception: for a job that the store does not know, each replay would count the
+attempt again. So they are applied under an id made from their segment's id, with their positions, which the store
+remembers.
 """
 
 import hashlib
@@ -32,9 +36,9 @@ from jqd.journal.inspect import Good, Kind, Place, SegmentView, retired_in, walk
 from jqd.loops.lane_records import CHUNK_BYTES, CHUNK_RECORDS, RECORD_BYTES, job_bytes, outcome_bytes
 from jqd.store import EdgeStore, JobView, Store
 
-DAMAGED_MAX = 100  # places told of
+DAMAGED_MAX = 100  # damaged places reported
 ASK_AT_ONCE = 8  # as many as a store has connections
-AWAY_TRIES = 8  # some 12 s: a server that is started anew comes back in less
+AWAY_TRIES = 8  # some 12 s: longer than a server takes to restart
 AWAY_BACKOFF = Backoff(first_s=0.1, factor=2.0, cap_s=5.0)
 ORDER = (Lane.CANCELS, Lane.OUTCOMES, Lane.CHANGES, Lane.JOBS, Lane.RULES)
 
@@ -44,14 +48,16 @@ Progressed = Callable[[int], None]
 
 @dataclass
 class Tally:
+    """What a replay applied, or would apply."""
+
     counts: dict[Lane, int] = field(default_factory=lambda: dict.fromkeys(ORDER, 0))
     unknown: int | None = None
-    """Jobs the store does not know, when it was asked."""
+    """Number of jobs that the store does not know; None: it was not asked."""
     damaged: list[Place] = field(default_factory=list)
-    """Where something could not be read: the first of these places."""
+    """The first DAMAGED_MAX damaged places."""
 
     def note(self, place: Place) -> None:
-        """Note a place met on the way, if it is damage; once for all lanes."""
+        """Add a place if it is damage, and new: each lane meets it again."""
         if place.kind.is_damage and len(self.damaged) < DAMAGED_MAX and place not in self.damaged:
             self.damaged.append(place)
 
@@ -61,10 +67,11 @@ class Batch(NamedTuple):
 
     segment: SegmentView
     records: list[tuple[int, Any]]
-    """Each with its position."""
+    """Position and record of each."""
     end: int
+    """Position after the last record."""
     bytes: int
-    """Of the segment that was looked at for it."""
+    """Bytes of the segment that were read for the batch."""
 
 
 async def replay(
@@ -75,11 +82,10 @@ async def replay(
     since_ms: int = 0,
     progressed: Progressed = lambda size: None,
 ) -> Tally:
-    """Apply everything; jobs only when taken at `since_ms` or later. `progressed`: called with bytes that were read.
+    """Apply all records, but only jobs taken at `since_ms` or later. `progressed`: called with numbers of bytes read.
 
-    `stores`: the partitions, in their order; each gets what is its own.
-    Raises StoreAway when the store stays away for some seconds, StoreRefused when it does not take it: what was applied
-    stays applied, and it can be done again.
+    `stores`: the partitions, in order; each gets its own records. Raises StoreAway when the store stays away for some
+    seconds, StoreRefused when it refuses records: those applied stay applied, and the replay can be repeated.
     """
     tally = _tally(segments)
     retired = await trio.to_thread.run_sync(retired_in, files, segments)
@@ -89,9 +95,9 @@ async def replay(
 
     async def apply(lane: Lane, batch: Batch) -> None:
         for number, target in enumerate(targets):
-            its = [row for row in batch.records if _is_of(row[1], number, len(stores))]
-            if its:
-                await target.apply(lane, batch._replace(records=its))
+            records = [row for row in batch.records if _is_of(row[1], number, len(stores))]
+            if records:
+                await target.apply(lane, batch._replace(records=records))
 
     bringing: list[SegmentView] = []
     for lane in ORDER:
@@ -114,7 +120,7 @@ async def replay(
 def _without_old_followers(
     records: list[tuple[int, Any]], retired: int
 ) -> tuple[list[tuple[int, Any]], list[tuple[int, Any]]]:
-    """Return outcomes that bring no jobs, and those that do. Followers of outcomes before `retired` are removed: they
+    """Return outcomes without followers, and those with some. Removes the followers of outcomes before `retired`: they
     are in journals themselves, and may have ended and be forgotten (adr/0047)."""
     now: list[tuple[int, Any]] = []
     later: list[tuple[int, Any]] = []
@@ -126,7 +132,7 @@ def _without_old_followers(
 
 
 def _bringing(files: Files, seen: SegmentView, retired: int, tally: Tally) -> list[Batch]:
-    """Return the outcomes of a segment that bring jobs, the last batch first."""
+    """Return the outcomes of a segment that have followers, the last batch first."""
     batches = [
         batch._replace(records=later)
         for batch in _batches(files, [seen], Lane.OUTCOMES, 0, tally)
@@ -143,10 +149,8 @@ async def count(
     since_ms: int = 0,
     progressed: Progressed = lambda size: None,
 ) -> Tally:
-    """Return what `replay` would apply, and how many of the jobs the store does not know.
-
-    Changes nothing. Raises StoreAway, StoreRefused.
-    """
+    """Count what `replay` would apply, and how many of the jobs the store does not know. Changes nothing. Raises
+    StoreAway, StoreRefused."""
     tally = _tally(segments)
     tally.unknown = None if store is None else 0
     for lane in ORDER:
@@ -202,19 +206,21 @@ async def patiently(call: Callable[[], Awaitable[T]], source: random.Random) -> 
 
 
 class _Target:
+    """Applies records to one partition."""
+
     def __init__(self, store: Store, source: random.Random) -> None:
         self._store = store
         self._source = source
         self._id = os.urandom(16).hex()
-        self._calls = dict.fromkeys(Lane, 0)  # a position for each: the store recognises a call that is repeated
-        self._retries: dict[str, int] = {}  # id made of a segment's → position applied
+        self._calls = dict.fromkeys(Lane, 0)  # calls so far: used as positions, by which the store knows a repeated one
+        self._retries: dict[str, int] = {}  # id made from a segment's → position up to which its retries are applied
 
     async def look(self) -> None:
-        """Begin the life of a store that is empty: before that nothing is applied."""
+        """Initialise an empty store, which takes no records before that."""
         await self._patiently(lambda: self._store.look(fresh=False))
 
     async def apply(self, lane: Lane, batch: Batch) -> None:
-        """Apply its records; of outcomes those after which a job is tried again before those that end it."""
+        """Apply the records of a batch; of outcomes, retries before those that end a job."""
         records = [record for _, record in batch.records]
         match lane:
             case Lane.CANCELS:
@@ -240,7 +246,7 @@ class _Target:
 
     async def _end(self, name: str, start: int, end: int, outcomes: Sequence[Outcome]) -> None:
         outcomes = await self._store.put_results(name, start, outcomes)
-        # Copies of followers, too, are as good as their originals.
+        # A copied follower counts as an original, as this store never had the journal that it was copied in.
         followers = {
             place: [structs.replace(job, copied=None) for job in jobs] for place, jobs in followers_in(outcomes).items()
         }
@@ -269,7 +275,7 @@ class _Target:
 
 
 def _job_id(record: Job | Outcome | str) -> str:
-    """Return the id in a record. A cancel's also names its generation, which does no harm here."""
+    """Return the job id of a record. That of a cancel also has the generation, which does not change the partition."""
     match record:
         case Job():
             return record.id
@@ -291,7 +297,7 @@ async def _next(batches: Iterator[Batch]) -> Batch | None:
 
 
 def _batches(files: Files, segments: Sequence[SegmentView], lane: Lane, since_ms: int, tally: Tally) -> Iterator[Batch]:
-    """Cut a lane's records into batches for one call each; a batch ends with its segment."""
+    """Split a lane's records into batches for one call each; a batch ends with its segment."""
     for seen in segments:
         batch, looked = _Gathered(seen), seen.first
         for piece in walk(files, seen, kinds={lane}):
@@ -333,7 +339,7 @@ def _decoded(piece: Good, lane: Lane, seen: SegmentView, tally: Tally) -> Iterat
     start = piece.frame.start
     try:
         for position, record in enumerate(DECODERS[lane](piece.body), start):
-            # A copy is as good as its original here: this store never had the journal that it was copied in.
+            # A copy counts as an original, as this store never had the journal that it was copied in.
             copied = isinstance(record, Job) and record.copied is not None
             yield position, structs.replace(record, copied=None) if copied else record
     except JournalDamaged as error:

@@ -1,8 +1,8 @@
-"""`jqd push --csv`: a job for each row of a table. Its argument is an object: the header's names, the row's cells.
+"""`jqd push --csv`: makes a job of each row of a table. Its argument is an object: column names → the row's cells.
 
-A cell is text, as it stands: `00123` stays a postcode. Columns of `--json-columns` are JSON, an empty cell there is
-null. Of a file only what goes into one push is in memory, however long it is; so ids are not printed: they follow
-from the line (`--batch-key`), or stand in a column (`--id-column`).
+A cell is text: `00123` stays a postcode. Columns of `--json-columns` are JSON; an empty cell there is null. Only the
+rows of one push are in memory, however long the file is. So ids are not printed: they follow from the line number
+(`--batch-key`), or are in a column (`--id-column`).
 """
 
 import csv
@@ -17,7 +17,7 @@ from cyclopts import Parameter
 from jqd.cli.argument import LINE_CHARACTERS_MAX, Line, reading, value
 from jqd.cli.exits import Usage
 
-CELL_CHARACTERS_MAX = 1 << 20  # a job has no more; what is longer is a quote that nobody closed
+CELL_CHARACTERS_MAX = 1 << 20  # the most that a job has; a longer cell is an unclosed quote
 BYTE_ORDER_MARK = "\ufeff"  # spreadsheets begin a file with it
 OTHER_DELIMITERS = (";", "\t", "|")
 
@@ -52,7 +52,8 @@ class Table:
 
 
 def rows(path: Path, table: Table) -> Iterator[Line]:
-    """Every row that is not blank. Raises Usage naming the line, for what is no CSV or a row of another length."""
+    """Yield every row that is not blank. Raises Usage, with the line, for text that is no CSV, or a row of another
+    length."""
     csv.field_size_limit(CELL_CHARACTERS_MAX)
     with reading(path) as file:
         text = _Counted(file, path)
@@ -67,7 +68,7 @@ def rows(path: Path, table: Table) -> Iterator[Line]:
 
 
 class _Counted:
-    """The lines of a file, and how many bytes were read."""
+    """Iterates over the lines of a file, and counts the bytes read."""
 
     def __init__(self, file: TextIO, path: Path) -> None:
         self._file, self._path = file, path
@@ -82,7 +83,7 @@ class _Counted:
 
 
 def _records(reader: Any, text: _Counted, path: Path) -> Iterator[tuple[int, Sequence[str]]]:
-    """Each record that is not blank, with the line that it begins in."""
+    """Yield each record that is not blank, with the line in which it begins."""
     begins = 1
     while True:
         try:
@@ -98,7 +99,7 @@ def _records(reader: Any, text: _Counted, path: Path) -> Iterator[tuple[int, Seq
 
 
 class _Maker:
-    """Makes jobs of rows. Raises Usage for a header that cannot be meant."""
+    """Makes jobs of rows. Raises Usage for a wrong header."""
 
     def __init__(self, names: Sequence[str], table: Table, path: Path) -> None:
         self._names, self._path, self._batch_key = [name.strip() for name in names], path, table.batch_key

@@ -1,4 +1,4 @@
-"""Shows how a queue does: once with `status`, continuously with `top`."""
+"""Shows the state of a queue: once with `status`, continuously with `top`."""
 
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -16,17 +16,17 @@ from jqd.client.errors import Forbidden, Unavailable
 from jqd.domain.dates import ago, lasting
 from jqd.domain.visible import CONTROLS
 
-TOP_TYPES = 15  # those that wait longest, where there are more
-TOP_JOBS = 10  # running and failed ones: with the types they fill a screen
-LOOKS_PER_HISTORY = 15  # half a minute: its numbers are of whole minutes
-STUCK_SHOWN_MAX = 10  # jobtypes that wait: one tenant with a thousand of them hides nothing else
-UNAUTHORIZED = 401  # nothing was said of who asks
+TOP_TYPES = 15  # jobtypes shown: those that wait longest
+TOP_JOBS = 10  # running and failed jobs shown: with the types they fill a screen
+LOOKS_PER_HISTORY = 15  # so often, each half minute, is the history asked for: its numbers are of whole minutes
+STUCK_SHOWN_MAX = 10  # waiting jobtypes shown, so that a tenant with a thousand of them does not hide the rest
+UNAUTHORIZED = 401  # the request had no valid token
 PARTS = ("push", "run")
 RATES = ("pushed", "started", "ended", "failed")
 
 
 class Glance(NamedTuple):
-    """What a person wants to know first of a queue."""
+    """What a person wants to know first about a queue."""
 
     ready: dict[str, Any]
     stats: dict[str, Any]
@@ -70,7 +70,7 @@ def top(*, common: Common = Common()) -> int:
 
 
 class Lately:
-    """Lines of the last hour; asked for rarely, and kept while the store is away."""
+    """The history of the last hour as lines; asked for rarely, and kept while the store is away."""
 
     def __init__(self, client: Client) -> None:
         self._client, self._looks = client, 0
@@ -86,7 +86,7 @@ class Lately:
 
 
 def _glance(client: Client, ready: dict[str, Any]) -> Glance:
-    """Ask for a glance. While the store is away its part is left out."""
+    """Ask the daemon for a glance, without the store's part while that is away."""
     types: list[dict[str, Any]] = []
     paused: list[dict[str, Any]] = []
     with suppress(Unavailable):
@@ -95,10 +95,10 @@ def _glance(client: Client, ready: dict[str, Any]) -> Glance:
 
 
 def _stats(client: Client) -> dict[str, Any]:
-    """Return the counters of daemon and store; a tenant's token gets those of its jobtypes."""
+    """Return the counters of daemon and store; for a tenant's token, those of its jobtypes."""
     try:
         return client.stats()
-    except Forbidden:  # these are of all tenants together
+    except Forbidden:  # stats are about all tenants together
         try:
             types = client.types()
         except Unavailable as error:
@@ -146,7 +146,7 @@ def _summary(url: str, seen: Glance) -> Text:
 
 
 def _named(row: dict[str, Any]) -> str:
-    """Return a jobtype's name, in quotes where blanks at its ends would be invisible."""
+    """Return a jobtype's name, in quotes if it begins or ends with a blank."""
     name = row["name"] if row["name"].strip() == row["name"] else repr(row["name"])
     return f"{name} of tenant {row['tenant']}" if row.get("tenant") else str(name)
 
@@ -167,7 +167,7 @@ def _numbers(store: dict[str, Any]) -> list[str]:
 
 
 def _rough(rate: float) -> str:
-    """Return a rate; from ten on without fractions."""
+    """Return a rate as text, from ten on without fractions."""
     return f"{rate:.0f}" if rate >= 10 else f"{rate:.2g}"
 
 

@@ -1,4 +1,4 @@
-"""Prints segments of a journal and the places in them."""
+"""Prints segments of a journal and the bad places in them."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -17,24 +17,24 @@ from jqd.journal import Files
 from jqd.journal.inspect import Good, Kind, Place, SegmentView, frames_of, walk
 from jqd.journal.segment import DAMAGED
 
-LOCKS = Path("/proc/locks")  # who holds which file, where the system tells
+LOCKS = Path("/proc/locks")  # which process holds which lock (Linux)
 STATES = {Kind.KEPT: "kept", Kind.VERSION: "unknown version", Kind.FOREIGN: "foreign"}
 
 
 def living(directory: Path) -> int | None:
-    """Return the process that holds the journal's lock, as far as the system tells, without touching the lock."""
+    """Return the process that holds the journal's lock, without touching the lock; None: none, or unknown."""
     path = directory / "lock"
     try:
         state, held_by, locks = path.stat(), path.read_text().strip(), LOCKS.read_text()
     except (OSError, UnicodeDecodeError):
-        return None  # no lock file, or a system that does not tell
+        return None  # no lock file, or no /proc/locks
     device = f"{os.major(state.st_dev):02x}:{os.minor(state.st_dev):02x}"
     for entry in locks.splitlines():
         # 1: FLOCK  ADVISORY  WRITE 4711 08:02:1234 0 EOF
         match entry.split():
             case [_, "FLOCK", _, "WRITE", pid, place, *_]:
                 where, _, inode = place.rpartition(":")
-                # Some file systems are told by another device; then the process has to be the one that the lock names.
+                # Some file systems show another device there; then the lock file must name the process.
                 if inode == str(state.st_ino) and (where == device or pid == held_by):
                     return int(pid)
     return None
@@ -70,17 +70,19 @@ def _state(files: Files, seen: SegmentView, holder: int | None) -> str:
 
 
 def complain(place: Place) -> bool:
-    """Print on stderr what could not be read. Returns whether it is damage; anything else is not printed."""
+    """Print a place on stderr if it is damage; returns whether it is."""
     if place.kind.is_damage:
         print_note(str(place))
     return place.kind.is_damage
 
 
 class Checked:
+    """Counts and prints what `jqd journal verify` finds."""
+
     def __init__(self, output: Output, holder: int | None) -> None:
         self._output = output
         self._holder = holder
-        self._places: list[dict[str, Any]] = []  # for JSON only, which is one value
+        self._places: list[dict[str, Any]] = []  # kept only for JSON, which is printed as one value
         self._counts = {"segments": 0, "bytes": 0, "frames": 0, "records": 0, "damaged": 0}
 
     def segment(self, seen: SegmentView) -> None:
@@ -121,13 +123,13 @@ class Checked:
 
 @contextmanager
 def bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Give a progress bar on stderr, for terminals only: what it yields moves it on."""
+    """Show a progress bar on stderr, on terminals only. Yields a call that advances it by a number of bytes."""
     console = Console(stderr=True)
     with Progress(
         console=console,
         disable=not console.is_terminal,
         transient=True,
-        redirect_stdout=False,  # stdout is for data, whoever looks on
+        redirect_stdout=False,  # stdout is for data
         redirect_stderr=False,
     ) as progress:
         task = progress.add_task(what, total=total)

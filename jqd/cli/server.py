@@ -1,4 +1,4 @@
-"""Commands that keep running: serve, dev."""
+"""`jqd serve` and `jqd dev`, which run a daemon."""
 
 import ctypes
 import gc
@@ -27,8 +27,8 @@ from jqd.supervisor import supervise
 
 UI_BIND, UI_BIND_FREE = "127.0.0.1:7422", "127.0.0.1:0"
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # mallopt(3) of glibc
-MMAP_BYTES = 128 * 1024  # as it is at first; from there on an allocation is pages of its own
-TRIM_BYTES = 1 << 20  # free at the end of the heap, before that is given back
+MMAP_BYTES = 128 * 1024  # glibc's default; larger allocations get their own pages
+TRIM_BYTES = 1 << 20  # give the end of the heap back to the system when so much of it is free
 
 
 async def serve(
@@ -120,16 +120,16 @@ async def dev(
     with _usable(settings.data_dir), children() as start:
 
         def ready(url: str) -> None:
-            # Their warnings would be about this daemon stopping before them; what jobs raise stands in the jobs.
+            # Workers log only errors: warnings would be about this daemon stopping first, and jobs keep their errors.
             start("worker", "jqd.worker.demo:app", "--daemon", url, "--log-level", "error")
             if settings.runner.allow_code:
                 flags = ["--sandbox", settings.runner.sandbox, "--drain", "1s"]
                 if os.geteuid() == 0:
-                    flags += ["--user", "root"]  # whoever runs this as root tries out his own code
+                    flags += ["--user", "root"]  # on a developer's machine the code is his own
                     print_note("code runs as root here: no limit of processes holds")
                 start("worker", "--code", "--daemon", url, "--log-level", "error", *flags)
             print(_welcome(url, settings), flush=True)
-            if find_spec("quart_trio") is not None:  # the extra `ui` is here
+            if find_spec("quart_trio") is not None:  # the extra `ui` is installed
                 start("ui", "--url", url, "--bind", ui_bind or _beside(url), again=True)
 
         await serve_daemon(settings, ready=ready, interrupted=lambda in_flight: print_stopping(in_flight, settings))
@@ -139,21 +139,21 @@ async def dev(
 def return_memory() -> None:
     """Make the allocator return large bodies and frames to the system when they are freed.
 
-    glibc does so until the first of them is freed: from then on it takes whatever is not larger (up to 32 MiB) from its
-    heap, and what is small and stays lies between. After some 16 MiB arrays at once that were 240 MiB nobody used.
-    Other C libraries do not do this, and have no such call.
+    By default glibc stops doing so when the first large block is freed: from then on it takes blocks of up to that size
+    (at most 32 MiB) from its heap, where small blocks that stay lie between them. After a few 16 MiB arrays at once,
+    240 MiB stayed unused. Other C libraries do not do this, and have no such call.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
-        mallopt(M_MMAP_THRESHOLD, MMAP_BYTES)  # said once, it stays
+        mallopt(M_MMAP_THRESHOLD, MMAP_BYTES)  # setting it stops glibc from raising it
         mallopt(M_TRIM_THRESHOLD, TRIM_BYTES)
 
 
 def settle_memory() -> None:
-    """Exempt all objects that exist now from garbage collection: a process's modules, settings and parts stay.
+    """Exempt all objects that exist now from garbage collection: modules, settings and parts stay for ever.
 
-    It looks at everything each few thousand pushes, and at these 90,000 objects alone for 15 to 40 ms, in which the
-    loop stands and nobody is answered.
+    Else, every few thousand pushes, the collector would check these 90,000 objects for 15 to 40 ms, during which the
+    loop is blocked.
     """
     gc.collect()
     gc.freeze()
@@ -179,7 +179,7 @@ def _usable(data_dir: Path) -> Iterator[None]:
 
 
 def print_stopping(in_flight: int, settings: Config) -> None:
-    """Print, after Ctrl-C, which jobs are waited for. Not between JSON lines: programs read those."""
+    """Print, after Ctrl-C, for how many jobs the stop waits; but not among JSON lines, which programs read."""
     if settings.log.form == "json" or not sys.stderr.isatty():
         return
     jobs = f"{in_flight} job{'' if in_flight == 1 else 's'} in flight, up to {settings.drain_s:g} s"
@@ -187,7 +187,7 @@ def print_stopping(in_flight: int, settings: Config) -> None:
 
 
 def _beside(url: str) -> str:
-    """Return where the web UI of a daemon listens: several may run on one machine."""
+    """Return where the web UI of a daemon listens: on any free port if the daemon is not on the default one."""
     return UI_BIND if url == URL_DEFAULT else UI_BIND_FREE
 
 

@@ -22,12 +22,12 @@ from jqd.domain.visible import CONTROLS, operand, quoted
 
 IN_PARTS = "there are so many jobtypes that one part of them comes after the other: newer jobs may come later"
 LIST_JOBS = 50  # shown when no number is given: a screen or two
-NAMES_SHOWN = 4  # jobtypes of one worker: a line
-LIST_REASONS = 20  # for people: each has five to eight lines
-TEXTS = 3  # of each, that differ in what was folded
+NAMES_SHOWN = 4  # jobtypes shown of one worker: a line
+LIST_REASONS = 20  # reasons shown to people: each has five to eight lines
+TEXTS = 3  # example texts shown of each reason
 LIVING = {True: "yes", False: "no", None: "not known"}  # of a daemon; the last while the store is away
 CLEAR = "\x1b[2K"  # the present line of a terminal
-WATCH_S = 2.0  # between looks: what changes in between nobody could read
+WATCH_S = 2.0  # between redraws: nobody could read faster
 # What a list of jobs leaves out: shown as null it would be a lie.
 LEFT_OUT = {*KEPT, "argument", "argument_bytes", "expires_at", "progress", "error", "result", "history", "log"}
 LEFT_OUT -= {"priority", "max_retry"}
@@ -155,7 +155,7 @@ def daemons(*, common: Common = Common()) -> int:
 
 
 def _and_gone(common: Common, done: int, ask: Callable[[Client], list[dict[str, Any]]]) -> int:
-    """Print what has gone of a list, for people alone: programs ask for it by itself."""
+    """Print the rows that have left a list, for people only: programs ask for them separately."""
     if common.output == "table":
         with common.client() as client:
             rows = ask(client)
@@ -168,7 +168,7 @@ def _and_gone(common: Common, done: int, ask: Callable[[Client], list[dict[str, 
 def rows_of(
     common: Common, ask: Callable[[Client], list[dict[str, Any]]], draw: Callable[[Any], Text], none: str
 ) -> int:
-    """Print rows of the daemon, for people as a table."""
+    """Print the rows that `ask` returns, for people as a table that `draw` makes. `none`: note for an empty list."""
     with common.client() as client:
         rows = ask(client)
     note_if_none(rows, none, common)
@@ -180,7 +180,7 @@ def rows_of(
 
 
 def deleted(common: Common, delete: Callable[[Client], None], **which: str) -> int:
-    """Delete something, and print that."""
+    """Call `delete`, and print that `which` is deleted."""
     with common.client() as client:
         delete(client)
     show({**which, "rm": "deleted"}, common.output)
@@ -188,7 +188,7 @@ def deleted(common: Common, delete: Callable[[Client], None], **which: str) -> i
 
 
 def note_if_none(rows: Sequence[Any], none: str, common: Common) -> None:
-    """Say on stderr that the list is empty: no output at all would look like a command that failed."""
+    """Print the note `none` on stderr if the list is empty: no output would look like a failed command."""
     if not rows and common.output == "table":
         print_note(none)
 
@@ -198,14 +198,14 @@ def _note_examined(far: int, of: int | None) -> None:
 
 
 def _over_line(text: str) -> None:
-    """Print over the present line of a terminal, on stderr; nothing elsewhere."""
+    """Replace the present line of a terminal, on stderr; print nothing elsewhere."""
     if sys.stderr.isatty():
         print(f"{CLEAR}{text}", end="\r", file=sys.stderr, flush=True)
 
 
 def watch_screen(draw: Callable[[], Text]) -> int:
-    """Draw repeatedly until Ctrl-C, its normal end; passing errors are shown above the last picture. Raises Unreachable
-    when nobody answers the first time, for the URL may be wrong."""
+    """Draw repeatedly until Ctrl-C, its normal end. Shows temporary errors above the last drawing; raises Unreachable
+    only the first time, as the URL may be wrong."""
     from rich.live import Live  # here: other commands need not wait for it
 
     screen, seen = console(), None
@@ -294,17 +294,17 @@ def _reason(row: dict[str, Any], state: str, which: Matching, *, several: bool) 
 
 
 def _such(row: dict[str, Any]) -> dict[str, str]:
-    """Return the flag that means just these jobs."""
+    """Return the flag that selects exactly the jobs of a reason."""
     texts = row.get("texts") or ()
     return {"--error-is": row["error"]} if len(texts) <= 1 else {"--error-like": row["pattern"]}
 
 
-# Cancelled ones only -o json has.
+# Columns of tables; only -o json has cancelled jobs.
 STATES = ("waiting", "scheduled", "blocked", "running", "retrying", "succeeded", "failed")
 
 
 def type_table(rows: Sequence[dict[str, Any]]) -> Text:
-    """Return a table of jobtypes; those that wait without a worker stand out."""
+    """Return a table of jobtypes; those that wait without a worker are highlighted."""
     cells = [
         (
             row["name"],
@@ -360,7 +360,7 @@ def _gone(rows: Sequence[dict[str, Any]]) -> Text:
 
 
 def _names(jobs: str | Sequence[str]) -> str:
-    """Return some of a worker's jobtypes: it may name a thousand."""
+    """Return a worker's jobtypes as text; only some, as it may name a thousand."""
     if isinstance(jobs, str):
         return jobs
     return ",".join(jobs[:NAMES_SHOWN]) + (f" and {len(jobs) - NAMES_SHOWN} more" if len(jobs) > NAMES_SHOWN else "")

@@ -161,9 +161,9 @@ def _notes(rows: list[dict[str, Any]]) -> Text:
 
 
 def _asking(common: Common, data_dir: Path | None) -> Common:
-    """Return the options with the daemon's root token. Raises Usage where no daemon has left one.
+    """Return the options with the root token that the daemon of `data_dir` left there. Raises Usage if there is none.
 
-    It is that daemon's alone: another one, which JQD_URL may name, neither takes it nor should see it."""
+    Only that daemon gets the token, not the one that JQD_URL names."""
     if data_dir is None:
         return common
     try:

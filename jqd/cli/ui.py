@@ -1,4 +1,4 @@
-"""The command that serves the web UI. It needs nothing of the daemon, which need not be installed."""
+"""`jqd ui`: serves the web UI. It imports nothing of the daemon, which need not be installed."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""The command that serves the jobs of a Python module. It needs nothing of the daemon, which need not be installed."""
+"""`jqd worker`: serves the jobs of a Python module. It imports nothing of the daemon, which need not be installed."""
 
 import errno
 import os
@@ -30,7 +30,7 @@ from jqd.worker.serve import serve as serve_worker
 from jqd.worker.service import CONCURRENCY_DEFAULT
 
 BIND = "127.0.0.1:0"
-RELOAD_DRAIN_S = 5.0  # with --reload somebody waits for the new code; what has not ended is handed back untried
+RELOAD_DRAIN_S = 5.0  # with --reload somebody waits for the new code: other jobs are handed back
 NOT_OURS = (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES)  # an address that cannot be bound
 
 
@@ -40,7 +40,7 @@ VARIABLES = {
     "priority_min": "JQD_WORKER_PRIORITY_MIN",
     "priority_max": "JQD_WORKER_PRIORITY_MAX",
 }
-"""Which environment variables say the same."""
+"""Option → environment variable that sets it."""
 
 
 @Parameter(name="*")
@@ -80,7 +80,7 @@ class ListenFlags:
     """With --pull or --code: so long after this worker has died its jobs run again elsewhere."""
 
     def options(self) -> dict[str, Any]:
-        """Return them as `serve` takes them. Raises Usage."""
+        """Return the options as arguments of `serve`. Raises Usage."""
         silence_s = duration(self.silence, "--silence")
         if not self.pull:
             _expect_unsaid(self, "this worker has a port", "silence")
@@ -238,7 +238,7 @@ async def _run_code(
 
 
 def _expect_unsaid(options: Any, why: str, *names: str) -> None:
-    """Raise Usage for the first of these options that was given: whoever gives one thinks that it does something."""
+    """Raise Usage for the first of the named options that was given, as it would have no effect."""
     unsaid = type(options)()
     for name in names:
         if getattr(options, name) != getattr(unsaid, name):
@@ -247,7 +247,7 @@ def _expect_unsaid(options: Any, why: str, *names: str) -> None:
 
 
 def _secrets(path: str | None) -> list[str]:
-    """Return the secrets in a file. Raises Usage for one that cannot be read or holds none."""
+    """Return the secrets in a file. Raises Usage if it cannot be read or holds none."""
     if path is None:
         return []
     try:
@@ -260,7 +260,7 @@ def _secrets(path: str | None) -> list[str]:
 
 
 def _loaded(target: str, watch: Watch | None) -> App:
-    """Return the app. With `--reload` wait until one that cannot be loaded changes."""
+    """Load the app. With `--reload`, if that fails, wait for a change of the code and start again."""
     try:
         return import_app(target)
     except ConfigError as error:
@@ -272,7 +272,7 @@ def _loaded(target: str, watch: Watch | None) -> App:
 
 
 def _begin_anew() -> NoReturn:
-    """Replace this process by a new one: a process cannot unload its modules."""
+    """Replace this process by a new one, as a process cannot unload its modules."""
     for stream in (sys.stdout, sys.stderr):
         if (writer := writer_of(stream)) is not None:
             writer.drain()
