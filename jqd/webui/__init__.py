@@ -1,19 +1,19 @@
 """The web UI, `jqd ui`: a process of its own, and a client of the API with the rights of a token (docs/adr/0091).
 
-serve.py      binds, serves by hypercorn, stops; connection.py: none ends another
-app.py        the application: who may ask, which page answers, what is shown when something is wrong
-visit.py      one request as a page sees it; how pages declare what they answer, and ask before what cannot be undone
+serve.py      binds, serves by hypercorn, stops; connection.py: keeps an error to its own connection
+app.py        the application: finds the session and the page of a request, answers errors
+visit.py      one request as a page sees it; how pages declare their URLs and forms
 pages/        a file for each page, and its template in templates/ under the same name
-forms.py      what was typed, and what the API says against it at its field
-live.py       the stream of a page, and the files of static/
-feed.py       one stream of a daemon for all pages, and whose turn it is
+forms.py      what was typed, and the API's errors at each field
+live.py       the stream that renews a page, and the files of static/
+feed.py       tells all pages when to renew, by one stream of a daemon
 api.py        the client of a session, and answers that pages share
 login.py      a token for a login; sessions.py: who is logged in; rights.py: which role may see and do what
-refusals.py   what ends in an error instead of a page, and what is said then
-security.py   headers, forms of our own, hosts of our own
+refusals.py   errors that are shown instead of a page
+security.py   response headers; which forms and host names are the UI's own
 picture.py    flows and numbers over time as points of an SVG
 values.py     values, dates and links as text
 
 To add a page: write `pages/NAME.py` with `register(ui)`, name it in `pages/__init__.py`, write `templates/NAME.html`,
-add a line to PAGES in tests/webui/pages.py. docs/build/WEBUI.md tells more.
+add a line to PAGES in tests/webui/pages.py. docs/build/WEBUI.md explains more.
 """

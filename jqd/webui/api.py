@@ -1,7 +1,7 @@
-"""The UI's side of the API: one client for each session, and what pages of the same rights ask together.
+"""The UI's client of the API for each session, whose answers are shared between pages with the same rights.
 
-Many pages may be open at once and look again each second. What they ask is asked once and shared for `SHARED_S`, so
-that a daemon has as much work with 500 pages as with one.
+Many pages may be open, and each asks again every second. Equal questions are asked once and the answer is shared for
+`SHARED_S`, so that 500 pages cost a daemon no more than one.
 """
 
 from collections import OrderedDict
@@ -17,19 +17,19 @@ import trio
 from jqd.client import AsyncClient, ClientClosed, Forbidden, JqdClientError
 from jqd.domain.clock import Clock
 
-SHARED_S = 0.9  # pages look again each second
+SHARED_S = 0.9  # just less than the second after which pages ask again
 ANSWERS_MAX = 1_000  # kept at once, some KB each
-UNAUTHORIZED = 401  # the token is not valid any more, or there is none
+UNAUTHORIZED = 401  # no token, or one that is not valid any more
 
 
 def has_ended(error: Exception) -> bool:
-    """Return whether an error says that a login is over: its token, or its client that `Api.close` closed."""
+    """Return whether an error says that a login is over: its token is invalid, or its client was closed."""
     return isinstance(error, ClientClosed) or (isinstance(error, Forbidden) and error.status == UNAUTHORIZED)
 
 
 @dataclass
 class Asked:
-    """How many calls were made to a daemon."""
+    """Counts calls to daemons."""
 
     calls: int = 0
 
@@ -39,7 +39,7 @@ _asked: ContextVar[Asked | None] = ContextVar("asked", default=None)
 
 @contextmanager
 def counting() -> Iterator[Asked]:
-    """Count the calls to daemons in the block that were not answered from shared answers."""
+    """Count the calls in the block that went to a daemon, as no shared answer was there."""
     asked = Asked()
     before = _asked.set(asked)
     try:
@@ -62,7 +62,7 @@ class _Answer:
 
 
 class Answers:
-    """The newest answers, by rights of the caller and call."""
+    """Keeps the newest answers, by the caller's rights and the call."""
 
     def __init__(self, clock: Clock, most: int = ANSWERS_MAX) -> None:
         self._clock, self._most = clock, most
@@ -82,10 +82,10 @@ class Answers:
                 raise found.error
             if found.body is not None:
                 return found.body
-            # Whoever asked has left before the answer came, or its login has ended, which says nothing of others.
+            # The visitor that asked has gone before the answer came, or its login has ended: ask again for this one.
 
     def forget(self) -> None:
-        """Share no answer that is older than this: after an act the page shows what it changed."""
+        """Drop all answers, so that after an act pages show what it changed."""
         self._kept.clear()
 
     async def _ask(self, key: object, ask: Callable[[], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
@@ -109,7 +109,7 @@ class Api:
     """The API with the rights of one session."""
 
     def __init__(self, client: AsyncClient, answers: Answers, identity: object) -> None:
-        """`identity`: sessions of which the API shows the same share its answers."""
+        """`identity`: a key of the rights: sessions with the same one share answers."""
         self.client = client
         self.identity = identity
         self._answers = answers
@@ -119,17 +119,17 @@ class Api:
         return await self.client.in_thread(call, abandon=True)
 
     async def get(self, path: str, kept_s: float = SHARED_S, /, **params: Any) -> dict[str, Any]:
-        """What a GET answers, at most `kept_s` old: what pages show. Raises JqdClientError."""
+        """Return the answer of a GET, at most `kept_s` old, perhaps shared. Raises JqdClientError."""
         key = (self.identity, path, tuple(sorted((name, str(value)) for name, value in params.items())))
         ask = partial(self.client.client.ask, path, **params)
         return await self._answers.get(key, partial(self._ask, ask), kept_s)
 
     async def ready(self) -> dict[str, Any]:
-        """What the daemon says of its readiness, shared as other answers are. Raises JqdClientError."""
+        """Return the daemon's readiness, perhaps shared. Raises JqdClientError."""
         return await self._answers.get((self.identity, "ready"), partial(self._ask, self.client.client.ready))
 
     async def put(self, path: str, body: dict[str, Any], **params: Any) -> dict[str, Any]:
-        """What a PUT answers, of what a form says, be it sense or not. Raises JqdClientError."""
+        """Send a PUT. Returns the decoded answer. Raises JqdClientError."""
         return await self.client.in_thread(partial(self.client.client.ask, path, method="PUT", body=body, **params))
 
     async def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -137,7 +137,7 @@ class Api:
         return await self.client.in_thread(partial(self.client.client.ask, path, method="POST", body=body))
 
     def speaking_for(self, tenant: str) -> "Api":
-        """The same for one tenant: names and ids are that tenant's. The API refuses it to who may not."""
+        """Return a view that acts for one tenant: names and ids are that tenant's. The API checks the right to it."""
         return Api(self.client.speaking_for(tenant), self._answers, (self.identity, tenant))
 
     def close(self) -> None:
@@ -145,7 +145,7 @@ class Api:
 
 
 async def together(**calls: Callable[[], Awaitable[Any]]) -> dict[str, Any]:
-    """Make several calls at once; return what each answers, by its name. Raises the first error, in no group."""
+    """Make several calls at once; return the answers by name. Raises the first error itself, not in a group."""
     found: dict[str, Any] = {}
     errors: list[JqdClientError] = []
 

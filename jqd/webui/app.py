@@ -1,4 +1,4 @@
-"""The web UI as a Quart application: who may ask, which page answers, what is shown when something is wrong.
+"""The web UI as a Quart application: finds the session and the page of a request, and answers errors.
 
 Each page is a file in `pages/`, with a `register(ui)` that declares its handlers by `ui.page` and `ui.act`.
 """
@@ -31,10 +31,10 @@ from jqd.webui.sessions import Me, Session, Sessions
 from jqd.webui.visit import STREAM, Addresses, Handler, Page, Visit
 
 BODY_TIMEOUT_S = 30  # for a form to arrive
-AGAIN_S = 5  # after so long a page that found no daemon is asked for anew
-PAGES_MAX = 100  # rendered ones that are kept for those who look at the same, up to some 200 KB each
+AGAIN_S = 5  # after so long a browser reloads a page that found no daemon
+PAGES_MAX = 100  # rendered pages kept for visitors with the same rights, up to some 200 KB each
 LOOKS = ("GET", "HEAD", "OPTIONS")
-MULTIPART = "multipart/form-data"  # which Quart bounds itself
+MULTIPART = "multipart/form-data"  # Quart itself limits its fields
 FORMS = ("application/x-www-form-urlencoded", MULTIPART, "")
 AWAY = (Unreachable, TimedOut, Unavailable)
 
@@ -49,12 +49,12 @@ def client_factory(config: UiConfig) -> ClientFactory:
 
 
 def create_app(config: UiConfig, connect: ClientFactory | None = None, clock: Clock | None = None) -> "Ui":
-    """Return the UI, whose `app` is the application; `connect` makes the clients of the API."""
+    """Return the UI, whose `app` is the Quart application. `connect`: makes the clients of the API."""
     return Ui(config, connect or client_factory(config), clock or SystemClock())
 
 
 class Ui(Addresses):
-    """What all pages share."""
+    """The UI of one process: its application, sessions, and everything that pages share."""
 
     def __init__(self, config: UiConfig, connect: ClientFactory, clock: Clock) -> None:
         super().__init__()
@@ -62,11 +62,11 @@ class Ui(Addresses):
         self.connect = connect
         self.answers, self._pages = Answers(clock), Answers(clock, PAGES_MAX)
         self._mark = token_urlsafe()
-        """Stands in a rendered page for the form token of whoever gets it."""
+        """Placeholder in a shared page for the form token of the visitor who gets it."""
         self.sessions = Sessions(clock)
         self.assets = live.load_assets()
         self.feeds: Feeds | None = None
-        """While the application serves."""
+        """None until the application serves."""
         self._open_api = Api(connect(config.token), self.answers, "open")
         self._open: Session | None = None
         self.app = QuartTrio("jqd.webui", static_folder=None, template_folder=None)
@@ -100,22 +100,23 @@ class Ui(Addresses):
         return await self.answer(visit, page)
 
     async def answer(self, visit: Visit, page: Page) -> Response:
-        """Answer a visit of a page. Raises what the page says against it; JqdClientError."""
+        """Answer a visit of a page. Raises Refused, JqdClientError, and HTTP errors."""
         if page.needs_login:
             visit.expect_right(page.needs)
         visit.expect(page.takes)
-        is_shared = page.is_shared and "done" not in visit.query  # what was done is said to whoever did it
+        is_shared = page.is_shared and "done" not in visit.query  # only who did something sees the note about it
         return await (self._shared(visit, page.handler) if is_shared else page.handler(visit))
 
     async def _shared(self, visit: Visit, handler: Handler) -> Response:
-        """Answer with what others with the same rights were just shown: 500 open pages are rendered once a second."""
+        """Answer with the page rendered for others with the same rights, so that 500 open pages are rendered once a
+        second."""
 
         async def render() -> dict[str, Any]:
             visit.form_token, own = self._mark, visit.form_token
             try:
                 answer = await handler(visit)
             finally:
-                visit.form_token = own  # a page that says what went wrong is this visitor's alone
+                visit.form_token = own  # a page about an error is this visitor's alone
             return {"body": await answer.get_data(), "status": answer.status_code, "headers": [*answer.headers.items()]}
 
         session = visit.session
@@ -128,7 +129,7 @@ class Ui(Addresses):
         if not is_own_form(request.headers, self.config.scheme, self.config.public_origin):
             raise Refused("this form was not sent by a page of this UI: open the page, and send it from there")
         if needs_login:
-            await self._visit(needs_login, {})  # before anything is read of whom nobody knows
+            await self._visit(needs_login, {})  # check the login before reading the body
         elif request.content_length is None or request.content_length > LOGIN_BYTES_MAX:
             raise RequestEntityTooLarge("this form is longer than a token and an address are")
         if request.mimetype not in FORMS:
@@ -163,7 +164,7 @@ class Ui(Addresses):
         if needs_login and session is None:
             raise LoginNeeded
         if session is not None:
-            opened_by = request.headers.get("jqd-form-token")  # of the page that asks for a part of it
+            opened_by = request.headers.get("jqd-form-token")  # sent by an open page that renews a part of it
             if opened_by is not None and not session.is_open and not session.owns_form(opened_by):
                 raise OtherLogin
             await self.check(session)
@@ -171,25 +172,25 @@ class Ui(Addresses):
         return visit
 
     async def check(self, session: Session) -> None:
-        """See every few seconds that the token of a login is valid. Raises JqdClientError."""
+        """Check, every CHECK_S, that the token of a login is still valid. Raises JqdClientError."""
         if not session.is_open and self.sessions.is_due(session):
             note_call()
-            await session.api.client.me()  # what others with its rights just asked says nothing of its own token
+            await session.api.client.me()  # not by a shared answer, which would not prove this token valid
 
     def end_session(self, error: Exception, session: Session) -> bool:
-        """Return whether an error says that a login is over; it is then."""
+        """End the session if an error says that its login is over; returns whether it does."""
         is_over = has_ended(error) and not session.is_open
         if is_over:
             self.sessions.end(session)
         return is_over
 
     def _expect_own_host(self) -> None:
-        """Raises Refused for a name that this UI does not know, where nobody would have to log in."""
+        """Raise Refused for an unknown host name, if nobody has to log in."""
         if self.config.may_be_open and not is_own_host(request.host, self.config.names):
             raise Refused(f"this UI does not go by the name {request.host}: say `jqd ui --host NAME` to have it do so")
 
     async def _open_session(self) -> Session | None:
-        """Return the session of everybody, if nobody has to log in; None if the daemon wants a token."""
+        """Return the session shared by everybody, if nobody has to log in; None if a login is required."""
         if not self.config.may_be_open:
             return None
         try:
@@ -203,14 +204,14 @@ class Ui(Addresses):
         return self._open
 
     def close_streams(self) -> None:
-        """Have the streams of open pages end: a stop does not wait for them."""
+        """End the streams of open pages, so that a stop does not wait for them."""
         if self.feeds is not None:
             self.feeds.close()
 
     @property
     def cookie(self) -> str:
-        """Return the cookie's name: ports of one host share their cookies. With TLS no other host, nor anybody without
-        it, sets one of that name."""
+        """Return the cookie's name. It has the port, as all ports of a host share cookies. With TLS its prefix keeps
+        other hosts, and connections without TLS, from setting it."""
         return f"{'__Host-' if self.config.is_secret else ''}jqd_ui_{self.config.address.port}"
 
     # ------------------------------------------------------------ when something is wrong
@@ -241,15 +242,15 @@ class Ui(Addresses):
         return visit.render("refused.html", status=refusal.status, refusal=refusal)
 
     async def _in_passing(self, error: Exception) -> Visit:
-        """Return the visit of a request that came to no page, so that its answer names the pages there are."""
+        """Return a visit for a request that reached no page, so that the error page can link to the pages."""
         session = self.sessions.find(request.cookies.get(self.cookie, ""))
         if session is None and isinstance(error, HTTPException) and is_own_host(request.host, self.config.names):
-            with suppress(JqdClientError):  # where no daemon answers the page names none
+            with suppress(JqdClientError):  # without a daemon the page has no links
                 session = await self._open_session()
         return Visit(self, request.path, request.args.to_dict(), {}, session)
 
     async def _begin(self) -> None:
-        _templates()  # now: files that are replaced later belong to another process
+        _templates()  # load them now: an update may replace the files
         self.feeds = Feeds(self.app.nursery)
 
     async def _end(self) -> None:
@@ -260,7 +261,7 @@ class Ui(Addresses):
 
 @cache
 def _templates() -> jinja2.Environment:
-    """Return all of them, loaded: for each UI of this process."""
+    """Return the environment with all templates loaded, shared by all UIs of this process."""
     found = jinja2.Environment(
         loader=jinja2.PackageLoader("jqd.webui"),
         autoescape=True,
@@ -282,13 +283,13 @@ async def _secured(answer: Response) -> Response:
         answer.headers[name] = value
     answer.headers.setdefault("cache-control", FRESH)
     if request.method not in LOOKS and request.http_version.startswith("1") and not g.get("is_read"):
-        # Nothing more can be asked on a connection on which a body was left unread.
+        # A connection with an unread body cannot take another request.
         answer.headers["connection"] = "close"
     return answer
 
 
 def _opened_at() -> str:
-    """Return the address of the page whose form htmx sends, so that a login leads back to it."""
+    """Return the path of the page whose form htmx sent, so that a login leads back to it."""
     try:
         at = urlsplit(request.headers.get("hx-current-url", ""))
     except ValueError:
@@ -297,11 +298,11 @@ def _opened_at() -> str:
 
 
 def _to_login(visit: Visit, **query: str) -> Response:
-    """Lead to the login; what only renews a part of a page leads the whole page there."""
+    """Redirect to the login; for a request that renews a part of a page, redirect the whole page."""
     answer = visit.go("/login", **query)
     if "hx-request" in request.headers:
         if visit.path == STREAM:
             return live.last_tick()
         answer.headers["hx-redirect"] = answer.headers["location"]
-        answer.status_code = 204  # a redirect would be followed, and its page put into the part
+        answer.status_code = 204  # htmx would follow a redirect, and put the login page into the part
     return answer

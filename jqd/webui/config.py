@@ -1,4 +1,4 @@
-"""Settings of the web UI's process. Frozen, and checked when they are made."""
+"""Settings of the web UI's process, checked when they are made."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,14 +9,14 @@ from jqd.domain.address import Address, is_loopback, parse
 from jqd.domain.errors import ConfigError
 
 BIND_DEFAULT = "127.0.0.1:7422"
-NOTE = "ui"  # of the derived tokens of logins, for who lists them
-SESSION_S = 12 * 3600.0  # a working day: the token of a browser lasts no longer
-CHECK_S = 3.0  # between questions whether the token of a login is valid: 500 pages ask 170 times a second, 0.5 ms each
-SESSIONS_MAX = 1_000  # logged-in browsers at once, some 100 KB each; the one unused for longest goes first
-TIMEOUT_S = 5.0  # for an answer of a daemon: a person waits for it
+NOTE = "ui"  # note of the tokens derived for logins, shown in lists of tokens
+SESSION_S = 12 * 3600.0  # a working day: how long a login lasts
+CHECK_S = 3.0  # between checks whether a login's token is valid: 500 pages check 170 times a second, 0.5 ms each
+SESSIONS_MAX = 1_000  # logged-in browsers at once, some 100 KB each; the one unused for longest ends first
+TIMEOUT_S = 5.0  # for a daemon's answer, as a person waits for it
 BODY_BYTES_MAX = 4 << 20  # of a form: an argument of 1 MiB takes up to three times as much in one
 FIELDS_MAX = 200  # of a form: the largest has some 20; two million empty ones took 2 s and 400 MB to read
-LOGIN_BYTES_MAX = 16 << 10  # of a form that anybody may send: a token has some 60 characters, an address 2,000
+LOGIN_BYTES_MAX = 16 << 10  # of a form that needs no login: a token has some 60 characters, an address 2,000
 
 
 @dataclass(frozen=True)
@@ -24,18 +24,18 @@ class UiConfig:
     """The settings of `jqd ui`. Raises ConfigError."""
 
     urls: Sequence[str]
-    """Of the daemons of one store; the next is asked when one does not answer."""
+    """URLs of daemons of one store; the next is asked when one does not answer."""
     bind: str = BIND_DEFAULT
     """HOST:PORT; port 0 for any free one."""
     token: str | None = None
-    """Everybody who reaches the UI has its rights, and nobody logs in."""
+    """The token whose rights everybody has who reaches the UI, without a login."""
     certificate: Path | None = None
     """With `key`: the UI speaks TLS."""
     key: Path | None = None
     hosts: Sequence[str] = ()
-    """Names that browsers know this UI by, beside the machine's addresses and localhost."""
+    """Host names of this UI, beside the machine's addresses and localhost."""
     insecure: bool = False
-    """Let the network in without a login."""
+    """Allow other machines without a login."""
     public_url: str = ""
     """Where browsers find the UI, behind a proxy that ends TLS: https://queue.example. Empty: where it listens."""
 
@@ -56,7 +56,7 @@ class UiConfig:
 
     @property
     def address(self) -> Address:
-        """Where it listens. Raises ConfigError."""
+        """Return the address to listen at. Raises ConfigError."""
         try:
             return parse(self.bind)
         except ValueError as error:
@@ -64,7 +64,7 @@ class UiConfig:
 
     @property
     def may_be_open(self) -> bool:
-        """Whether people may come in without a login, where the daemon asks for none or there is a token for all."""
+        """Whether the UI may be open without a login, if the daemon requires no token or `token` is set."""
         return self.insecure or (is_loopback(self.address.host) and not self.public_url)
 
     @property
@@ -73,21 +73,21 @@ class UiConfig:
 
     @property
     def scheme(self) -> str:
-        """Return what it speaks itself."""
+        """Return the scheme of the UI itself, without a proxy."""
         return "https" if self.has_tls else "http"
 
     @property
     def is_secret(self) -> bool:
-        """Whether browsers speak TLS all the way, so that they may be told to send the cookie on no other way."""
+        """Whether browsers reach the UI by TLS, so that the cookie may be restricted to TLS."""
         return self.has_tls or urlsplit(self.public_url).scheme == "https"
 
     @property
     def public_origin(self) -> str:
-        """Return scheme, name, and the port if there is one, that browsers show; empty if nothing was told."""
+        """Return the origin of `public_url`, as browsers send it; empty if it is not set."""
         public = urlsplit(self.public_url)
         return f"{public.scheme}://{public.netloc}".lower() if self.public_url else ""
 
     @property
     def names(self) -> Sequence[str]:
-        """Return all names that browsers know this UI by."""
+        """Return all host names of this UI."""
         return [*self.hosts, *filter(None, [urlsplit(self.public_url).hostname])]

@@ -1,8 +1,8 @@
-"""One connection of a browser, as hypercorn serves it: whatever is wrong with it ends it alone.
+"""Changes how hypercorn serves a connection, so that an error ends only the connection itself.
 
-hypercorn runs all connections in one nursery, so an exception of one ended the process: text that is no ASCII, more
-streams of HTTP/2 than its tree holds. And in one thread: who is next in a tree of priorities that hang on each other in
-a circle was sought for ever.
+hypercorn runs all connections in one nursery, so an exception of one ends the process: for text that is no ASCII, or
+more HTTP/2 streams than its priority tree holds. And it runs them in one thread, where a circle in the priority tree
+makes it search for ever.
 """
 
 from typing import ClassVar
@@ -17,21 +17,21 @@ from hypercorn.trio.tcp_server import TCPServer
 from jqd.domain.descriptors import open_files_max
 from jqd.domain.log import get_logger
 
-OPEN_SHARE = 2  # of the files that the process may open half are for browsers, the rest for what their pages ask
-HEAD_S = 10.0  # for the first request to come: who only connects holds a connection no longer
-GONE_S = 5.0  # for answers under way once the browser sends nothing more; hypercorn waits for reset streams for ever
+OPEN_SHARE = 2  # 1/2 of the files that the process may open are for browsers, the rest for requests to daemons
+HEAD_S = 10.0  # for the first request to come
+GONE_S = 5.0  # for answers under way after the browser closed; hypercorn would wait for reset streams for ever
 
 _log = get_logger("webui")
 
 
 class Connection(TCPServer):
-    """Ends by itself, and says nothing: anybody may send anything. Where there are too many, the one that has been idle
-    for longest gives way: a browser opens another when it asks again."""
+    """A connection whose errors end only itself, without an error in the log, as anybody may send anything. If there
+    are too many connections, the one idle for longest is closed; its browser opens another when it needs one."""
 
     most: ClassVar[int]
     present: ClassVar[int] = 0
     idle: ClassVar[dict["Connection", trio.CancelScope]] = {}
-    """Those that wait for a request, the longest idle first, and what ends the wait."""
+    """Connections that wait for a request, the longest idle first → scope that ends the wait."""
 
     _has_asked = False
 
@@ -42,7 +42,7 @@ class Connection(TCPServer):
         try:
             with trio.CancelScope() as self._scope:
                 await super().run()
-        except Exception as error:  # noqa: BLE001 - of what a stranger sent; those of pages are answered before
+        except Exception as error:  # noqa: BLE001 - caused by the bytes sent; errors of pages are answered before
             _log.debug("webui.connection_failed", error=repr(error))
             with trio.move_on_after(HEAD_S, shield=True):
                 await trio.aclose_forcefully(self.stream)
@@ -70,11 +70,11 @@ class Connection(TCPServer):
 
 
 async def _leave_priority(protocol: H2Protocol, event: PriorityUpdated) -> None:
-    """Let all streams have one priority: RFC 9113 took those of browsers back, and they send none."""
+    """Ignore priorities of streams: RFC 9113 deprecates them, and browsers send none."""
 
 
 def guard_connections() -> None:
-    """Have hypercorn serve each connection so; it takes its classes from nowhere else."""
+    """Make hypercorn use `Connection`, by replacing its classes: it has no setting for them."""
     Connection.most = open_files_max() // OPEN_SHARE
     run.TCPServer = Connection  # type: ignore[attr-defined]
     H2Protocol._priority_updated = _leave_priority  # type: ignore[method-assign, assignment]

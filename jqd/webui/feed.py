@@ -1,10 +1,11 @@
-"""Tells open pages when to look again: one stream of a daemon's counters for all pages with the same rights.
+"""Tells open pages when to renew, by one stream of a daemon's counters for all pages with the same rights.
 
-A page's browser holds one stream. At a tick it brings the page anew (live.py), when it is its turn: pages that show the
-same share their calls, and where 500 show 500 different things each look costs its calls, so they take turns, in the
-order in which they asked for one. Together they cost a daemon and this process so much a second, however many.
-Ticks come a second apart while the counters change, and every few seconds otherwise, for ages grow meanwhile; also
-while no daemon answers, so that pages come back by themselves.
+Each open page has one stream (live.py). At a tick the page is rendered again, when its turn comes. Pages that show the
+same share their calls, but 500 different pages each cost their own. So pages take turns, in the order of the ticks:
+together they cost a daemon and this process a fixed share of time, however many they are.
+
+Ticks come every second while the counters change, and otherwise every QUIET_S, because pages show ages; also while no
+daemon answers, so that pages recover by themselves.
 """
 
 from collections import Counter, deque
@@ -20,34 +21,34 @@ from jqd.webui.sessions import Session
 
 QUIET_S = 5.0  # between ticks while nothing changes, and between tries of a daemon that refuses or is away
 LISTENERS_MAX = 1_000  # open pages of one process
-OF_SESSION_MAX = 50  # of one login: no person looks at more
-OF_TENANT_MAX = LISTENERS_MAX // 4  # of all logins of one tenant: the others have room
+OF_SESSION_MAX = 50  # open pages of one login: no person watches more
+OF_TENANT_MAX = LISTENERS_MAX // 4  # open pages of all logins of one tenant, to leave room for others
 
-CALLS_A_S = 50  # to daemons: half a millisecond each, 3 % of a core
-PAGES_A_S = 200  # brought anew: 0.25 ms each, a twentieth of a core; of 500 pages that show the same each every 2.5 s
+CALLS_A_S = 50  # calls to daemons: half a millisecond each, 3 % of a core
+PAGES_A_S = 200  # pages sent: 0.25 ms each, a twentieth of a core; 500 equal pages are renewed every 2.5 s
 
 _log = get_logger("webui")
 
 
 class Pacing:
-    """The turns of all pages of one process."""
+    """Hands out the turns of all pages of one process."""
 
     def __init__(self) -> None:
         self.free_s = 0.0
-        """When the next turn may begin."""
+        """When the next turn may begin, by trio's clock."""
 
     def turn(self, calls: int) -> "Turn":
-        """Return the turn of a look that is to make so many calls."""
+        """Return the next turn, for `calls` calls."""
         return Turn(self, calls)
 
     async def wait(self, calls: int) -> None:
-        """Wait for such a turn, and take it."""
+        """Wait for a turn of `calls` calls, and take it."""
         if (left_s := self.turn(calls).left_s) > 0:
             await trio.sleep(left_s)
 
 
 class Turn:
-    """A place in the row; it is given back by `end` where nothing was made of it."""
+    """The time at which a page may be rendered, and its cost. `end` corrects the cost."""
 
     def __init__(self, pace: Pacing, calls: int) -> None:
         self._pace, self._cost_s, now_s = pace, _cost_s(calls), trio.current_time()
@@ -60,7 +61,7 @@ class Turn:
         return self.due_s - trio.current_time()
 
     def end(self, calls: int) -> None:
-        """Tell how many calls were made."""
+        """Correct the turn's cost by the number of calls that were made."""
         self._pace.free_s += _cost_s(calls) - self._cost_s
 
 
@@ -69,21 +70,21 @@ def _cost_s(calls: int) -> float:
 
 
 class Feed:
-    """The ticks for pages of the same rights; `run` while somebody listens."""
+    """The ticks for pages with the same rights. `run` runs while there are listeners."""
 
     def __init__(self, pace: Pacing) -> None:
         self._pace = pace
         self.ticks = 0
         self.apis: deque[Api] = deque()
-        """One for each listener. The first is used; any may be closed by the end of its login."""
+        """One for each listener. The first is used; a logout closes that of its session."""
         self.is_over = False
-        """Whether this feed has ended: its listeners take another feed."""
+        """Whether this feed has ended, so that its listeners need another."""
         self._next = trio.Event()
         self.stop = trio.CancelScope()
         self._ticked_s = trio.current_time()
 
     async def wait_tick(self, seen: int | None = None) -> None:
-        """Wait for the next tick; `seen`: for the one after so many."""
+        """Wait for the next tick; with `seen` return at once if there were more than `seen` ticks."""
         if seen in (None, self.ticks):
             await self._next.wait()
 
@@ -92,29 +93,28 @@ class Feed:
         return len(self.apis)
 
     async def run(self) -> None:
-        """Follow the counters, and tick by time whatever becomes of that: a daemon may be away, or refuse, or be
-        silent."""
+        """Tick when the counters change, and by time, also if the daemon is away, refuses or is silent."""
         try:
             with self.stop:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self._tick_by_time)
                     await self._follow_always()
-        except Exception as error:  # noqa: BLE001 - it would end the application, with the pages of everybody
+        except Exception as error:  # noqa: BLE001 - it would end the application for everybody
             _log.error("webui.feed_failed", exc_info=error)
         finally:
             self.is_over = True
             self.tick()
 
     async def _follow_always(self) -> None:
-        while self.apis:  # else nobody listens any more, and `stop` is cancelled
+        while self.apis:  # without listeners `stop` is cancelled
             try:
                 await self._follow()
             except JqdClientError as error:
                 _log.debug("webui.feed_ended", why=str(error))
             self.tick()
             await trio.sleep(QUIET_S)
-            await self._pace.wait(1)  # a daemon refuses most where many tenants look
-            self.apis.rotate()  # maybe the login of that one has ended
+            await self._pace.wait(1)  # a daemon may refuse the streams of many tenants
+            self.apis.rotate()  # perhaps the first one's login has ended
 
     async def _tick_by_time(self) -> None:
         while True:
@@ -145,7 +145,7 @@ class Feeds:
         self._feeds: dict[object, Feed] = {}
         self.pace = Pacing()
         self._of = Counter[object]()
-        """Listeners by session, and by tenant."""
+        """Number of listeners by session, and by tenant."""
         self.closing = trio.Event()
 
     @property
@@ -153,7 +153,7 @@ class Feeds:
         return self.closing.is_set()
 
     def close(self) -> None:
-        """Wake all listeners, which see that it is the end."""
+        """Wake all listeners, which then end."""
         self.closing.set()
         for feed in self._feeds.values():
             feed.tick()
@@ -163,15 +163,15 @@ class Feeds:
         return sum(feed.listeners for feed in self._feeds.values())
 
     def has_room(self, session: Session) -> bool:
-        """Return whether one more page of that login may be open. Its first one may, however many others have: one
-        token has a hundred logins."""
+        """Return whether a session may have one more open page. Its first one does not count for LISTENERS_MAX, as a
+        single token may have a hundred logins."""
         mine = 0 if session.is_open else self._of[session.session_id]
         has_place = self.listeners < LISTENERS_MAX or (not mine and not session.is_open)
         return has_place and mine < OF_SESSION_MAX and self._of[_tenant(session)] < OF_TENANT_MAX
 
     @asynccontextmanager
     async def listen_for(self, session: Session, api: Api) -> AsyncIterator[Feed]:
-        """As `listen`, and count it as one of that session."""
+        """Listen as `listen` does, and count the listener for its session and tenant."""
         whose = [session.session_id, *([_tenant(session)] if session.me.tenant else ())]
         self._of.update(whose)
         try:
@@ -185,7 +185,7 @@ class Feeds:
 
     @asynccontextmanager
     async def listen(self, api: Api) -> AsyncIterator[Feed]:
-        """Give the feed of these rights; it ends with its last listener."""
+        """Yield the feed for the API's rights; it ends with its last listener."""
         feed = self._feeds.get(api.identity)
         if feed is None or feed.is_over:
             feed = self._feeds[api.identity] = Feed(self.pace)
@@ -202,5 +202,5 @@ class Feeds:
 
 
 def _tenant(session: Session) -> tuple[str, str]:
-    """Return a key that no session has."""
+    """Return the tenant as a key of `Feeds._of`, which no session id equals."""
     return "tenant", session.me.tenant

@@ -1,6 +1,6 @@
-"""What people type into forms, as the API takes it; and what it says against it, at the field and at the character.
+"""Turns forms into requests of the API, and the API's errors into faults at the field and character.
 
-What is no number is sent as it was typed: the API knows best what it wants, and says so.
+Text that is no number is sent as typed: the API checks it, and says what is wrong.
 """
 
 import re
@@ -24,30 +24,30 @@ class Fault(NamedTuple):
 
     text: str
     line: str = ""
-    """The line in which it is wrong, where that is known."""
+    """The line with the fault; empty: unknown."""
     caret: str = ""
-    """A mark to stand below that line."""
+    """Blanks and a caret, to be shown below that line."""
 
 
 TAKEN = Fault("there is one of this name: open it in the list, to change it")
 
 
 def name_fault(what: str, name: str) -> Fault | None:
-    """Return what is wrong with the name of a new schedule or constraint before the API is asked."""
+    """Return what is wrong with the name of a new schedule or constraint, without asking the API; None: nothing."""
     if not name:
         return Fault(f"a {what} needs a name")
     return Fault(f"a name {why}") if (why := why_no_place(name)) else None
 
 
 def number_of(text: str) -> Any:
-    """Return a number; other text as it is."""
+    """Return text as a number; other text unchanged."""
     if not _NUMBER.fullmatch(text):
         return text
     return float(text) if "." in text else int(text)
 
 
 def seconds_of(text: str) -> Any:
-    """Return seconds of `90`, `5m` or `1d`; other text as it is."""
+    """Return the seconds of `90`, `5m` or `1d`; other text unchanged."""
     try:
         return number_of(text) if _NUMBER.fullmatch(text) else duration_s(text)
     except ValueError:
@@ -55,12 +55,12 @@ def seconds_of(text: str) -> Any:
 
 
 def typed(form: Mapping[str, str], *names: str) -> dict[str, str]:
-    """Return what was typed into these fields, with the newlines of programs."""
+    """Return the text of these fields, stripped, and with LF instead of the CR LF of forms."""
     return {name: form.get(name, "").replace("\r\n", "\n").strip() for name in names}
 
 
 UNREAD = "unread"
-"""No setting has such a field. The API sets none that has it, and says what else is wrong with it."""
+"""A field that no setting has, so that the API refuses a body with it, and reports what else is wrong."""
 
 
 class Wrong(NamedTuple):
@@ -88,8 +88,8 @@ async def set_named(
     *,
     is_trial: bool = False,
 ) -> dict[str, Any] | Wrong:
-    """Set the schedule or constraint that was typed, or try what it would do. Returns what the API answers; or what is
-    wrong, at its field: nothing typed is lost. `faults`, `fields`: as of `with_unread` and `faults_of`."""
+    """Set a schedule or constraint, or with `is_trial` ask what it would do. Returns the API's answer, or the faults by
+    field. `faults`: those known already. `fields`: see `faults_of`."""
     name = typed["name"]
     if wrong := name_fault(what, name):
         faults["name"] = wrong
@@ -106,21 +106,22 @@ async def set_named(
 
 
 def with_unread(body: dict[str, Any], faults: Mapping[str, Fault]) -> dict[str, Any]:
-    """Return the body so that the API refuses it where the form has faults already: with those of the API, so that all
-    are shown at once."""
+    """Return the body; if the form has faults already, with a field that makes the API refuse it, so that the API's
+    faults can be shown at once, too."""
     return {**body, UNREAD: [*faults]} if faults else body
 
 
 def faults_of(error: Invalid, fields: Mapping[str, str], typed: Mapping[str, str]) -> dict[str, Fault]:
     """Return the faults by field of the form; "": those of no field.
 
-    `fields`: a JSON pointer of the API → the name of the form's field. `typed`: what was typed.
+    `fields`: JSON pointer in the API's body → field of the form. `typed`: the text of the fields.
     """
     found: dict[str, Fault] = {}
     for each in error.errors:
         if each.pointer == f"/{UNREAD}":
             continue
-        name = fields.get(each.pointer) or fields.get(each.pointer.rpartition("/")[0], "")  # one of several in a field
+        # The pointer's parent: one of several values in a field.
+        name = fields.get(each.pointer) or fields.get(each.pointer.rpartition("/")[0], "")
         before = f"{found[name].text}; " if name in found else ""
         line, caret = _marked(each.detail, typed.get(name, "")) if name else ("", "")
         found[name] = Fault(before + each.detail, line, caret)
@@ -128,7 +129,7 @@ def faults_of(error: Invalid, fields: Mapping[str, str], typed: Mapping[str, str
 
 
 def _marked(detail: str, text: str) -> tuple[str, str]:
-    """Return the line that a fault is in, and a caret for below it; nothing where it names no character."""
+    """Return the line with a fault, and a caret for below it; empty if the fault names no character."""
     where = _WHERE.search(detail)
     if where is None or not text:
         return "", ""
@@ -136,5 +137,5 @@ def _marked(detail: str, text: str) -> tuple[str, str]:
     begin = text.rfind("\n", 0, offset) + 1
     line = text[begin:].partition("\n")[0].replace("\t", " ")
     column = offset - begin
-    before = visible(line[max(0, column - BEFORE) : column])  # as wide as the page shows it
+    before = visible(line[max(0, column - BEFORE) : column])  # as the page shows it, for the caret's column
     return before + line[column : column + BEHIND], " " * len(before) + "^"

@@ -1,9 +1,9 @@
-"""What pages are made of beside themselves: their streams, and the files of `static/`. These are served under the hash
-of what they hold, so that browsers keep them for ever.
+"""Serves the streams that renew open pages, and the files of `static/`, each under the hash of its content, so that
+browsers keep it for ever.
 
-A stream brings the page that it is of at each tick of its feed, as a request would show it then; the browser takes
-the live part out of it. What cannot be brought so (a refusal, a login that is over) is a bare tick: the part then asks
-for itself, and is answered as any request is.
+At each tick of its feed a stream sends its page, rendered anew; the browser takes the live part out of it. If the page
+cannot be sent (a refusal, an ended login) the stream sends a bare tick: the browser then requests the part, and gets
+the usual answer.
 """
 
 import hashlib
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 FOR_EVER = "public, max-age=31536000, immutable"  # the URL changes with the file
 EVENTS = "text/event-stream"
 OK = 200
-BARE_CALLS = 3  # of a part that asks for itself at a tick: none of ours counts them
+BARE_CALLS = 3  # calls assumed for a part that the browser requests at a bare tick, as they are not counted
 TICK = b"event: tick\ndata: now\n\n"
 LAST_TICK = b"retry: 5000\n" + TICK
 STILL_THERE = b": still there\n\n"
-STREAM_S = 3 * QUIET_S  # ticks are more frequent; without one it is written to all the same, to see that it is read
+STREAM_S = 3 * QUIET_S  # after so long without a tick, write to the stream to see whether it is still read
 TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
 HASH_CHARS = 16  # of a SHA-256: enough to tell versions of one file apart
 
@@ -45,7 +45,7 @@ class Asset(NamedTuple):
 
 @cache
 def load_assets() -> dict[str, Asset]:
-    """Return all that browsers may ask for, by name."""
+    """Return the files of `static/` by name."""
     found = {}
     for file in files("jqd.webui").joinpath("static").iterdir():
         suffix = "." + file.name.rpartition(".")[2]
@@ -61,7 +61,7 @@ def register(ui: "Ui") -> None:
     async def stream(visit: Visit) -> Response:
         feeds, url = ui.feeds, visit.query.get("page", "")
         if url:
-            _visit_of(ui, url, visit)  # now, while it can be refused
+            _visit_of(ui, url, visit)  # check it before the answer begins
         if request.method == "HEAD":
             return Response("", content_type=EVENTS)
         if feeds is None or feeds.is_closing or not feeds.has_room(visit.session):
@@ -87,7 +87,7 @@ async def _events(ui: "Ui", feeds: Feeds, visit: Visit, url: str) -> AsyncIterat
             return feeds.is_closing or feed.is_over or ui.sessions.is_over(visit.session)
 
         yield b"retry: 2000\n\n"
-        seen, calls = feed.ticks, 0 if url else BARE_CALLS  # what others are shown, too, as far as is known
+        seen, calls = feed.ticks, 0 if url else BARE_CALLS  # 0: at first assume that others show the same page
         while not is_over():
             with trio.move_on_after(STREAM_S) as waited:
                 await feed.wait_tick(seen)
@@ -112,13 +112,14 @@ async def _events(ui: "Ui", feeds: Feeds, visit: Visit, url: str) -> AsyncIterat
 
 
 def last_tick() -> Response:
-    """Answer an open page whose login is over: its live parts ask at a tick, and are led to the login; the extension
-    of htmx that holds the stream follows no other answer, and would ask for ever."""
+    """Answer the stream of a page whose login is over with a tick: the page's parts then make requests, and are
+    redirected to the login. The htmx extension of streams follows no redirect, and would reconnect for ever."""
     return Response(LAST_TICK, content_type=EVENTS)
 
 
 def _visit_of(ui: "Ui", url: str, asking: Visit) -> Visit:
-    """Return a visit of a page by whoever asks for its stream. Raises UnprocessableEntity, Refused."""
+    """Return a visit of the page at `url`, with the session of a visit of its stream. Raises UnprocessableEntity,
+    Refused."""
     path, _, given = url.partition("?")
     page, query = ui.declared.get(path), parse_qsl(given, keep_blank_values=True)
     if page is None or not page.is_shared or len(query) != len(dict(query)):
@@ -129,14 +130,14 @@ def _visit_of(ui: "Ui", url: str, asking: Visit) -> Visit:
 
 
 async def _event(ui: "Ui", visit: Visit) -> bytes:
-    """Return the page as it is now, or a tick."""
+    """Return an event with the page rendered now, or a tick if that fails."""
     try:
         await ui.check(visit.session)
         answer = await ui.answer(visit, ui.declared[visit.path])
-    except Exception as error:  # noqa: BLE001 - the part that asks then is told what it is, or it is logged there
+    except Exception as error:  # noqa: BLE001 - after the tick the browser's request meets it, and it is handled there
         ui.end_session(error, visit.session)
         return TICK
     if answer.status_code != OK:
         return TICK
-    lines = (await answer.get_data(as_text=False)).splitlines()  # of bytes: at \r, \n and both, as in a stream
+    lines = (await answer.get_data(as_text=False)).splitlines()  # bytes split at \r, \n and both, as event streams do
     return b"".join(b"data: %s\n" % line for line in lines) + b"\n"

@@ -1,4 +1,4 @@
-"""Log in by a token of the API: it is exchanged for a derived one of twelve hours, which stays in this process."""
+"""Login by a token of the API: it is exchanged for a derived one of twelve hours, which stays in this process."""
 
 from collections.abc import Iterable
 from functools import partial
@@ -18,9 +18,9 @@ from jqd.webui.visit import Visit
 if TYPE_CHECKING:
     from jqd.webui.app import Ui
 
-AT_ONCE_MAX = 8  # logins under way: each asks the API twice
-REVOKE_S = 3.0  # for a token to be revoked, or those of all logins at a stop; what is left ends within SESSION_S
-REVOKED_AT_ONCE_MAX = 32  # at a stop: 1,000 logins, of which each takes up to 0.1 s
+AT_ONCE_MAX = 8  # logins under way at once: each makes two calls
+REVOKE_S = 3.0  # for revoking a token, or those of all logins at a stop; others end within SESSION_S
+REVOKED_AT_ONCE_MAX = 32  # at a stop: there may be 1,000 logins, each taking up to 0.1 s
 ENDED = "Your login has ended: you logged out, its token is over or was revoked, or the UI was started anew."
 
 _log = get_logger("webui")
@@ -47,7 +47,7 @@ def register(ui: "Ui") -> None:
                 api, me = await _derive(ui, token)
         except (Forbidden, Invalid, WrongToken) as error:
             return ask(visit, why=f"This token lets nobody in: {error}", status=403)
-        if visit.has_session:  # of this browser, which forgets its cookie now
+        if visit.has_session:  # the browser's old login: the new cookie replaces its cookie
             await _revoke(visit.session.api.client, visit.session.me.token_id)
             ui.sessions.end(visit.session)
         session, surplus = ui.sessions.begin(api, me)
@@ -78,7 +78,7 @@ def register(ui: "Ui") -> None:
 
 
 async def _derive(ui: "Ui", token: str) -> tuple[Api, Me]:
-    """Return the API with a token of its own, derived from that one. Raises JqdClientError."""
+    """Derive a login's token from `token`; returns the API with it, and its rights. Raises JqdClientError."""
     asking = ui.connect(token)
     try:
         derived = await asking.derive_token(ttl=SESSION_S, note=NOTE, replace_oldest=True)
@@ -87,7 +87,7 @@ async def _derive(ui: "Ui", token: str) -> tuple[Api, Me]:
     client = ui.connect(str(derived["token"]))
     try:
         me = Me.of(await client.me())
-    except BaseException:  # also where the browser has left
+    except BaseException:  # also if the browser has gone
         await _revoke(client, derived["token_id"])
         client.client.close()
         raise
@@ -95,8 +95,8 @@ async def _derive(ui: "Ui", token: str) -> tuple[Api, Me]:
 
 
 async def _revoke(client: AsyncClient, token_id: str, by_s: float | None = None) -> None:
-    """Revoke a login's own token, also where the browser has left. Where nobody takes that by then, it ends by
-    itself."""
+    """Revoke a login's token, even if the browser has gone. If no daemon answers by `by_s` (trio's clock), log that:
+    the token ends by itself."""
     by_s = trio.current_time() + REVOKE_S if by_s is None else by_s
     with trio.CancelScope(deadline=by_s, shield=True) as trying:
         try:
@@ -109,7 +109,7 @@ async def _revoke(client: AsyncClient, token_id: str, by_s: float | None = None)
 
 
 async def revoke_all(sessions: Iterable[Session]) -> None:
-    """Revoke the tokens of logins, all within REVOKE_S."""
+    """Revoke the tokens of all these sessions, within REVOKE_S."""
     limiter, by_s = trio.CapacityLimiter(REVOKED_AT_ONCE_MAX), trio.current_time() + REVOKE_S
 
     async def one(session: Session) -> None:

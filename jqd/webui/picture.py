@@ -1,7 +1,7 @@
-"""Pictures as points, for templates that draw them as SVG: flows from left to right, and lines over time. And the last
-hour, minute by minute, as rows of a table: what is drawn on *Now* is read from there. Pure.
+"""Computes the points of pictures, which templates draw as SVG: flows from left to right, and lines over time. And the
+last hour, minute by minute, as rows of a table, from which the chart on *Now* is drawn.
 
-Sizes stand in attributes and colours in the style sheet, for the policy of the pages allows no style in them.
+Sizes are attributes and colours are in the style sheet, as the pages' security policy allows no inline styles.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from jqd.client import FlowJob
 from jqd.domain.dates import date_in, lasting
 from jqd.webui.values import number
 
-JOBS_MAX = 200  # more would be a wall, not a picture
+JOBS_MAX = 200  # more jobs would be unreadable
 EDGES_MAX = 2_000
 NODE_WIDTH, NODE_HEIGHT = 176, 44  # pixels: a name of 20 letters, and its state
 GAP_X, GAP_Y = 56, 14
@@ -44,7 +44,7 @@ class Picture(NamedTuple):
 
 
 def draw(jobs: Sequence[FlowJob], depths: Mapping[str, int]) -> Picture | None:
-    """Return a flow by steps, from left to right, each job near its parents; None where there are too many."""
+    """Return a picture of a flow, step by step from left to right, each job near its parents; None for too many."""
     if not 0 < len(jobs) <= JOBS_MAX:
         return None
     links = _links(jobs)
@@ -68,7 +68,7 @@ def draw(jobs: Sequence[FlowJob], depths: Mapping[str, int]) -> Picture | None:
 
 
 def points(numbers: Sequence[float], width: int, height: int, most: float) -> str:
-    """Return a line over time, as SVG's polyline wants its points; `most` lies at the upper edge."""
+    """Return numbers over time as points of an SVG polyline; `most` is the value at the upper edge."""
     step = width / max(1, len(numbers) - 1)
     scale = (height - 2) / most if most else 0
     return " ".join(f"{place * step:.1f},{height - 1 - each * scale:.1f}" for place, each in enumerate(numbers))
@@ -79,7 +79,7 @@ def _mean(numbers: Sequence[int]) -> float:
 
 
 def _links(jobs: Sequence[FlowJob]) -> list[tuple[str, str]]:
-    """Return parents and children that are both here, each pair once."""
+    """Return the pairs of parent and child that are both in `jobs`, each once."""
     here = {job.job_id for job in jobs}
     edges = [(parent, job.job_id) for job in jobs for parent in job.parents]
     edges += [(job.job_id, child) for job in jobs for child in job.children]
@@ -94,9 +94,11 @@ def _edge(parent: Node, child: Node) -> str:
 
 
 class Cell(NamedTuple):
+    """One cell of the table of the last hour."""
+
     text: str
     number: str
-    """What is drawn; empty: nothing."""
+    """The value to draw; empty: none."""
 
 
 def hour_rows(history: Mapping[str, Any]) -> list[list[Cell]]:
@@ -126,13 +128,13 @@ def _seconds(counts: Sequence[int], bounds: Sequence[float], share: float) -> Ce
 
 
 def below(counts: Sequence[int], bounds: Sequence[float], share: float) -> tuple[bool, float]:
-    """Return below what that share of all lies, as exact as the buckets are: the upper bound of its bucket; of the open
-    one the last bound there is, and that it lies above."""
+    """Return the upper bound of the histogram bucket in which `share` of the counts is reached, and False; for the open
+    bucket True and the last bound, which it lies above."""
     due = share * sum(counts)
     found = next((bound for bound, met in zip(bounds, accumulate(counts), strict=False) if met >= due), None)
     return found is None, bounds[-1] if found is None else found
 
 
 def spoken(seconds: float) -> str:
-    """Return a duration, also below a second."""
+    """Return a duration as text, below a second in ms."""
     return lasting(seconds) if seconds >= 1 else f"{seconds * 1000:.0f} ms"

@@ -1,4 +1,4 @@
-"""What a page says that refuses: what is wrong, why, and what to do about it, in words of this UI."""
+"""Errors that are shown instead of a page, and the text for each: what is wrong, why, and what to do."""
 
 from typing import NamedTuple
 
@@ -10,17 +10,17 @@ from jqd.webui.rights import ASK
 
 
 class LoginNeeded(JqdError):
-    """Nobody is logged in, and the page needs somebody. The browser is sent to the login."""
+    """The page needs a login, and there is none. The browser is redirected to the login."""
 
 
 class OtherLogin(JqdError):
-    """A request of a page's part whose page was opened by another login of this browser. The whole page is loaded anew,
-    so that its head names whose rights it has now."""
+    """An open page renews a part, but the browser has logged in anew since. The whole page is reloaded, to show the
+    present login."""
 
 
 class Refused(JqdError):
-    """The UI itself refuses a request: a form of another site, a host that it does not know, a page that the role may
-    not see. Shown as it is, with `remedy`: what to do about it."""
+    """The UI itself refuses a request: a form of another site, an unknown host, a page that the role may not see. The
+    message is shown, with `remedy`: what to do about it."""
 
     def __init__(self, why: str, remedy: str = "") -> None:
         super().__init__(why)
@@ -45,11 +45,11 @@ WHYS = {
     408: ("the form did not arrive in time", "Send it again."),
     413: ("this form is longer than the API takes", "Shorten what was typed, or use the command line."),
 }
-"""Status → why a request found no page, and what to do."""
+"""HTTP status → why the request failed, and what to do."""
 
 
 def refusal_of(error: Exception, method: str, path: str) -> Refusal | None:
-    """Return what to show of an error; None where it is none that is expected."""
+    """Return what to show for an error; None if it is unexpected."""
     match error:
         case Refused():
             return Refusal(403, TITLES[403], str(error), error.remedy)
@@ -68,7 +68,7 @@ def refusal_of(error: Exception, method: str, path: str) -> Refusal | None:
 def _of_http(error: HTTPException, method: str, path: str) -> Refusal:
     status = error.code or 500
     title = TITLES.get(status, NOT_UNDERSTOOD)
-    if error.description and error.description != type(error).description:  # a page of ours said it
+    if error.description and error.description != type(error).description:  # raised by a page with its own text
         return Refusal(status, title, error.description)
     why, remedy = WHYS.get(status, ("this request could not be read", "Load the page anew, and try again."))
     return Refusal(status, title, why.format(path=path, method=method), remedy)

@@ -1,8 +1,8 @@
-"""What a browser is told to refuse, and which requests the UI refuses. Pure.
+"""Response headers that protect pages, and checks of requests.
 
-Forms come from the UI's own pages only (`is_own_form`, and a token in each form); pages may be reached from anywhere,
-for mail and chat link to them, but may not be framed. No page asks anything of another origin, or runs a script that is
-not a file of ours.
+Forms are accepted from the UI's own pages only (`is_own_form`, and a token in each form). Pages may be linked from
+anywhere, such as mail and chat, but not framed. Pages request nothing from other origins, and run only the UI's own
+scripts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ HEADERS = {
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
         "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     ),
-    # Not `no-referrer`: with that a browser sends `Origin: null` with forms of our own.
+    # Not `no-referrer`: browsers would send `Origin: null` with the UI's own forms.
     "referrer-policy": "same-origin",
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
@@ -26,13 +26,12 @@ HEADERS = {
 }
 """Headers of every answer."""
 FRESH = "no-store"
-"""Pages show what jobs carry: no cache keeps them."""
+"""Cache-Control of pages: no cache keeps them, as they show the content of jobs."""
 
 
 def is_own_form(headers: Headers | Mapping[str, str], scheme: str, public_origin: str = "") -> bool:
-    """Return whether a form was sent by a page of this UI. What a browser says by `Sec-Fetch-Site` is taken. It leaves
-    that out on plain HTTP to names of a network: there `Origin` must be the `scheme` of this UI and `Host`, or the
-    origin that a proxy in front has."""
+    """Return whether a page of this UI sent a form. `Sec-Fetch-Site` decides if the browser sends it, as it does not on
+    plain HTTP to another machine. Else `Origin` must be `scheme` and `Host`, or `public_origin`, that of a proxy."""
     site, origin = headers.get("sec-fetch-site", ""), headers.get("origin", "").lower()
     if site:
         return site == "same-origin"
@@ -41,9 +40,9 @@ def is_own_form(headers: Headers | Mapping[str, str], scheme: str, public_origin
 
 
 def is_own_host(host: str, known: Sequence[str]) -> bool:
-    """Return whether a `Host` may be this UI: an IP address, localhost, or a name that was told.
+    """Return whether a `Host` may be this UI: an IP address, localhost, or a name in `known`.
 
-    Where nobody logs in, any other name may be one that a foreign page has pointed at this machine.
+    Without logins this prevents DNS rebinding: a foreign page may point its own name at this machine.
     """
     try:
         name = urlsplit(f"//{host}").hostname or ""
@@ -53,7 +52,7 @@ def is_own_host(host: str, known: Sequence[str]) -> bool:
 
 
 def local_path(address: str) -> str:
-    """Return where to go after a login: a path of this UI, else its first page."""
+    """Return the path to go to after a login: `address` if it is a path of this UI, else `/`."""
     try:
         parts = urlsplit(address)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Runs the web UI: binds, serves its pages by hypercorn, and stops in good order at SIGTERM or Ctrl-C."""
+"""Runs the web UI: binds, serves its pages by hypercorn, and stops in order at SIGTERM or Ctrl-C."""
 
 import signal
 import socket
@@ -24,8 +24,8 @@ from jqd.webui.connection import HEAD_S, guard_connections
 
 BACKLOG = 256  # connections not yet accepted: browsers of a team that come back at once
 KEEP_ALIVE_S = 75.0  # longer than proxies keep theirs
-WRITE_S = 30.0  # for a browser to take what was sent: one that reads nothing is cut off, by the kernel
-LAST_S = 10.0  # for the last part of an answer to go, and its connection to close
+WRITE_S = 30.0  # after so long the kernel cuts off a browser that reads nothing
+LAST_S = 10.0  # for the last part of an answer to be sent
 CLOSE_S = 2.0  # for answers under way at a stop; streams of open pages end then
 REQUESTS_MAX = 10**9  # of one connection: hypercorn's own 1,000 breaks streams beside it
 
@@ -59,7 +59,7 @@ async def serve(config: UiConfig, *, ready: Callable[[str], None], stop: trio.Ev
 
 
 def _expect_certificate(certificate: Path, key: Path) -> None:
-    """Raises ConfigError for files that TLS cannot be spoken with."""
+    """Raise ConfigError if the files are no certificate with its key."""
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
     except (OSError, ValueError) as error:  # an SSLError is an OSError
@@ -75,7 +75,7 @@ def _expect_certificate(certificate: Path, key: Path) -> None:
 
 
 async def _expect_known(config: UiConfig) -> None:
-    """Raises ConfigError where a daemon does not know the token. One that is away is asked again by each page."""
+    """Raise ConfigError if a daemon does not know the UI's token. If it is away, only log that: pages ask it again."""
     client = AsyncClient(list(config.urls), timeout_s=TIMEOUT_S, token=config.token)
     try:
         await client.me()
@@ -90,14 +90,14 @@ async def _expect_known(config: UiConfig) -> None:
 
 
 def _ending(app: QuartTrio) -> ASGIFramework:
-    """Return the application so that each answer comes to its end: with its last part hypercorn tells the application
-    that the request is over, which cancels what sends that part, before a connection that is to be closed is closed."""
+    """Wrap the application so that each answer is sent to its end. Else hypercorn, when it has the last part, tells the
+    application that the request is over, which would cancel the sending of that part."""
 
     async def answer(scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
-        if scope["type"] == "websocket":  # no page has one; refused before it is accepted: 403
+        if scope["type"] == "websocket":  # no page has one; closing before accepting answers 403
             await send({"type": "websocket.close", "code": 1000, "reason": None})
             return
-        if scope["type"] == "http" and not scope["path"].startswith("/"):  # of a proxy, and no URL may be in it
+        if scope["type"] == "http" and not scope["path"].startswith("/"):  # a proxy request, say: no path of the UI
             await send({"type": "http.response.start", "status": 400, "headers": [], "trailers": False})
             await send({"type": "http.response.body", "body": b"a path begins with /\n", "more_body": False})
             return
@@ -119,7 +119,8 @@ def _listen(config: UiConfig) -> socket.socket:
     try:
         family, _, _, _, at = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.create_server(at, family=family, backlog=BACKLOG)
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(WRITE_S * 1000))  # those it accepts, too
+        # Accepted connections inherit it.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(WRITE_S * 1000))
     except OSError as error:
         raise ConfigError(
             f"the web UI cannot listen on {config.bind}: {error.strerror or error}; choose another address with "

@@ -1,7 +1,7 @@
-"""Who is logged in: in this process's memory, so that the browser's cookie names a session and holds no token.
+"""The logins, in this process's memory: the browser's cookie names a session and holds no token.
 
-A session has its own token of the API, of at most twelve hours. Sessions are bounded: when there are too many, the one
-unused for longest ends, of the role and tenant that have most: so nobody's logins end all of those who may more.
+A session has its own token of the API, valid for at most twelve hours. When there are too many sessions, one of the
+role and tenant that have most ends, the one unused for longest: so the logins of one tenant cannot end all others.
 """
 
 import hmac
@@ -15,7 +15,7 @@ from jqd.domain.clock import Clock
 from jqd.webui.api import Api
 from jqd.webui.config import CHECK_S, SESSION_S, SESSIONS_MAX
 
-MARKS_MAX = 100  # forms of a session that may yet be sent, some 100 bytes each
+MARKS_MAX = 100  # open forms of a session that may still be sent, some 100 bytes each
 
 
 class Me(NamedTuple):
@@ -34,50 +34,53 @@ class Me(NamedTuple):
 
     @property
     def identity(self) -> object:
-        """Sessions with the same identity are shown the same."""
+        """Return a key of the rights: sessions with the same one see the same pages."""
         return self._replace(token_id="")
 
 
 @dataclass
 class Session:
+    """One login; or with `is_open` the session that everybody shares."""
+
     api: Api
     me: Me
     is_open: bool = False
-    """Nobody logged in: the rights are those of the UI itself."""
+    """Whether nobody logged in, and the rights are those of the UI itself."""
     ends_at_s: float = float("inf")
+    """Monotonic."""
     checked_at_s: float = 0.0
-    """When its own token was last known to be valid."""
+    """Monotonic: when the token was last found valid."""
     session_id: str = field(default_factory=token_urlsafe)
     form_token: str = field(default_factory=token_urlsafe)
-    """Stands in every form of its pages."""
+    """A secret in every form of the session's pages, against forms of other sites."""
     _marks: deque[str] = field(default_factory=partial(deque[str], maxlen=MARKS_MAX))
-    """Those of forms that were shown and not sent, the oldest first."""
+    """Marks of forms that were shown and not sent, the oldest first."""
     _done: deque[str] = field(default_factory=partial(deque[str], maxlen=MARKS_MAX))
-    """Addresses that acts led to, and that were not opened yet."""
+    """URLs to which acts redirected, and that were not opened yet."""
 
     def issue_mark(self) -> str:
-        """Return the mark of a form that must not be sent twice. It is good until MARKS_MAX others were shown."""
+        """Return a mark for a form that must not be sent twice. It is valid until MARKS_MAX others were issued."""
         mark = token_urlsafe()
         self._marks.append(mark)
         return mark
 
     def strike_mark(self, mark: str) -> bool:
-        """Return whether a form with that mark may do what it says: it was shown here, and this sends it first."""
+        """Use up a mark; returns whether it was valid: issued here, and not used before."""
         if mark not in self._marks:
             return False
         self._marks.remove(mark)
         return True
 
     def restore_mark(self, mark: str) -> None:
-        """Have a struck mark be good again: what its form says was not done."""
+        """Make a used mark valid again, as its form was not carried out."""
         self._marks.append(mark)
 
     def note_done(self, url: str) -> None:
-        """Have the page of that address say once what was done."""
+        """Have the page at `url` say once what was done."""
         self._done.append(url)
 
     def take_done(self, url: str) -> bool:
-        """Return whether an act led to that address; once."""
+        """Return whether an act has just redirected to `url`; True only once."""
         if url not in self._done:
             return False
         self._done.remove(url)
@@ -92,13 +95,13 @@ class Sessions:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._by_id: OrderedDict[str, Session] = OrderedDict()  # the one unused for longest first
+        self._by_id: OrderedDict[str, Session] = OrderedDict()  # unused for longest first
 
     def __len__(self) -> int:
         return len(self._by_id)
 
     def begin(self, api: Api, me: Me) -> tuple[Session, list[Session]]:
-        """Return a new session, and those that ended for it, whose tokens are still valid."""
+        """Return a new session, and the sessions ended to make room, whose tokens are still valid."""
         now_s = self._clock.mono_s()
         session = Session(api, me, ends_at_s=now_s + SESSION_S, checked_at_s=now_s)
         self._by_id[session.session_id] = session
@@ -106,13 +109,13 @@ class Sessions:
         return session, surplus
 
     def _pop_surplus(self) -> Session:
-        """Take out the session unused for longest of the role and tenant that have most."""
+        """Remove the session unused for longest, of the role and tenant that have most sessions."""
         kinds = Counter(each.me[:2] for each in self._by_id.values())
         most = max(kinds, key=kinds.__getitem__)
         return self._by_id.pop(next(name for name, each in self._by_id.items() if each.me[:2] == most))
 
     def find(self, session_id: str) -> Session | None:
-        """Return a session that has not ended."""
+        """Return the session with this id; None if there is none, or it has ended."""
         session = self._by_id.get(session_id)
         if session is None:
             return None
@@ -128,7 +131,7 @@ class Sessions:
         )
 
     def is_due(self, session: Session) -> bool:
-        """Return whether to ask if its token is valid; once, for then it counts as asked."""
+        """Return whether to check the session's token now; then it counts as checked."""
         now_s = self._clock.mono_s()
         if now_s < session.checked_at_s + CHECK_S:
             return False

@@ -1,6 +1,6 @@
-"""How values of jobs, dates and durations are written on a page, and read from its forms. Pure.
+"""Formats values of jobs, numbers and links for pages, and reads values from forms.
 
-What a pusher or a worker made is text here, always: templates escape it, and nothing of it becomes a link.
+Values of pushers and workers are always shown as text: templates escape them, and none becomes a link.
 """
 
 import re
@@ -16,14 +16,16 @@ from jqd.domain import json_ext
 from jqd.domain.visible import CONTROLS, quoted
 
 VALUE_CHARS_MAX = 16_384  # of one value on a page: some hundred lines
-LOG_CHARS_MAX = 65_536  # the API bounds a log to 64 KiB
+LOG_CHARS_MAX = 65_536  # of a log: the API's limit is 64 KiB
 LINE_CHARS_MAX = 300  # of a message in a table
 _COUNT = re.compile(r"[0-9]{1,15}")
 _ESCAPE = re.compile(r"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|(\\u[dD][89a-fA-F]..)|\\.", re.DOTALL)
-"""Of JSON. A half of a character, as UTF-16 has them, without its other half is the group."""
+"""Escapes in JSON. The group matches one half of a UTF-16 surrogate pair without the other."""
 
 
 class Shown(NamedTuple):
+    """A text, perhaps cut."""
+
     text: str
     cut: int
     """Characters left out at the end."""
@@ -38,24 +40,24 @@ def cut(text: str, chars_max: int = VALUE_CHARS_MAX) -> Shown:
 
 
 def visible(given: Any) -> Any:
-    """Return what a page prints, with characters spelled out that turn the order of the text beside them, or that no
-    page may have."""
+    """Return text with control characters spelled out, also those that reverse the text beside them; other values
+    unchanged."""
     return given.translate(CONTROLS) if type(given) is str and not given.isprintable() else given
 
 
 def exact(given: Any) -> Markup:
-    """Return what a field of a form holds, which is sent back as it is: `visible` leaves it alone."""
+    """Return the value of a form field, escaped but not changed by `visible`, as the form sends it back."""
     return escape(given)
 
 
 def last_line(text: Any) -> str:
-    """Return the telling line of a message: of a traceback the last."""
+    """Return the last line of a message; of a traceback it says most."""
     lines = str(text or "").strip().splitlines()
     return lines[-1].strip()[:LINE_CHARS_MAX] if lines else ""
 
 
 def value(given: Any, chars_max: int = VALUE_CHARS_MAX) -> Shown:
-    """Return a value as indented JSON; what JSON has not is written as `jqd get -o json` does."""
+    """Return a value as indented JSON; values that JSON does not have are written as by `jqd get -o json`."""
     text = json_ext.json_of(bytes(given) if isinstance(given, msgspec.Raw) else msgspec.msgpack.encode(given))
     try:
         text = msgspec.json.format(text, indent=2)
@@ -65,7 +67,7 @@ def value(given: Any, chars_max: int = VALUE_CHARS_MAX) -> Shown:
 
 
 def read_value(text: str) -> Any:
-    """Return the value of JSON that a person typed. Raises ValueError that says what is wrong, and where."""
+    """Return the value of JSON that a person typed. Raises ValueError, which says what is wrong, and where."""
     try:
         value = json_ext.read(text.encode())
         msgspec.msgpack.encode(value)
@@ -77,12 +79,12 @@ def read_value(text: str) -> Any:
 
 
 def _half(text: str) -> str:
-    """Return an escape of JSON that stands for half of a character, where the other half is missing."""
+    """Return the first JSON escape that is an unpaired surrogate; empty: none is."""
     return next((found[1] for found in _ESCAPE.finditer(text) if found[1]), "")
 
 
 def count_of(text: str) -> int:
-    """Return a number of jobs that a form or an address carries. Raises ValueError for what is none."""
+    """Return the number of jobs in a form or an address. Raises ValueError if it is none."""
     if not _COUNT.fullmatch(text):
         raise ValueError(f"{text[:32]!r} is no number of jobs")
     return int(text)
@@ -108,18 +110,18 @@ def word(given: Any) -> str:
 
 
 def link(path: str, /, **query: Any) -> str:
-    """Return a URL of this UI. Ids and names stand in its query alone, where any character may be.
+    """Return a URL of this UI. Ids and names go into the query, which may hold any character.
 
-    An empty tenant stands there, too: it means the jobs of no tenant alone, and none all tenants.
+    Empty values are left out, except an empty tenant: it means jobs without a tenant; a missing one means all tenants.
     """
     given = {name: str(each) for name, each in query.items() if each or each == 0 or (name, each) == ("tenant", "")}
     return f"{path}?{urlencode(given, quote_via=quote)}" if given else path
 
 
 def command(*words: str, of: Sequence[str] = (), **flags: Any) -> str:
-    """Return a line for a shell: words of ours, flags that have a value, and what the command is about.
+    """Return a command line for a shell: the UI's own words, flags that have a value, and `of`: names and ids.
 
-    Names and ids may begin with a hyphen: none must become an option, of which some say to whom a token is sent.
+    No name that begins with a hyphen may become an option: some options choose where a token is sent.
     """
     kept = list(words)
     for name, each in flags.items():

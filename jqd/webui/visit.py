@@ -1,5 +1,5 @@
-"""One request of a browser, as pages see it: whose it is, what it names, and how to answer; and how pages declare which
-requests they answer."""
+"""`Visit`: one request of a browser as pages see it, with its session, query and form, and how to answer; and
+`Addresses`, where pages declare which URLs they answer."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -26,7 +26,7 @@ STREAM_CHARS_MAX = 7_000  # hypercorn reads heads of 16 KiB, proxies before it l
 
 
 class Visit:
-    """What a page's handler gets. `query` and `form` hold text, as the browser sent it."""
+    """One request of a browser, as a page's handler gets it. `query` and `form` hold text as the browser sent it."""
 
     def __init__(
         self, ui: "Ui", path: str, query: Mapping[str, str], form: Mapping[str, str], session: Session | None
@@ -37,10 +37,10 @@ class Visit:
         self.form = form
         self._session = session
         self.form_token = session.form_token if session is not None else ""
-        """What forms of its page send."""
+        """The token that forms of this page send."""
         tenant = form.get("tenant", query.get("tenant"))
         self.tenant = tenant
-        """Whom it speaks for, where the address or the form names one: all calls, links and forms then do."""
+        """The tenant that the URL or the form names: all calls, links and forms are for it. None: none is named."""
 
     @property
     def session(self) -> Session:
@@ -57,28 +57,28 @@ class Visit:
 
     @property
     def me(self) -> Me:
-        """The tenant, role and scopes whose rights this visit has."""
+        """Return the tenant, role and scopes of this visit."""
         me = self.session.me
         return me if self.tenant is None else me._replace(tenant=self.tenant, all_tenants=False)
 
     def meet(self, row: Mapping[str, Any]) -> None:
-        """Speak for the tenant of this row from now on: what its page names is of that tenant, too."""
+        """Act for the tenant of a row from now on, as the things that its page names belong to that tenant."""
         if self.tenant is None and self.me.all_tenants and row.get("tenant"):
             self.tenant = row["tenant"]
 
     def may(self, act: str) -> bool:
-        """Return whether the API would let this session act so, by its role."""
+        """Return whether the session's role may do an act."""
         return self.has(rights.ACTS[act])
 
     def sees(self, path: str) -> bool:
-        """Return whether this login may look at a page, which the head of each page then names."""
+        """Return whether this login may see a page, so that the head of each page links to it."""
         return rights.may(self.session.me.role, self.session.me.tenant, self.ui.declared[path].needs)
 
     def has(self, right: rights.Right) -> bool:
         return rights.may(self.me.role, self.me.tenant, right)
 
     def expect_right(self, right: rights.Right) -> None:
-        """Raises Refused for a page that this role may not look at, or not of one tenant."""
+        """Raise Refused if this login lacks a right that a page requires."""
         me = self.me
         if self.has(right):
             return
@@ -89,7 +89,7 @@ class Visit:
         raise Refused(why, rights.remedy(me.tenant, right))
 
     def expect_tenant(self) -> None:
-        """Raises Refused, UnprocessableEntity for a tenant in the address that this login cannot speak for."""
+        """Raise Refused or UnprocessableEntity if the URL names a tenant that this login cannot act for."""
         if self.tenant and not is_tenant(self.tenant):
             raise UnprocessableEntity(f"the name of a tenant is {IN_WORDS}, not {self.tenant[:64]!r}")
         me = self._session.me if self._session is not None else None
@@ -103,60 +103,59 @@ class Visit:
         )
 
     def owns(self, row: Mapping[str, Any]) -> bool:
-        """Return whether a row is of this session's tenant: only these can be changed by their names."""
+        """Return whether a row belongs to this visit's tenant: only those can be changed by their names."""
         return (row.get("tenant") or "") == self.me.tenant
 
     @property
     def url(self) -> str:
-        """Return the URL of this very page: what its live parts fetch."""
+        """Return the URL of this page, from which its live parts are renewed."""
         return values.link(self.path, **self.query)
 
     @cached_property
     def done(self) -> str:
-        """Return what the act did that led here; nothing where this address is opened again, or was made up."""
+        """Return which act redirected here; empty if this URL is opened again, or was made up."""
         done = self.query.get("done", "")
         return done if done and self.session.take_done(self.url) else ""
 
     @property
     def stream(self) -> str:
-        """Return the URL of the stream that brings the live part of this page; one of ticks alone where it would be too
-        long."""
+        """Return the URL of the stream that renews this page; if it would be too long, of a stream of bare ticks."""
         url = values.link(STREAM, page=self.url)
         return url if len(url) <= STREAM_CHARS_MAX else STREAM
 
     def link(self, path: str, /, **query: Any) -> str:
-        """Return a URL of this UI that speaks for the same tenant, unless it names another."""
+        """Return a URL of this UI for the same tenant, unless `query` names another."""
         return values.link(path, **query, **({} if "tenant" in query else {"tenant": self.tenant}))
 
     def link_of(self, path: str) -> str:
-        """Return the URL of a page that the head names: of the same tenant, where that page is of one."""
+        """Return the URL of a page for the head's links: for the same tenant, if that page can be for one."""
         return self.link(path) if self.has(self.ui.declared[path].needs) else self.link(path, tenant=None)
 
     def of_row(self, path: str, row: Mapping[str, Any], /, **query: Any) -> str:
-        """Return a URL of this UI that speaks for the tenant of a row."""
+        """Return a URL of this UI for the tenant of a row."""
         whose = row.get("tenant") if self.tenant is None and self.me.all_tenants else None
         return self.link(path, **query, tenant=whose or self.tenant)
 
     def command(self, *words: str, of: Sequence[str] = (), **flags: Any) -> str:
-        """Return a line for a shell that does the same, for the same tenant. `of`: what others named."""
+        """Return a command line for the same tenant. `of`: names and ids, see `values.command`."""
         program, *others = words
         speaks = () if self.tenant is None else (f"--tenant={self.tenant}",)
         return values.command(program, *speaks, *others, of=of, **flags)
 
     def expect(self, takes: Collection[str]) -> None:
-        """Raises UnprocessableEntity for a part of the address that this page does not know: one that is mistyped would
-        choose more than was meant."""
+        """Raise UnprocessableEntity for a query parameter that this page does not know: a mistyped filter would select
+        too much."""
         for name in self.query:
             if name not in takes:
                 known = ", ".join(takes)
                 raise UnprocessableEntity(f"this page knows no {name!r} in its address; it knows {known or 'nothing'}")
 
     def asked(self, *names: str) -> dict[str, str]:
-        """Return those of the query that say something."""
+        """Return the named query parameters that are not blank."""
         return {name: self.query[name].strip() for name in names if self.query.get(name, "").strip()}
 
     def named(self, key: str) -> str:
-        """Return what the form or the address names by that key. Raises BadRequest where it names nothing."""
+        """Return the value of `key` in the form or the query. Raises BadRequest if there is none."""
         named = (self.form or self.query).get(key, "")
         if not named:
             raise BadRequest(f"which one? Its {key} is missing from the {'form' if self.form else 'address'}")
@@ -165,7 +164,7 @@ class Visit:
     async def listed(
         self, call: str, limit: int | None, which: Mapping[str, str] | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the page of a list that the address names, and what its template needs to lead to others. `which`: its
+        """Return the page of a list at the query's cursor, and the links to other pages for its template. `which`: the
         filter. Raises BadRequest, JqdClientError."""
         cursor, which = self.query.get("cursor", ""), which or {}
         answer = await self.api.get(call, limit=limit, cursor=cursor or None, **which)
@@ -192,7 +191,7 @@ class Visit:
         return self.render("sure.html", question=question)
 
     def go(self, path: str, **query: Any) -> Response:
-        """Answer a form: the browser shows that page next, which says once what is `done`."""
+        """Answer a form with a redirect to a page, which shows once what is `done`."""
         url = self.link(path, **query)
         if "done" in query:
             self.session.note_done(url)
@@ -200,19 +199,19 @@ class Visit:
 
 
 class Question(NamedTuple):
-    """A question to the person before what cannot be undone, and the form that a yes sends."""
+    """A question to the person before an act that cannot be undone, and the form that a yes sends."""
 
     title: str
     warning: str
     verb: str
-    """What stands on the button."""
+    """Text of the button."""
     right: str
-    """As `rights.py` calls it."""
+    """The act, as a key of `rights.ACTS`."""
     act: str
-    """The path that the form goes to."""
+    """The path that the form is sent to."""
     fields: dict[str, str]
     back: str
-    """The URL of a no."""
+    """The URL for a no."""
 
 
 Handler = Callable[[Visit], Awaitable[Response]]
@@ -220,7 +219,7 @@ Call = Callable[[AsyncClient, str], Awaitable[object]]
 
 
 class Page(NamedTuple):
-    """A page as its file declares it by `Addresses.page`."""
+    """A declared page; the fields are the arguments of `Addresses.page`."""
 
     handler: Handler
     needs: Right
@@ -230,21 +229,21 @@ class Page(NamedTuple):
 
 
 class Addresses(ABC):
-    """What is answered: each page declares it here."""
+    """Where pages declare which URLs and forms they answer."""
 
     def __init__(self) -> None:
         self.navigation: list[tuple[str, str]] = []
-        """Title and path of the pages that the head of each page names."""
+        """Title and path of the pages that the head of each page links to."""
         self.declared: dict[str, Page] = {}
-        """The pages by their paths."""
+        """Path → page."""
 
     @abstractmethod
     def add_page(self, path: str, page: Page) -> None:
-        """Have a page answer GET of a path."""
+        """Route GET of a path to a page."""
 
     @abstractmethod
     def add_act(self, path: str, handler: Handler, *, needs_login: bool) -> None:
-        """Have a handler answer POST of a path."""
+        """Route POST of a path to a handler."""
 
     def page(
         self,
@@ -256,9 +255,9 @@ class Addresses(ABC):
         needs_login: bool = True,
         is_shared: bool = True,
     ) -> Callable[[Handler], Handler]:
-        """Have a handler answer GET of a path. `nav`: its title among the pages that the head names. `needs`: who may
-        look. `takes`: what may stand in its query, beside the tenant that is spoken for. `is_shared`: those with the
-        same rights that look within a second get the same page, if they have to log in."""
+        """Return a decorator: the handler answers GET of a path. `nav`: its title in the head of each page; empty: no
+        link. `needs`: the right to see it. `takes`: its query parameters, besides `tenant`. `is_shared`: visitors with
+        the same rights within a second get the same page, if it needs a login."""
         if nav:
             self.navigation.append((nav, path))
         takes = (*takes, "tenant") if needs_login else takes
@@ -271,7 +270,7 @@ class Addresses(ABC):
         return declare
 
     def act(self, path: str, *, needs_login: bool = True) -> Callable[[Handler], Handler]:
-        """Have a handler answer forms that are sent to a path, from pages of this UI only."""
+        """Return a decorator: the handler answers forms sent to a path, from pages of this UI only."""
 
         def declare(handler: Handler) -> Handler:
             self.add_act(path, handler, needs_login=needs_login)
@@ -280,8 +279,8 @@ class Addresses(ABC):
         return declare
 
     def acts(self, path: str, *, key: str = "name", to: str = "", **calls: Call) -> None:
-        """Have each act below a path make its call about what the form names by `key`. What is done is said at `to`, or
-        at the path, of that one."""
+        """Declare an act at PATH/NAME for each of `calls`: it makes the call for the thing that the form names by
+        `key`, and redirects to `to`, or to the thing's own page, which shows what was done."""
 
         async def do(act: str, call: Call, visit: Visit) -> Response:
             named = visit.named(key)
@@ -292,7 +291,7 @@ class Addresses(ABC):
             self.act(f"{path}/{act}")(partial(do, act, call))
 
     def deletes(self, what: str, call: Call, warning: str, *, to: str, needs: Right = LOOK) -> None:
-        """Have things of this kind deleted by their names, after a question; that it is done is said at `to`."""
+        """Declare the pages that ask for and do the deletion of a kind of thing, by name; then redirect to `to`."""
 
         @self.page(f"/{what}/confirm", needs=needs, takes=("name",))
         async def confirm(visit: Visit) -> Response:
@@ -305,7 +304,7 @@ class Addresses(ABC):
 
 
 def _looked_at(visit: Visit, answer: dict[str, Any]) -> int:
-    """Return how many jobs this page and those before it were looked for among. Raises BadRequest."""
+    """Return how many jobs were examined for this page of a list and those before it. Raises BadRequest."""
     try:
         return values.count_of(visit.query.get("looked", "0")) + int(answer.get("looked", 0))
     except ValueError:
