@@ -1,7 +1,5 @@
-"""The route table as an OpenAPI 3.1 document. Pure.
-
-Everything in it is generated: paths and statuses from the table, schemas from the types, words from docstrings of
-handlers and descriptions of fields.
+"""Generates the OpenAPI 3.1 document: paths and statuses from the table of routes, schemas from the types, and texts
+from the docstrings of handlers and fields.
 """
 
 import re
@@ -43,16 +41,16 @@ PROBLEMS = {
     "5XX": ("Unable", "The daemon cannot do it now, or made a mistake; `detail` says which."),
 }
 
-INT32 = 2**31 - 1  # what generators take a whole number for, where nothing is said
+INT32 = 2**31 - 1  # generators of clients take an integer without a format for one of 32 bits
 
 _NAME = re.compile(r"<(\w+)>")
-_ASKED = re.compile(r"^`[A-Z]+ /[^`]*`(?:: | → |, )?")  # what the document says already
+_ASKED = re.compile(r"^`[A-Z]+ /[^`]*`(?:: | → |, )?")  # the call at the beginning of a docstring
 _LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")
 _RAISES = re.compile(r"\s*\bRaises\b.*", re.DOTALL)
 
 
 def draw(routes: Sequence[Route]) -> dict[str, Any]:
-    """Return the document of these routes."""
+    """Return the OpenAPI document of these routes."""
     kinds = [kind for route in routes for kind in (route.refusal, *_kinds(route), route.query)]
     kinds += structs_in(kinds)
     drawn, schemas = msgspec.json.schema_components(kinds, ref_template=SCHEMAS + "{name}")
@@ -63,8 +61,9 @@ def draw(routes: Sequence[Route]) -> dict[str, Any]:
     for each in (*drawn, *schemas.values()):
         _mark_sizes(each)
     schemas = {_name(name): each for name, each in schemas.items()}
-    # A query stands in its call, parameter by parameter.
-    queries = {kind: schemas.pop(schema[kind]["$ref"].removeprefix(SCHEMAS)) for kind in {one.query for one in routes}}
+    # Queries are no schemas of the document: each call has their parameters.
+    of_queries = {route.query for route in routes}
+    queries = {kind: schemas.pop(schema[kind]["$ref"].removeprefix(SCHEMAS)) for kind in of_queries}
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
         calls = paths.setdefault(_NAME.sub(r"{\1}", route.path), {})
@@ -89,14 +88,14 @@ def draw(routes: Sequence[Route]) -> dict[str, Any]:
 
 
 def _name(name: str) -> str:
-    """Return a type's name in the document: in Go `NewToken` is what makes a `Token`."""
+    """Return a type's name in the document: `TokenNew` for `NewToken`, as in Go that would be a constructor."""
     return f"{name.removeprefix('New')}New" if name.startswith("New") else name
 
 
 def _add_meanings(
     kind: type[Struct], schema: dict[str, Any], text_for: Callable[[type[Struct], str, str], str]
 ) -> None:
-    """Add what fields are for, before what a value may be."""
+    """Put the meaning of each field before the description of its values."""
     for field in msgspec.structs.fields(kind):
         text = _LINK.sub(r"\1", text_for(kind, field.name, field.encode_name))
         drawn = schema["properties"].get(field.encode_name)
@@ -105,8 +104,8 @@ def _add_meanings(
 
 
 def _mark_sizes(schema: dict[str, Any]) -> None:
-    """Add what generators of clients need: the size of numbers, for some take 32 bits otherwise. Defaults that are a
-    map or an array are removed: generators cannot use them."""
+    """Add the size of numbers, as generators of clients may take 32 bits otherwise. Remove defaults that are a map or
+    an array, which generators cannot use."""
     least, most = schema.get("minimum", -INT32 - 2), schema.get("maximum", INT32 + 1)
     if schema.get("type") == "integer" and (least < -INT32 - 1 or most > INT32):
         schema["format"] = "int64"
@@ -122,7 +121,7 @@ def _mark_sizes(schema: dict[str, Any]) -> None:
 
 
 def tag_of(route: Route) -> str:
-    """Under which of TAGS a call stands."""
+    """Return the tag of a call, of TAGS."""
     path, surface = route.path, route.handler.__module__.rpartition(".")[2]
     if surface in SURFACES:
         return surface
@@ -183,7 +182,7 @@ def _parameters(route: Route, query: dict[str, Any]) -> Iterator[dict[str, Any]]
         required = name in route.headers
         yield {"name": name, "in": "header", "required": required, "description": words, "schema": {"type": "string"}}
     for name, kind in query.get("properties", {}).items():
-        # A call that passes over what it does not know takes a wrong value for none.
+        # A call that ignores unknown parameters takes an invalid value as the default.
         schema = (
             _without_null(kind)
             if route.query.__struct_config__.forbid_unknown_fields
@@ -196,12 +195,12 @@ def _parameters(route: Route, query: dict[str, Any]) -> Iterator[dict[str, Any]]
 
 
 def _without_null(kind: dict[str, Any]) -> dict[str, Any]:
-    """Return the type without null: a query cannot say nil, only leave a value out."""
+    """Return a type without null: a query has no null, a parameter is left out instead."""
     if {"type": "null"} not in kind.get("anyOf", ()):
         return kind
     several = [each for each in kind["anyOf"] if each != {"type": "null"}]
-    rest = {name: value for name, value in kind.items() if name != "anyOf" and (name, value) != ("default", None)}
-    return {**rest, **(several[0] if len(several) == 1 else {"anyOf": several})}
+    others = {name: value for name, value in kind.items() if name != "anyOf" and (name, value) != ("default", None)}
+    return {**others, **(several[0] if len(several) == 1 else {"anyOf": several})}
 
 
 def _body(kinds: Any, schema: dict[Any, Any]) -> dict[str, Any]:
@@ -232,7 +231,7 @@ def _content(kinds: Any, schema: dict[Any, Any], json: str = media.JSON) -> dict
 
 
 def _refused(name: str, kind: type[Struct]) -> str:
-    """Return the name of a refusal: each surface has its own type."""
+    """Return the name of a response with an error, which is of another type in each API."""
     return name if kind is Details else f"{kind.__name__}{name}"
 
 
@@ -240,7 +239,7 @@ def _problem(words: str, kind: type[Struct], schema: dict[Any, Any]) -> dict[str
     after = {"schema": {"type": "string"}, "description": f"seconds; {RETRY_AFTER_S} where it is worth to try again"}
     if kind is Details:
         content = _content(Details, schema, media.PROBLEM)
-    else:  # what is refused before any surface is asked is said alike on all
+    else:  # the other APIs have types of their own, but requests refused before any API is called get Details
         content = {**_content((kind, Details), schema), media.PROBLEM: {"schema": schema[Details]}}
     return {"description": words, "headers": {"retry-after": after}, "content": content}
 

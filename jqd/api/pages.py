@@ -1,4 +1,4 @@
-"""Documents of the interface: OpenAPI in JSON and YAML, and one self-contained page."""
+"""Serves the documentation of the API: OpenAPI in JSON and YAML, and one self-contained HTML page."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -17,9 +17,9 @@ from jqd.http import Request, Response
 
 YAML = "application/yaml"
 HTML = "text/html; charset=utf-8"
-# No script, and nothing from anywhere: the page cannot be made to do more than to be read.
+# No scripts, and nothing from other places: the page can only be read.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-_REFUSAL = re.compile(r"(Refused|Unable)$")  # behind the type that says it, where that is not Details
+_REFUSAL = re.compile(r"(Refused|Unable)$")  # ends the name of a response; its type is before it, unless Details
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
 code, .call { font-family: ui-monospace, monospace; }
@@ -35,19 +35,19 @@ class Pages:
 
     def __init__(self) -> None:
         self.routes: Sequence[Route] = ()
-        """These ones too; put in when there is the whole table."""
-        self._making = trio.CapacityLimiter(1)  # else each request that comes meanwhile makes its own, all at once
+        """All routes, those of these pages too; set by whoever makes the table of routes."""
+        self._making = trio.CapacityLimiter(1)  # so that concurrent requests do not each make the document
 
     async def as_json(self, parts: ApiContext, request: Request) -> Response:
-        """This interface as OpenAPI 3.1, in JSON."""
+        """This API as an OpenAPI 3.1 document in JSON."""
         return Response(200, await self._in_thread(lambda: self._json), media.JSON)
 
     async def as_yaml(self, parts: ApiContext, request: Request) -> Response:
-        """This interface as OpenAPI 3.1, in YAML."""
+        """This API as an OpenAPI 3.1 document in YAML."""
         return Response(200, await self._in_thread(lambda: self._yaml), YAML)
 
     async def as_html(self, parts: ApiContext, request: Request) -> Response:
-        """This interface as a page to read."""
+        """This API as an HTML page to read."""
         return Response(200, await self._in_thread(lambda: self._html), HTML, {"content-security-policy": POLICY})
 
     async def _in_thread(self, make: Callable[[], bytes]) -> bytes:
@@ -59,7 +59,7 @@ class Pages:
 
     @cached_property
     def _yaml(self) -> bytes:
-        return msgspec.yaml.encode(msgspec.json.decode(self._json))  # decoded, no part of it stands twice by reference
+        return msgspec.yaml.encode(msgspec.json.decode(self._json))  # by way of JSON: so YAML has no references inside
 
     @cached_property
     def _html(self) -> bytes:
@@ -67,7 +67,7 @@ class Pages:
 
 
 def page(drawn: dict[str, Any]) -> str:
-    """An OpenAPI document as HTML."""
+    """Return an OpenAPI document as HTML."""
     info = drawn["info"]
     parts = [
         "<!doctype html>",
@@ -93,10 +93,10 @@ def _call(method: str, path: str, call: dict[str, Any]) -> str:
     about = f"<p>{escape('. '.join([call['summary'], *filter(None, [call.get('description')])]))}</p>"
     given = [
         (
-            f"<code>{escape(one['name'])}</code>",
-            f"{one['in']}, {_words(one['schema'] | {key: one[key] for key in one if key == 'description'})}",
+            f"<code>{escape(each['name'])}</code>",
+            f"{each['in']}, {_words(each['schema'] | {key: each[key] for key in each if key == 'description'})}",
         )
-        for one in call.get("parameters", ())
+        for each in call.get("parameters", ())
     ]
     if body := call.get("requestBody"):
         given.append(("body", _content(body["content"])))
@@ -116,16 +116,16 @@ def _words_of(answer: dict[str, Any]) -> str:
 
 def _content(content: dict[str, Any]) -> str:
     kinds: dict[str, list[str]] = {}
-    for kind, one in content.items():
-        kinds.setdefault(_words(one["schema"]), []).append(kind)
+    for kind, body in content.items():
+        kinds.setdefault(_words(body["schema"]), []).append(kind)
     return "<br>".join(f"{words} <small>{escape(', '.join(names))}</small>" for words, names in kinds.items())
 
 
 def _type(name: str, schema: dict[str, Any]) -> str:
     required = schema.get("required", ())
     rows = [
-        (f"<code>{escape(field)}</code>{' *' if field in required else ''}", _words(one))
-        for field, one in schema.get("properties", {}).items()
+        (f"<code>{escape(field)}</code>{' *' if field in required else ''}", _words(each))
+        for field, each in schema.get("properties", {}).items()
     ]
     known = _table(rows) if rows else f"<p>{_words(schema)}</p>"
     return (
@@ -134,12 +134,12 @@ def _type(name: str, schema: dict[str, Any]) -> str:
 
 
 def _words(schema: dict[str, Any]) -> str:
-    """Return what a value may be, in a few words."""
+    """Return in a few words which values a schema allows, as HTML."""
     if "$ref" in schema:
         name = escape(schema["$ref"].removeprefix(SCHEMAS))
         words = f'<a href="#{name}">{name}</a>'
     elif "enum" in schema:
-        words = " · ".join(escape(str(one)) for one in schema["enum"])
+        words = " · ".join(escape(str(value)) for value in schema["enum"])
     elif "anyOf" in schema:
         words = " or ".join(map(_words, schema["anyOf"]))
     elif schema.get("type") == "array":
@@ -153,4 +153,4 @@ def _words(schema: dict[str, Any]) -> str:
 
 
 def _table(rows: Sequence[tuple[str, str]]) -> str:
-    return f"<table>{''.join(f'<tr><td>{one}<td>{other}' for one, other in rows)}</table>" if rows else ""
+    return f"<table>{''.join(f'<tr><td>{left}<td>{right}' for left, right in rows)}</table>" if rows else ""

@@ -1,5 +1,4 @@
-"""Matches paths to routes. Pure. A path is split as it came and decoded piece by piece: a pusher's own job id may hold
-a slash, as %2F."""
+"""Matches paths to routes. A path is split before it is decoded: a pusher's own job id may contain a slash, as %2F."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -8,10 +7,10 @@ from urllib.parse import unquote
 from jqd.api.route import Route
 
 Found = dict[str, tuple[Route, dict[str, str]]]
-"""Method → its route, and the values of the names in its path."""
+"""Method → its route, and the values of the parameters in its path."""
 
-_LEAF = ()  # these two are keys that no piece of a path can be
-_ANY = None
+_LEAF = ()  # key of a node's routes; no piece of a path is equal to this or to _ANY
+_ANY = None  # key of the node for any piece
 
 
 class RouteTable:
@@ -28,7 +27,7 @@ class RouteTable:
             node.setdefault(_LEAF, {})[route.method] = (route, names)
 
     def match(self, raw_path: str) -> Found:
-        """Return the routes of a path; of two that match the one with more literal pieces wins."""
+        """Return the routes of a path by method. If several match, a literal piece wins over `<name>`."""
         found: Found = {}
         self._walk(self._root, raw_path.split("/"), 1, (), found)
         return found

@@ -1,4 +1,4 @@
-"""Errors of the edge: RFC 9457 problem details, and the one table from an error to its status."""
+"""Errors of the API: RFC 9457 problem details, and the table from errors to statuses."""
 
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
@@ -10,7 +10,7 @@ from jqd.domain import errors as ours
 from jqd.domain.errors import Fault, Interrupted, JqdError, ServiceError, StoreRefused
 from jqd.http import Refused
 
-RETRY_AFTER_S = 1  # a pusher that waits a second meets the next journal segment, or the next daemon
+RETRY_AFTER_S = 1  # a second later there may be a new journal segment, or another daemon answers
 
 STATUSES: tuple[tuple[type[JqdError], int], ...] = (
     (ours.Unreadable, 400),
@@ -27,14 +27,14 @@ STATUSES: tuple[tuple[type[JqdError], int], ...] = (
     (ours.StoreAway, 503),
     (ours.StoreRefused, 503),
 )
-"""The native interface's; the first that fits. Where a full disk is the reason it is 507."""
+"""Error → status in jqd's own API: the first row that fits counts. If the disk is full it is 507 instead."""
 
 
 class Error(Struct, kw_only=True, frozen=True):
     """One fault of a request."""
 
     index: int | UnsetType = UNSET
-    """Of several jobs the place of this one; the pointer begins with it."""
+    """The place of the job in the request, if that is an array; the pointer begins with it."""
     pointer: Annotated[str, Meta(description="a JSON pointer into the body")]
     detail: str
 
@@ -48,11 +48,11 @@ class Details(Struct, frozen=True):
     detail: str
     errors: Sequence[Error] | UnsetType = UNSET
     id: str | UnsetType = UNSET
-    """Of an internal error, in the daemon's log."""
+    """Id of an internal error in the daemon's log."""
 
 
 class Problem(JqdError):
-    """A request that is answered with an error. Raised where it is found, rendered at the edge; nothing was done."""
+    """An error that is answered to a request with this status. `Api` makes the response; nothing was done."""
 
     def __init__(
         self,
@@ -65,8 +65,8 @@ class Problem(JqdError):
         uri: str = "about:blank",
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """`fault`: the id under which the log has more. `headers`: further ones of the response.
-        `uri`: its type, by which a client knows this very refusal."""
+        """`fault`: the id of the log's entry. `headers`: further ones for the response. `uri`: the type of the problem,
+        by which programs recognize it."""
         super().__init__(detail)
         self.status = status
         self.detail = detail
@@ -77,13 +77,13 @@ class Problem(JqdError):
         self.headers = headers or {}
 
     def body(self) -> Details:
-        """Return the problem document."""
+        """Return the problem details."""
         title = HTTPStatus(self.status).phrase
         return Details(self.uri, title, self.status, self.detail, self.errors or UNSET, self.fault or UNSET)
 
 
 def as_problem(error: JqdError, statuses: Sequence[tuple[type[JqdError], int]] = STATUSES) -> Problem:
-    """Return the problem for an error of another room. `statuses`: those of the surface of the request."""
+    """Return the problem for any error. `statuses`: the table of the request's API."""
     match error:
         case Problem():
             return error
@@ -106,7 +106,7 @@ def as_problem(error: JqdError, statuses: Sequence[tuple[type[JqdError], int]] =
 
 
 def errors_of(faults: Sequence[Fault]) -> list[Error]:
-    """Return the member `errors`: of one job its pointers, of several with their places before them."""
+    """Return the member `errors` of problem details. Pointers of an array's jobs begin with their places."""
     return [
         Error(pointer=pointer, detail=detail)
         if place is None

@@ -1,4 +1,4 @@
-"""One call of the interface: its handler, and the types of its request and responses."""
+"""A route of the API: its handler, the types of its request and responses, and who may call it."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
@@ -13,77 +13,76 @@ from jqd.domain.tokens import Role
 from jqd.http import Request, Response, Urgency
 
 Handler = Callable[..., Awaitable[Any]]
-"""Returns what its answer says, in the language of the request; its status, too, where the call has several; or a whole
-Response."""
+"""Returns the value to be answered; (status, value) if the route has several statuses; or a whole Response."""
 Refuse = Callable[[Request, JqdError], Response]
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
 class NoQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """The query of a call that has none."""
+    """The query of a call without parameters."""
 
 
 class Document(NamedTuple):
-    """A response that is no value, but a document."""
+    """A response body that is a document, such as HTML, and no value of a type."""
 
     kind: str
     """The media type."""
     also: tuple[str, ...] = ()
-    """Others that a client may ask for by Accept."""
+    """Other media types that a client may ask for by Accept."""
 
 
 class Route(NamedTuple):
-    """One call."""
+    """One call of the API: a method of a path."""
 
     method: str
     path: str
     handler: Handler
     answers: Mapping[int, Any]
-    """Status → the type of its body, or several of which it has one; a Document; None: it has none."""
+    """Status → type of the response's body, a tuple of types of which it is one, a Document, or None for no body."""
     body: Any = None
-    """The type of what it takes, or several; None: nothing."""
+    """The type of the request's body, or a tuple of types; None: it has no body."""
     query: type[Struct] = NoQuery
     roles: tuple[Role, ...] | None = None
-    """Of which one is needed; of none: it is open, or asks by itself. Left out: see `needs`."""
+    """The caller needs one of these roles; empty: it needs none, or the handler checks it. None: see `needs`."""
     one_tenant: bool = False
-    """Whether it is of one tenant, so that who sees all has to name it."""
+    """Whether the call is for one tenant, which a principal that sees all has to name."""
     all_tenants: bool = False
-    """Whether it is of all tenants together, and for tokens of no tenant."""
+    """Whether the call is about all tenants together, and only for tokens without a tenant."""
     urgency: Urgency = Urgency.NOT
-    """Late behind a flood of pushes of the same tenant or address, workers lose the jobs that they have, and health
-    is red: what they say of these, and what looks after the daemon, waits behind none."""
+    """Urgent are workers' reports and heartbeats, and health checks: they do not wait behind a flood of pushes of the
+    same tenant or address. Late, workers would lose their jobs, and health would be red."""
     watched: bool = False
-    """Whether it is looked at every few seconds by what watches the daemon."""
+    """Whether monitoring calls it every few seconds."""
     any_size: bool = False
     """Whether its body may be larger than one job: arrays of jobs, and results."""
     headers: Mapping[str, str] = NO_HEADERS
-    """Those that it needs, and what stands in them."""
+    """Required headers → what they contain."""
     heeds: Mapping[str, str] = NO_HEADERS
-    """The same of those that may be left out."""
+    """Optional headers → what they contain."""
     refusal: type[Struct] = Details
     """The type of its error bodies."""
     refuse: Refuse = refuse
-    """An error in the words of its interface."""
+    """Makes the response for an error."""
     refuses: tuple[int, ...] = ()
-    """The statuses of its errors, where its interface has a list of them."""
+    """The statuses of its errors, if its API lists them."""
     plain: Mapping[str, str] = NO_HEADERS
-    """Types that pages send, "" for none, and as what they are taken from programs."""
+    """Media types that any web page can send ("" for none) → the type they count as if a program sends them."""
     polls: bool = False
-    """Whether it may wait for something: it is woken at once when its client hangs up."""
+    """Whether it may wait for something; then it is woken at once when its client hangs up."""
     lists: bool = False
-    """Whether it is the longer the more there is: few of them are under way at once."""
+    """Whether it is a list, of which only a few are made at once."""
     bare: bool = False
-    """Whether what it takes may be left out."""
+    """Whether the request's body may be left out."""
 
     @property
     def status(self) -> int:
-        """Return the status of its answers, where nothing else is said."""
+        """Return the status of an answer for which the handler gives none."""
         status: int = next(iter(self.answers))
         return status
 
     @property
     def needs(self) -> tuple[Role, ...]:
-        """Return the roles that may make the call. Where the table names none: viewers for GET, else operators."""
+        """Return the roles that may make the call. By default, viewers may make GETs, and operators other calls."""
         if self.roles is not None:
             return self.roles
         return (Role.VIEWER,) if self.method == "GET" else (Role.OPERATOR,)

@@ -1,7 +1,7 @@
-"""What a process answers at the address that its siblings alone know: what they ask of each other, and nothing else.
+"""The API of a process for its siblings, at an address of its own: only what they ask each other.
 
-Anybody on this machine can come there, past the limits and certificates of the shared address: siblings show the root
-token, which they have in common, beside what the caller showed them.
+Anybody on this machine can connect there, past the limits and certificates of the shared address. So siblings must send
+the root token, which all of them have, beside the token of their caller.
 """
 
 from jqd.api.app import Api
@@ -21,7 +21,7 @@ class SiblingApi:
 
     def __init__(self, api: Api, parts: ApiContext) -> None:
         self._api, self._parts = api, parts
-        self._bodies = BodyBudget(2 * RULES_BYTES_MAX, lambda _: ("", False), lambda: False)  # a frame may be all
+        self._bodies = BodyBudget(2 * RULES_BYTES_MAX, lambda _: ("", False), lambda: False)  # a frame may have all
 
     async def __call__(self, request: Request) -> Response | None:
         if not same_secret(request.headers.get(FOR_ITSELF, ""), self._parts.auth.root):
@@ -40,7 +40,7 @@ class SiblingApi:
         return refuse(request, Problem(404, "no process asks this of another"))
 
     async def _learn(self, request: Request) -> Response | None:
-        """Take settings that a sibling has saved. Raises NotYet, JournalRefused, JournalDamaged, Refused."""
+        """Save settings that a sibling has saved. Raises NotYet, JournalRefused, JournalDamaged, Refused."""
         if (body := await self._bodies.read(request, RULES_BYTES_MAX)) is None:
             return None
         await learn(self._parts.services, decode_rules(body))

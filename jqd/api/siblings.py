@@ -1,6 +1,6 @@
-"""Asks the other processes of one `jqd serve --processes N`, so that whichever meets a probe or a scrape answers for
-all, and sends them settings. Each has an address of its own on loopback (sibling_api.py); whoever is asked there
-answers for itself alone.
+"""The other processes of one `jqd serve --processes N`: asks them, so that any process can answer a health check or a
+scrape for all, and sends them settings. Each has an address of its own on loopback (sibling_api.py), where it answers
+for itself alone.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,44 +12,45 @@ from jqd.api.auth import AUTHORIZATION, TENANT
 from jqd.domain.process import ALONE, Process
 from jqd.http import Request
 
-FOR_ITSELF = "jqd-process"  # a header: who is asked answers for itself. Of siblings it has the root token
-ANSWER_S = 0.7  # a probe of Kubernetes waits for 1 s at all
-SCRAPE_S = 5.0  # Prometheus waits for 10 s
-SEND_S = 2.0  # a sync of its disk; one that hangs holds up what is sent to the others for so long
+FOR_ITSELF = "jqd-process"  # header: the process answers for itself alone. Siblings put the root token in it
+ANSWER_S = 0.7  # wait for siblings in a health check: Kubernetes gives it 1 s in all
+SCRAPE_S = 5.0  # wait for siblings in a scrape: Prometheus gives it 10 s
+SEND_S = 2.0  # wait for a sibling to save settings, a sync; one that hangs delays the next sibling by so much
 ASKED = frozenset({"/readyz", "/metrics"})
 SETTINGS = "/siblings/settings"
-SAME = (AUTHORIZATION, TENANT)  # headers by which a sibling knows the same caller
+SAME = (AUTHORIZATION, TENANT)  # headers passed on to siblings, so that they see the same caller
 
 
 class Siblings:
-    """The other processes. A daemon that is the only one has none."""
+    """Calls the other processes. A daemon of one process has none."""
 
     def __init__(self, process: Process = ALONE, root: str = "") -> None:
-        """`root`: the root token, which is the same at all of them."""
+        """`root`: the root token, which all processes have."""
         self.process, self._root = process, root
         self.away: Mapping[int, str] = {}
-        """Those that the supervisor has to start again, and why."""
-        self._http: httpx2.AsyncClient | None = None  # made once, when it is needed: that takes 15 ms
+        """Number of a process that is down → why; set by the supervisor's messages."""
+        self._http: httpx2.AsyncClient | None = None  # made at the first call, as that takes 15 ms
 
     def asked(self, request: Request) -> Sequence[int]:
-        """Return the processes to ask for the answer to a request."""
+        """Return the numbers of the processes to be asked for a request; none if a sibling sent it."""
         return [] if FOR_ITSELF in request.headers else self.others
 
     @property
     def others(self) -> Sequence[int]:
-        """Return the numbers of all but this process."""
+        """Return the numbers of all processes but this one."""
         return [number for number, url in enumerate(self.process.urls) if url and number != self.process.number]
 
     async def ask(self, request: Request, path: str, kind: str, timeout_s: float) -> dict[int, bytes | str]:
-        """Return what each answers to the same caller, in the media type `kind`; a text: why it does not."""
+        """Ask the siblings for `path` on behalf of the request's caller. Returns number → body of the answer, or a text
+        that says why there is none. `kind`: the media type wanted."""
         found: dict[int, bytes | str] = {}
         headers = {FOR_ITSELF: self._root, "accept": kind, "accept-encoding": "identity"}
         headers |= {name: request.headers[name] for name in SAME if name in request.headers}
 
-        async def one(number: int) -> None:
+        async def fetch(number: int) -> None:
             try:
                 answer = await self._client().get(self.process.urls[number] + path, headers=headers)
-                # A 503 of another path says that it is busy, in words that are no samples.
+                # Only of a health check is a 503 an answer; in a scrape it is an error, whose body has no samples.
                 is_answer = answer.status_code == 200 or (answer.status_code == 503 and path == "/readyz")
                 found[number] = answer.content if is_answer else f"it answers {answer.status_code}"
             except httpx2.HTTPError as error:
@@ -61,12 +62,12 @@ class Siblings:
             async with trio.open_nursery() as nursery:
                 for number in asked:
                     if number not in found:
-                        nursery.start_soon(one, number)
+                        nursery.start_soon(fetch, number)
         late = f"it does not answer within {timeout_s:g} s"
         return {number: found.get(number, late) for number in asked}
 
     async def send_settings(self, number: int, frame: bytes) -> bool:
-        """Send a frame of settings to a process. Returns whether these are in its journal."""
+        """Send a frame of settings to a process. Returns whether it has them in its journal."""
         if number in self.away:
             return False
         headers, url = {FOR_ITSELF: self._root}, self.process.urls[number] + SETTINGS
@@ -83,7 +84,7 @@ class Siblings:
 
 
 def labelled(documents: Mapping[int, bytes]) -> bytes:
-    """Return one document of samples, each with the label `process`, of those of several processes."""
+    """Merge documents of Prometheus samples by process number, and give each sample the label `process`."""
     comments: dict[bytes, list[bytes]] = {}
     samples: dict[bytes, list[bytes]] = {}
     for number, document in documents.items():

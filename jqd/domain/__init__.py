@@ -1,1 +1,1 @@
-"""Base words that every room may use, each declared once. They know of no room."""
+"""Types and functions that all packages of jqd may use. This package imports none of the others."""

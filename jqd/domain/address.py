@@ -1,4 +1,4 @@
-"""Addresses: host and port, as they stand in settings, URLs and sockets. Pure."""
+"""Addresses (host and port) of settings, URLs and sockets."""
 
 import ipaddress
 import re
@@ -6,7 +6,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 PORT_MAX = 65_535
-WILDCARDS = ("0.0.0.0", "::", "0")  # noqa: S104 - recognised, not bound: no others can be told to come there
+WILDCARDS = ("0.0.0.0", "::", "0")  # noqa: S104 - hosts that only make sense for listening, not for connecting
 _HOST_PORT = re.compile(r"(\[[^\[\]/@\s]+\]|[0-9A-Fa-f:.]+|[^\[\]:/@\s]+):([0-9]{1,5})", re.ASCII)
 
 IP = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -19,22 +19,22 @@ class Address(NamedTuple):
     port: int
 
     def __str__(self) -> str:
-        """Return it as it stands in a URL."""
+        """Return the address as it is written in a URL."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 def parse(text: str) -> Address:
-    """Return the address in `host:port` or `[::1]:port`. Raises ValueError saying what can be written."""
+    """Parse `host:port` or `[::1]:port`. Raises ValueError."""
     match = _HOST_PORT.fullmatch(text)
     host = match[1].strip("[]") if match else ""
-    # What looks like IPv6 is IPv6; else a host that was forgotten (`:1:2`) would pass for one.
+    # A host with a colon must be an IPv6 address; otherwise `:1:2`, without a host, would be accepted.
     if match is None or int(match[2]) > PORT_MAX or ((":" in host or "[" in text) and not ip_of(host)):
         raise ValueError(f"{text!r} is not host:port; write one like 127.0.0.1:7420 or [::1]:7420")
     return Address(host, int(match[2]))
 
 
 def ip_of(host: str) -> IP | None:
-    """Return the IP address in a URL or a socket's name, without its zone; None for a name."""
+    """Return the IP address that a host is, without brackets and zone; None if it is a name."""
     try:
         return ipaddress.ip_address(host.strip("[]").partition("%")[0])
     except ValueError:
@@ -42,13 +42,13 @@ def ip_of(host: str) -> IP | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine reaches a host. Of names only localhost: others may mean anything."""
+    """Return whether a host is a loopback address, or `localhost`. Other names may resolve to anything."""
     address = ip_of(host)
     return host.lower() == "localhost" if address is None else address.is_loopback
 
 
 def is_http(url: str) -> bool:
-    """Return whether a URL can be called: http or https, with a host, and with no impossible port."""
+    """Return whether a URL is http or https, with a host and a possible port."""
     try:
         parts = urlsplit(url)
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -57,5 +57,5 @@ def is_http(url: str) -> bool:
 
 
 def names_version(url: str) -> bool:
-    """Return whether a URL's path has the `/v1` that clients add themselves."""
+    """Return whether a URL's path contains `/v1`, which clients add themselves."""
     return "v1" in urlsplit(url).path.split("/")

@@ -1,4 +1,4 @@
-"""Cuts a large MessagePack array into smaller ones: work on all of it at once would hold up the loop."""
+"""Splits a large MessagePack array into pieces, and does long work in steps, so that the event loop is not held up."""
 
 from collections.abc import Awaitable, Callable, Generator, Iterator
 from typing import NamedTuple, TypeVar
@@ -7,19 +7,19 @@ import msgpack
 
 from jqd.domain.clock import thread_s
 
-PIECE_BYTES = 131_072  # of small values some 0.4 ms of decoding, and as much of looking how deep they nest
-PIECE_ITEMS = 250  # with 32 tags each 0.7 ms
-HELD_S = 0.0005  # of the loop, and a step more, before other tasks run: half of what they meet beside small requests
-FED_BYTES = 131_072  # looked through in one piece; of small values 0.2 ms
+PIECE_BYTES = 131_072  # small values of this size take 0.4 ms to decode, and as much to find out how deep they nest
+PIECE_ITEMS = 250  # jobs with 32 tags each take 0.7 ms
+HELD_S = 0.0005  # steps hold the loop so long, and one step more, before other tasks run
+FED_BYTES = 131_072  # skimmed in one step: 0.2 ms for small values
 MALFORMED = (msgpack.UnpackException, ValueError)
 
 T = TypeVar("T")
 Steps = Generator[None, None, T]
-"""Work that may be left for a moment at each step."""
+"""A generator that does long work in steps and returns its result: other tasks may run after each step."""
 
 
 class Piece(NamedTuple):
-    """Neighbouring items of an array."""
+    """Neighbouring items of an array: from byte `begin` to before byte `end`."""
 
     begin: int
     end: int
@@ -27,6 +27,7 @@ class Piece(NamedTuple):
 
 
 def finish(steps: Steps[T]) -> T:
+    """Run all steps at once, and return their result."""
     while True:
         try:
             next(steps)
@@ -36,7 +37,7 @@ def finish(steps: Steps[T]) -> T:
 
 
 async def in_steps(steps: Steps[T], breathe: Callable[[], Awaitable[None]]) -> T:
-    """Run `steps`, and await `breathe` whenever the loop was held for HELD_S."""
+    """Run all steps and return their result. Await `breathe` whenever the loop was held for HELD_S."""
     began_s = thread_s()
     while True:
         try:
@@ -60,7 +61,7 @@ def array_head(items: int) -> bytes:
 
 
 def array_items(data: bytes) -> int | None:
-    """Return the number of items in the array that `data` begins with; None when it begins none."""
+    """Return the number of items of the array that `data` begins with; None if it begins with no array."""
     if not data:
         return None
     match data[0]:
@@ -74,10 +75,10 @@ def array_items(data: bytes) -> int | None:
 
 
 def cut(data: bytes, at: int = 0) -> Steps[list[Piece]]:
-    """Return the pieces of the array that begins at `at` and ends `data`, each a millisecond of work unless one item is
-    more. Raises MALFORMED.
+    """Split the array from byte `at` to the end of `data` into pieces, each a millisecond of work unless an item alone
+    is more. Raises MALFORMED.
 
-    The reader goes on where it ended when more is fed to it, so that an item of any size is looked through once.
+    The reader continues where it stopped when it is fed more data, so an item of any size is skimmed only once.
     """
     reader = msgpack.Unpacker(max_buffer_size=len(data) + 1)
     windows = _windows(data, at)
@@ -97,7 +98,7 @@ def cut(data: bytes, at: int = 0) -> Steps[list[Piece]]:
 
 
 def skipped(data: bytes, at: int, values: int) -> list[int]:
-    """Return where each of the next `values` values ends. Raises MALFORMED."""
+    """Return the byte behind each of the next `values` values from byte `at` on. Raises MALFORMED."""
     reader, windows, ends = msgpack.Unpacker(max_buffer_size=len(data) + 1), _windows(data, at), list[int]()
     for _ in range(values):
         finish(_skip(reader, windows))

@@ -1,5 +1,5 @@
-"""Audit notes: who changed what. They are settings of a kind of their own, so every daemon and its journal has them.
-The name of each begins with the date. Only acts with a token are noted."""
+"""The audit log: notes of who changed what. A note is a setting, so all daemons and their journals have it. Its name is
+the tenant and the date. Only acts with a token are noted."""
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -15,30 +15,30 @@ from jqd.domain.settings import AUDIT, NIL, Setting, SettingTable
 from jqd.domain.tenant import annotate, bare, tenant_of
 
 KEPT_S = 90 * 86_400.0
-KEPT_MAX = 5_000  # of a tenant, the newest, some 2 MB in each daemon: nobody's acts push out those of another
-ALL_MAX = 100_000  # of all tenants but "", some 30 MB in each daemon, and 60 MB at worst. Where there are more, those
-# that have most of them keep fewer
-FULL_PART = 2  # so many times what is kept of a tenant there may be of it, until the oldest are dropped, once a minute:
-# then no more is done for it
-OTHERS_PART = 1.5  # of acts of who may not operate: a token that derives others keeps no operator from a pause
-IN_A_ROW = 1_000  # notes looked at once a minute, until others have their turn: a millisecond
-WHAT_BYTES_MAX = 300  # of what was meant
-PASSED = frozenset({AUDIT, "worker", "options", "fired", "view"})  # kinds that programs say again and again
+KEPT_MAX = 5_000  # newest notes kept of a tenant, some 2 MB in each daemon
+ALL_MAX = 100_000  # notes kept of all tenants but "", some 30 MB in each daemon, and 60 MB at worst. If there are more,
+# the tenants with the most notes keep fewer
+FULL_PART = 2  # a tenant may have so many times the notes that are kept, until the oldest are dropped, once a minute;
+# then its acts are refused
+OTHERS_PART = 1.5  # the same for acts of callers who may not operate: they cannot keep an operator from an act
+IN_A_ROW = 1_000  # notes examined before other tasks have their turn: a millisecond
+WHAT_BYTES_MAX = 300  # bytes kept of an act's object
+PASSED = frozenset({AUDIT, "worker", "options", "fired", "view"})  # kinds of settings that programs save all the time
 
 
 class Note(msgspec.Struct, frozen=True, array_like=True):
-    """One act, by names alone."""
+    """A note of one act: who did what to which object, without contents."""
 
     at_ms: int
     token: str
-    """Its id."""
+    """The token's id."""
     role: str
     act: str
-    """Like `schedule set`, `job cancel`."""
+    """Such as `schedule set`, `job cancel`."""
     what: str
-    """Name, id or filter."""
+    """The act's object: a name, an id or a filter."""
     tenant: str = ""
-    """The tenant of the token."""
+    """The tenant whose jobs or settings were changed."""
 
 
 class Doer(NamedTuple):
@@ -49,7 +49,7 @@ class Doer(NamedTuple):
     tenant: str
     """The tenant whose jobs and settings the act changes."""
     counts_for: str
-    """Whose note it is: of who runs jqd, also where he speaks for a tenant."""
+    """The tenant whose limit of notes counts: "" for operators of jqd, even if they speak for a tenant."""
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -57,12 +57,12 @@ _decoder = msgspec.msgpack.Decoder(Note)
 
 
 def read_notes(settings: SettingTable) -> None:
-    """Have unreadable notes refused by the setting table."""
+    """Let the setting table decode notes, so that it refuses unreadable ones."""
     settings.read(AUDIT, lambda setting: _decoder.decode(setting.body))
 
 
 def note_of(doer: Doer, act: str, what: str, now_ms: int, place: int) -> tuple[tuple[str, str], bytes]:
-    """Return key and body of a note. `place`: among notes of the same moment, from the same journal."""
+    """Return key and body of a note. `place`: tells apart notes of the same moment and journal."""
     data = what.encode()
     text = what if len(data) <= WHAT_BYTES_MAX else f"{data[:WHAT_BYTES_MAX].decode(errors='ignore')}…"
     note = Note(now_ms, doer.token, doer.role, act, bare(text), tenant_of(what) or doer.tenant)
@@ -70,7 +70,8 @@ def note_of(doer: Doer, act: str, what: str, now_ms: int, place: int) -> tuple[t
 
 
 def is_full(settings: SettingTable, tenant: str, *, operates: bool) -> bool:
-    """Return whether a tenant has so many notes that the oldest must go before one more of who may operate, or not."""
+    """Return whether a tenant has so many notes that its acts are refused until the oldest are dropped. `operates`:
+    whether the caller may operate, for whom the limit is higher."""
     part = FULL_PART if operates else OTHERS_PART
     return settings.notes[tenant] >= part * (kept_of_each(settings.notes) if tenant else KEPT_MAX)
 
@@ -78,13 +79,14 @@ def is_full(settings: SettingTable, tenant: str, *, operates: bool) -> bool:
 def kept_of_each(there: Mapping[str, int]) -> int:
     """Return how many notes of each tenant but "" are kept at most. `there`: tenant → how many it has.
 
-    Those that have fewer lose none, so that nobody's acts push out those of another.
+    A tenant that has fewer loses none: no tenant's acts push out those of another.
     """
     return _part_of_each([count for tenant, count in there.items() if tenant and count > 0], ALL_MAX)
 
 
 def _part_of_each(counts: Iterable[int], most: int) -> int:
-    """Return how many each may keep, KEPT_MAX at most, so that all together keep `most`, and whoever has fewer all."""
+    """Return the largest limit for each, up to KEPT_MAX, with which all together keep at most `most`. `counts`: how
+    many each has."""
     there, left = sorted(counts), most
     for place, count in enumerate(there):
         part = left // (len(there) - place)
@@ -95,26 +97,27 @@ def _part_of_each(counts: Iterable[int], most: int) -> int:
 
 
 def of_rules(settings: Iterable[tuple[tuple[str, str], bytes]], act: str) -> list[tuple[str, str]]:
-    """Return acts and names to be noted for settings that are about to be saved."""
+    """Return (act, object) to be noted for settings that are about to be saved. `act`: given, or it follows from the
+    kind of setting."""
     acts = (
         (act or f"{kind} {'delete' if body == NIL else 'set'}", name)
         for (kind, name), body in settings
         if kind not in PASSED
     )
-    return list(dict.fromkeys(acts))  # two rules of one name may be one act
+    return list(dict.fromkeys(acts))  # one act may save two settings of one name
 
 
 def newest(
     settings: SettingTable, most: int, before: str, tenants: Collection[str] | None, fits: Callable[[Note], bool]
 ) -> Steps[list[tuple[str, Note]]]:
-    """Return the newest notes that fit, with their dates, the newest first. `before`: later ones are left out;
-    `tenants`: of whom notes are looked at; None: of all."""
+    """Return (date, note) of the `most` newest notes that fit, the newest first. `before`: only notes with earlier
+    dates; empty: all. `tenants`: only notes that count for these; None: all."""
     known, first = settings.all(AUDIT), list[tuple[str, Note]]()
     while piece := [*islice(known, IN_A_ROW)]:
         last = first[-1][0] if len(first) == most else ""
-        named = ((bare(one.name), one) for one in piece if tenants is None or tenant_of(one.name) in tenants)
-        its = [(at, one) for at, one in named if last < at and (not before or at < before) and not one.is_deleted]
-        read = [(at, note) for at, one in its if fits(note := _decoder.decode(one.body))]
+        dated = ((bare(each.name), each) for each in piece if tenants is None or tenant_of(each.name) in tenants)
+        due = [(at, each) for at, each in dated if last < at and (not before or at < before) and not each.is_deleted]
+        read = [(at, note) for at, each in due if fits(note := _decoder.decode(each.body))]
         if read:
             first = sorted(first + read, key=itemgetter(0), reverse=True)[:most]
         yield
@@ -122,7 +125,8 @@ def newest(
 
 
 async def stale(settings: SettingTable, now_ms: int) -> list[Setting]:
-    """Yield notes past their time or number, of each tenant the oldest first, with pauses for other tasks."""
+    """Return the notes to be dropped: those that are too old, and of each tenant those above its limit. Other tasks run
+    in between."""
     kept = kept_of_each(settings.notes)
     full = {tenant for tenant, count in settings.notes.items() if count > (kept if tenant else KEPT_MAX)}
     gone, many = list[Setting](), defaultdict[str, list[Setting]](list)
@@ -135,27 +139,27 @@ async def stale(settings: SettingTable, now_ms: int) -> list[Setting]:
                 gone.append(setting)
             elif full and (tenant := tenant_of(setting.name)) in full:
                 many[tenant].append(setting)
-    for tenant, its in many.items():
-        gone += await _surplus(its, kept if tenant else KEPT_MAX)
+    for tenant, notes in many.items():
+        gone += await _surplus(notes, kept if tenant else KEPT_MAX)
     return gone
 
 
-async def _surplus(its: list[Setting], most: int) -> list[Setting]:
-    """Return the oldest of one tenant's notes beyond `most`: of the acts, by token, that it has most of. So nobody
-    washes an act out by thousands of others."""
-    its.sort(key=attrgetter("name"))  # of one tenant that is by date
+async def _surplus(notes: list[Setting], most: int) -> list[Setting]:
+    """Return the notes of one tenant above `most`: the oldest of those kinds of act, by token, that it has most of. So
+    nobody can hide an act behind thousands of others."""
+    notes.sort(key=attrgetter("name"))  # for one tenant this is by date
     alike = defaultdict[tuple[str, str], list[Setting]](list)
-    for at in range(0, len(its), IN_A_ROW):
+    for at in range(0, len(notes), IN_A_ROW):
         await trio.lowlevel.checkpoint()
-        for setting in its[at : at + IN_A_ROW]:
+        for setting in notes[at : at + IN_A_ROW]:
             note = _decoder.decode(setting.body)
             alike[note.token, note.act].append(setting)
     if len(alike) > most:
-        return its[:-most]
+        return notes[:-most]
     part = _part_of_each(map(len, alike.values()), most)
-    return [setting for one in alike.values() for setting in one[:-part]]
+    return [setting for several in alike.values() for setting in several[:-part]]
 
 
 def is_old(setting: Setting, now_ms: int) -> bool:
-    """Return whether a note is past its time."""
+    """Return whether a setting is a note that is older than KEPT_S."""
     return setting.kind == AUDIT and now_ms - setting.at_ms > KEPT_S * 1000

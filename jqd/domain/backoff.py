@@ -1,4 +1,4 @@
-"""How long to wait before trying again. Pure: the random source comes from the caller."""
+"""How long to wait before another try."""
 
 import random
 from collections.abc import Sequence
@@ -6,13 +6,13 @@ from dataclasses import dataclass, field, replace
 
 from jqd.domain.units import SECONDS_MAX
 
-FACTOR_MAX = 1_000.0  # any more is the cap at once; and STEPS_MAX of these are a number still
+FACTOR_MAX = 1_000.0  # a larger one would reach the cap at once; to the power of STEPS_MAX it is still a float
 STEPS_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Exponential back-off with jitter that stays jittered at the cap."""
+    """Exponential back-off with jitter, also at the cap."""
 
     first_s: float = 1.0
     """The wait after the first failed attempt.
@@ -23,7 +23,7 @@ class Backoff:
     cap_s: float = 3600.0
     """The longest wait.
     Allowed: `retry.first_s` or more"""
-    for_s: float | None = field(default=None, metadata={"internal": True})  # of a job; `job.retry_for_s` says it
+    for_s: float | None = field(default=None, metadata={"internal": True})  # set from `job.retry_for_s`
     jitter: float = 0.25
     """Each wait is longer or shorter by up to this share.
     Allowed: 0 to below 1"""
@@ -42,17 +42,17 @@ class Backoff:
             )
 
     def delay_s(self, failures: int, source: random.Random) -> float:
-        """Seconds to wait after the `failures`-th failure in a row (1 is the first)."""
+        """Return the seconds to wait after the `failures`-th failure in a row (1 is the first)."""
         if failures < 1:
             raise ValueError(f"a back-off starts at the first failure, not at {failures}")
-        # The exponent is bounded before it is raised: failures may be any number, floats are not.
+        # The exponent is limited, as a float overflows.
         steps = min(failures - 1, STEPS_MAX)
         delay_s = min(self.cap_s, self.first_s * self.factor**steps)
         return self._jittered_s(delay_s, source)
 
     def asked_s(self, asked: float | Sequence[float], failures: int, source: random.Random) -> float:
-        """Return the wait with a job's own `backoff`. A number is the first wait, which grows, and may begin above the
-        cap. A list has all waits, and the last one stays. An empty list: the daemon's own."""
+        """Return the seconds to wait by a job's own `backoff`. A number is the first wait, which grows, and may be
+        above the cap. A list has all waits; the last one stays. An empty list means the daemon's back-off."""
         if isinstance(asked, float | int):
             first = replace(self, first_s=asked, cap_s=max(self.cap_s, asked))
             return first.delay_s(failures, source)

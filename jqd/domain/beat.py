@@ -1,22 +1,22 @@
-"""When loops that look now and then wake: at common moments, multiples of their periods on trio's clock.
+"""Lets periodic loops wake at common moments: multiples of their periods on trio's clock.
 
-An idle daemon's cost is the number of its moments of waking, and little for what it does in each. Daemons on one
-machine wake at moments of their own, as the zero of trio's clock is drawn for each process.
+The cost of an idle daemon is how often it wakes, more than what it does then. Daemons on one machine wake at different
+moments, as each process has a random zero of trio's clock.
 """
 
 import math
 
 import trio
 
-SLACK = 1e-6  # of a period: a moment that was reached, as exactly as floats tell, is not the next one
+SLACK = 1e-6  # in periods: a float may be a bit below the moment that was just reached, which is not the next one
 
 
 def next_beat_s(period_s: float, least_s: float = 0.0) -> float:
-    """Return the seconds until the next multiple of `period_s` that is at least `least_s` away, and not now."""
+    """Return the seconds until the next multiple of `period_s` that is at least `least_s` away; always more than 0."""
     now_s = trio.current_time()
     return (math.floor((now_s + least_s) / period_s + SLACK) + 1) * period_s - now_s
 
 
 async def rest(period_s: float) -> None:
-    """Sleep until the next multiple of `period_s`: no longer than that."""
+    """Sleep until the next multiple of `period_s`, so at most `period_s`."""
     await trio.sleep(next_beat_s(period_s))

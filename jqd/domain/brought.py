@@ -1,4 +1,5 @@
-"""Followers that need no push: their outcome brings them, and the store gets both in one call (docs/adr/0047).
+"""Followers (jobs that follow a success) that need no push of their own: they are part of their parent's outcome, and
+the store gets both in one call (docs/adr/0047).
 
 Outcome.follows     [ {first: "", at, …}, [ {name, job_id, parent, …}, … ] ]     the body of a `jobs` frame (record.py)
 """
@@ -17,9 +18,9 @@ from jqd.domain.job_spec import JobOptions
 from jqd.domain.record import Head, decode_jobs, encode_jobs
 from jqd.domain.tenant import tenant_of
 
-BY_PUSH = ("job_id", "group", "unique", "callback")  # fields of which a push has more to do than to write the job
-PARENT = b"\xa6parent"  # a field that each follower has, as it is encoded
-_FIXMAP, _MAP16 = 8, 0xDE  # MessagePack: the first half of the byte with which a small map begins; the byte of a larger
+BY_PUSH = ("job_id", "group", "unique", "callback")  # fields that need more than writing the job: only a push does it
+PARENT = b"\xa6parent"  # the encoded name of a field that each follower has
+_FIXMAP, _MAP16 = 8, 0xDE  # MessagePack: upper half of a small map's first byte; first byte of a larger map
 
 Options = list[tuple[JobOptions, list[int]]]
 """As in `record.Head`."""
@@ -29,11 +30,11 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 FollowerOptions = Callable[[str, Sequence[Item]], Options | None]
-"""Tenant, followers → what was registered and they leave out; None: they have to be pushed."""
+"""Tenant, followers → default options that they leave out; None: they have to be pushed."""
 
 
 def by_push(*_: object) -> None:
-    """Have followers pushed."""
+    """A `FollowerOptions` for which all followers have to be pushed."""
 
 
 def following(
@@ -45,7 +46,8 @@ def following(
     trace: str,
     options: FollowerOptions,
 ) -> bytes:
-    """Return checked followers as their parent's outcome holds them: brought by it, or for the outbox."""
+    """Return the `Outcome.follows` of a success with these checked followers: the jobs themselves, or if they have to
+    be pushed, an entry for the outbox."""
     parents = parent, jobtype, generation, ended_at_ms, trace
     if (given := options(tenant_of(jobtype), items)) is None:
         return named(items, *parents)
@@ -53,7 +55,7 @@ def following(
 
 
 def need_push(items: Sequence[Item]) -> bool:
-    """Return whether any of these followers asks for more than to be there: its outcome cannot bring it then."""
+    """Return whether any of these followers has a field that only a push can handle."""
     return any(not is_nil(item.get(field)) for item in items for field in BY_PUSH)
 
 
@@ -67,7 +69,7 @@ def brought(
     *,
     options: Options,
 ) -> bytes:
-    """Return checked followers as the outcome that brings them holds them."""
+    """Return the `Outcome.follows` that contains these checked followers as jobs."""
     jobs = with_ids(items, parent, generation, ended_at_ms, trace)
     eligible = {place: _date_ms(job["run_at"]) for place, job in enumerate(jobs) if not is_nil(job.get("run_at"))}
     head = Head("", ended_at_ms, eligible, options=options, tenant=tenant_of(jobtype))
@@ -75,23 +77,23 @@ def brought(
 
 
 def has_jobs(follows: bytes) -> bool:
-    """Return whether what follows a success (`Outcome.follows`) is a `jobs` frame's body, and part of that outcome: the
-    store gets both at once. Else it is an entry for the outbox."""
+    """Return whether an `Outcome.follows` contains jobs, which the store gets with the outcome. Else it is an entry for
+    the outbox, or empty."""
     return len(follows) > 1 and (follows[1] >> 4 == _FIXMAP or follows[1] == _MAP16)
 
 
 def followers_in(outcomes: Sequence[Outcome]) -> dict[int, list[Job]]:
-    """Return place → jobs that an outcome brings. What cannot be decoded is left to the outbox, which reports it."""
+    """Return place of an outcome → the jobs that it contains. The outbox reports unreadable ones."""
     found: dict[int, list[Job]] = {}
-    for place, one in enumerate(outcomes):
-        if one.follows and has_jobs(one.follows):
+    for place, outcome in enumerate(outcomes):
+        if outcome.follows and has_jobs(outcome.follows):
             with suppress(JournalDamaged):
-                found[place] = decode_jobs(one.follows)
+                found[place] = decode_jobs(outcome.follows)
     return found
 
 
 def count_followers(outcome: Outcome) -> int:
-    """Return how many jobs an outcome brings, at most."""
+    """Return an upper bound of the number of jobs that an outcome contains."""
     return outcome.follows.count(PARENT) if outcome.follows else 0
 
 

@@ -1,5 +1,5 @@
-"""What retention copies to a journal's end: jobs that have not ended, of frames of jobs or of the outcomes that they
-follow."""
+"""Makes the frames that retention copies to a journal's end: of jobs that have not ended, from frames of jobs, or from
+outcomes that contain them as followers."""
 
 import itertools
 from collections.abc import Collection, Iterator
@@ -15,27 +15,29 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 def jobs_in(lane: Lane, body: bytes) -> dict[str, int]:
-    """Return id → size of the jobs in a frame of that lane. Raises JournalDamaged."""
+    """Return id → average bytes of the jobs in a frame. Raises JournalDamaged."""
     if lane is Lane.OUTCOMES:
-        return _followers_in(body) if PARENT in body else {}  # nearly none has any
+        return _followers_in(body) if PARENT in body else {}  # a quick check: nearly no frame has followers
     ids = job_ids(body)
     return dict.fromkeys(ids, len(body) // len(ids))
 
 
 def carry(lane: Lane, body: bytes, keep: Collection[str], position: int) -> Iterator[tuple[Lane, int, bytes]]:
-    """Return those whose ids are in `keep`, as (lane, records, body) of new frames. `position`: of the frame; a copy
-    says where it comes from. Raises JournalDamaged."""
+    """Copy those jobs of a frame whose ids are in `keep`. Returns (lane, records, body) of new frames.
+
+    `position`: of the frame, which copies name as their origin. Raises JournalDamaged."""
     return (_carry_followers if lane is Lane.OUTCOMES else carry_jobs)(body, keep, position)
 
 
 def carry_jobs(body: bytes, keep: Collection[str], position: int) -> Iterator[tuple[Lane, int, bytes]]:
-    """Byte for byte as pushed. One frame for each run of neighbours, because a frame names its first id only."""
+    """Copy jobs byte for byte as they were pushed. Each run of neighbours gets a frame of its own, as a frame names
+    only its first id. Arguments: see `carry`."""
     head, records, ids = read_jobs(body)
     first_at = head.copied[0] if head.copied else position
     given = IdRange(head.first, len(records), head.homes).ids()
     given_to = [(options, frozenset(places)) for options, places in head.options]
     kept = (index for index, job_id in enumerate(ids) if job_id in keep)
-    # Neighbours have the same distance between their place in the frame and their place among the kept.
+    # Neighbours have the same difference between their place in the frame and their place among the kept jobs.
     for _, run in itertools.groupby(enumerate(kept), key=lambda pair: pair[1] - pair[0]):
         indexes = [index for _, index in run]
         first = indexes[0]
@@ -65,19 +67,19 @@ def carry_jobs(body: bytes, keep: Collection[str], position: int) -> Iterator[tu
 
 
 def generations(body: bytes) -> dict[str, int]:
-    """Id → generation of the jobs of a frame that are changes. Raises JournalDamaged as `decode_jobs` does."""
+    """Return id → generation of the jobs in a frame of changes. Raises JournalDamaged."""
     head, _, _ = read_jobs(body)
     return {job_id: generation for job_id, _, generation, _ in head.changes.values()}
 
 
 def _carry_followers(body: bytes, keep: Collection[str], position: int) -> Iterator[tuple[Lane, int, bytes]]:
-    """With their outcomes, but without results, for these were applied before."""
+    """Copy followers with the outcomes that contain them. Results are left out, as the store has them already."""
     carried = []
-    for index, one in enumerate(decode_outcomes(body)):
-        if not has_jobs(one.follows):
+    for index, outcome in enumerate(decode_outcomes(body)):
+        if not has_jobs(outcome.follows):
             continue
-        head, jobs, ids = read_jobs(one.follows)
-        places = [place for place, its in enumerate(ids) if its in keep]
+        head, jobs, ids = read_jobs(outcome.follows)
+        places = [place for place, job_id in enumerate(ids) if job_id in keep]
         if not places:
             continue
         moved = {place: to for to, place in enumerate(places)}
@@ -85,19 +87,19 @@ def _carry_followers(body: bytes, keep: Collection[str], position: int) -> Itera
         head = msgspec.structs.replace(
             head,
             eligible={moved[place]: at_ms for place, at_ms in head.eligible.items() if place in moved},
-            options=[(options, its) for options, its in theirs if its],
+            options=[(options, of) for options, of in theirs if of],
             copied=(head.copied[0] if head.copied else position + index, position + index),
         )
         follows = encode_jobs(head, _encoder.encode([jobs[place] for place in places]))
-        carried.append(msgspec.structs.replace(one, result=NIL, log="", log_from=0, follows=follows))
+        carried.append(msgspec.structs.replace(outcome, result=NIL, log="", log_from=0, follows=follows))
     if carried:
         yield Lane.OUTCOMES, len(carried), encode_outcomes(carried)
 
 
 def _followers_in(body: bytes) -> dict[str, int]:
     found: dict[str, int] = {}
-    for one in decode_outcomes(body):
-        if has_jobs(one.follows):
-            ids = job_ids(one.follows)
-            found |= dict.fromkeys(ids, len(one.follows) // len(ids))
+    for outcome in decode_outcomes(body):
+        if has_jobs(outcome.follows):
+            ids = job_ids(outcome.follows)
+            found |= dict.fromkeys(ids, len(outcome.follows) // len(ids))
     return found

@@ -1,9 +1,11 @@
-"""The clocks, what is measured by them, and the only import of `time` in the package.
+"""The clocks, and measurements by them. Only this file imports `time`.
 
-Wall time labels things for people (ids, log lines, dates of jobs). Monotonic time measures others' leases, timeouts,
-rates; it stops while the machine is suspended. Whether we still own our jobs is judged by the time since boot, which
-goes on; a watcher of others counts monotonic time, for it may only be late. No wall clock ever judges a lock.
-Components take a `Clock`; tests hand them a `ManualClock` (jqd.testing.clock).
+    wall time        ids, log lines, dates of jobs; it may jump, so it never decides whether a lock holds
+    monotonic time   timeouts, rates, leases of others; it stops while the machine is suspended, which can only make a
+                     daemon late in giving up another one
+    time since boot  whether this daemon still owns its jobs; it goes on while the machine is suspended
+
+Components take a `Clock`; tests give them a `ManualClock` (jqd.testing.clock).
 """
 
 import math
@@ -13,8 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-SAMPLE_S = 0.05  # of busy time make one measurement of speed: shorter is noise, longer finds the top late
-# Where there is no such clock, the monotonic one counts sleep.
+SAMPLE_S = 0.05  # busy time of one measurement of `Speed`: shorter is noise, longer finds the maximum late
+# On systems without this clock, the monotonic one goes on while the machine is suspended.
 _SINCE_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
@@ -28,7 +30,7 @@ class Clock(Protocol):
         ...
 
     def boot_s(self) -> float:
-        """As `mono_s`, but it goes on while the machine is suspended. The two have different zeros."""
+        """Return seconds on a clock like `mono_s` that goes on while the machine is suspended. It has another zero."""
         ...
 
 
@@ -44,12 +46,13 @@ class SystemClock:
 
 
 class StoreClock:
-    """Our clock with the wall time of the store, of several of the one furthest behind; before any answered, ours.
+    """A clock with the wall time of the store; of several partitions, of the one furthest behind. Before any answered,
+    it has the daemon's own wall time.
 
-    For all dates that leave a daemon, or that another one made: they do not depend on the daemons' own clocks."""
+    It is for all dates that a daemon shows, or compares with dates of other daemons, whose clocks may differ."""
 
     def __init__(self, ahead_ms: Mapping[object, int], clock: Clock) -> None:
-        """`ahead_ms`: how far each store's clock is ahead of ours since boot, in ms."""
+        """`ahead_ms`: partition → the store's wall time minus `clock.boot_s`, in ms; it may change."""
         self._ahead_ms, self._clock = ahead_ms, clock
         self.mono_s, self.boot_s = clock.mono_s, clock.boot_s
 
@@ -59,23 +62,23 @@ class StoreClock:
 
     @property
     def apart_s(self) -> float:
-        """Return how far that time is from our own: nobody knows which of both is right."""
+        """Return how many seconds the store's time and the daemon's own are apart; either may be the wrong one."""
         return abs(self.wall_ms() - self._clock.wall_ms()) / 1000
 
 
 def processor_s() -> float:
-    """Return the seconds of processor time of all threads of this process."""
+    """Return the processor time of all threads of this process, in seconds."""
     return time.process_time()
 
 
 def thread_s() -> float:
-    """Return the seconds of processor time of the calling thread."""
+    """Return the processor time of the calling thread, in seconds."""
     return time.thread_time()
 
 
 @dataclass(slots=True)
 class Speed:
-    """Measures how many jobs of one jobtype a worker ends in a second while it has any."""
+    """Measures how many jobs of one jobtype a worker ends per second while it has some."""
 
     in_flight: int = 0
     rate: float = 0.0
@@ -90,7 +93,7 @@ class Speed:
         self.in_flight += count
 
     def give(self, count: int, now_s: float, *, ended: bool) -> None:
-        """Take `count` jobs out of the measurement. Only busy time counts: a worker without such jobs is not slow."""
+        """Count jobs that left the worker. `ended`: they were run, not returned. Only time with such jobs counts."""
         self.in_flight -= count
         self.ended += count if ended else 0
         self.busy_s += now_s - self.busy_since_s
@@ -98,7 +101,7 @@ class Speed:
         if self.busy_s < SAMPLE_S:
             return
         sample = self.ended / self.busy_s
-        # The longer the sample, the less the earlier rate counts.
+        # The longer the sample, the less the rate before it counts.
         weight = self.busy_s / (self.busy_s + SAMPLE_S) if self.rate else 1.0
         self.rate += (sample - self.rate) * weight
         self.busy_s, self.ended = 0.0, 0
@@ -106,18 +109,18 @@ class Speed:
 
 @dataclass(slots=True)
 class Inactivity:
-    """How long somebody has said nothing. It stands still while we do not listen."""
+    """Measures how long nothing was heard of somebody. It stands still while this daemon does not listen (`pause`)."""
 
     since_s: float = 0.0
     paused_at_s: float = math.inf
 
     def lasts_s(self, now_s: float) -> float:
-        """Return the seconds since then, those of pauses left out."""
+        """Return the seconds since `since_s`, without pauses."""
         return min(now_s, max(self.paused_at_s, self.since_s)) - self.since_s
 
     @contextmanager
     def pause(self, mono_s: Callable[[], float]) -> Iterator[None]:
-        """Stand still within."""
+        """Stand still during the `with` block."""
         paused_at_s = self.paused_at_s = mono_s()
         try:
             yield

@@ -1,36 +1,37 @@
-"""Dates: milliseconds since 1970 inside jqd, ISO 8601 in UTC outside. Pure."""
+"""Dates: Unix milliseconds inside jqd, ISO 8601 in UTC outside."""
 
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
-INSTANT_MS_MAX = 253_402_300_799_999  # the last millisecond of the year 9999 in UTC, where calendars end
-QUOTE_LENGTH_MAX = 64  # of what a client sent, when it is repeated to him
+INSTANT_MS_MAX = 253_402_300_799_999  # the last millisecond of the year 9999 in UTC: `datetime` has no later one
+QUOTE_LENGTH_MAX = 64  # characters of a client's wrong date that an error repeats
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
 
 def date_of(at_ms: int) -> datetime:
-    """Return the date of an instant, or the nearest that a calendar has."""
+    """Return the date of Unix milliseconds; outside the years 1970 to 9999 the nearest in them."""
     return _EPOCH + min(max(0, at_ms), INSTANT_MS_MAX) * _MILLISECOND
 
 
 def ms_of(date: datetime) -> int:
-    """Return ms since 1970, without a fraction. A date without a time zone is in UTC."""
+    """Return a date as Unix milliseconds, rounded down. A date without a time zone counts as UTC."""
     return (utc(date) - _EPOCH) // _MILLISECOND
 
 
 def utc(date: datetime) -> datetime:
+    """Return a date with a time zone: UTC if it has none."""
     return date if date.tzinfo else date.replace(tzinfo=UTC)
 
 
 def iso(at_ms: int) -> str:
-    """Return an instant as `2026-01-31T12:00:00.123Z`."""
+    """Return Unix milliseconds as `2026-01-31T12:00:00.123Z`."""
     second, ms = divmod(min(max(0, at_ms), INSTANT_MS_MAX), 1000)
     return f"{_second(second)}.{ms:03}Z"
 
 
-@lru_cache(maxsize=64)  # most dates are of the present, or of jobs that were pushed together
+@lru_cache(maxsize=64)  # most dates are of the present second, or of jobs that were pushed together
 def _second(second: int) -> str:
     return (_EPOCH + timedelta(seconds=second)).isoformat().removesuffix("+00:00")
 
@@ -41,8 +42,8 @@ def iso_of(date: datetime) -> str:
 
 
 def instant_ms(instant: str | float) -> int:
-    """Return a client's date in ms since 1970: ISO 8601 with a time zone, or Unix seconds; 1970 to 9999 in UTC, so that
-    every accepted date can be shown. Raises ValueError saying what is wrong."""
+    """Return a client's date as Unix milliseconds. It is ISO 8601 with a time zone, or Unix seconds, of the years 1970
+    to 9999 in UTC, so that every accepted date can be shown. Raises ValueError."""
     quoted = repr(instant[:QUOTE_LENGTH_MAX] if isinstance(instant, str) else instant)
     if isinstance(instant, str):
         try:
@@ -53,7 +54,7 @@ def instant_ms(instant: str | float) -> int:
             raise ValueError(f"{quoted} has no time zone; add Z or an offset like +09:00")
         at_ms = ms_of(date)
     else:
-        # Compared first: what is no number, or has no end, has no milliseconds either.
+        # Compared before it is rounded: NaN and infinity cannot be rounded.
         at_ms = round(instant * 1000) if 0 <= instant <= INSTANT_MS_MAX / 1000 else -1
     if not 0 <= at_ms <= INSTANT_MS_MAX:
         seconds = "; Unix seconds are meant, not milliseconds" if not isinstance(instant, str) and instant > 0 else ""
@@ -62,7 +63,7 @@ def instant_ms(instant: str | float) -> int:
 
 
 def date_in(value: Any) -> datetime | None:
-    """Return a date as the API tells it; None for anything else."""
+    """Return a date from an answer of the API; None for anything that is no date."""
     if isinstance(value, datetime):
         return value
     try:
@@ -85,7 +86,7 @@ def lasting(seconds: float) -> str:
 
 
 def ago(value: Any, now: datetime | None = None) -> str:
-    """Return how long ago, or in how long, a date is; empty for none."""
+    """Return how far a date is from now, such as "5 s ago" or "in 2 d"; empty for no date."""
     at = date_in(value)
     if at is None:
         return ""

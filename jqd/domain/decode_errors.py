@@ -1,4 +1,4 @@
-"""Explains to a sender why bytes cannot be decoded. Pure."""
+"""Explains to a client why a body cannot be decoded."""
 
 import re
 
@@ -6,17 +6,16 @@ WIDE_HERE = "an integer of more than 64 bits, which no job can hold; send it as 
 WIDE = "an integer in it has more than 64 bits, which MessagePack cannot say; send it as a text"
 DEEP = "it nests deeper than can be read"
 LONE = "a text in it has half a surrogate pair (byte {at}), which is no character; send both halves, or U+FFFD for it"
-LENGTH_MAX = 300  # of a decoder's message
+LENGTH_MAX = 300  # characters of a decoder's message
 
 _PARSER = re.compile(r"(?:JSON|MessagePack data) is malformed: ")
 _BYTE = re.compile(r"\(byte (\d+)\)")
 _EXPECTED = re.compile(r"expected (.+?)( \(byte \d+\))?$")
 _HALF = rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
 _PAIR = rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-_TO_HALF = re.compile(  # it passes over all but a half, so it ends at one or at the end, and never backtracks
-    rb"((?:[^\\]++|" + _PAIR + rb"|(?!" + _HALF + rb")\\(?:.|\Z))*+)(" + _HALF + rb"|\Z)", re.DOTALL
-)
-_BY_HALF = ("truncated", "surrogate", "hex escape")  # the decoder's words where a half is the cause
+# A "half" is a lone surrogate, escaped. The pattern matches up to the first one or to the end, without backtracking.
+_TO_HALF = re.compile(rb"((?:[^\\]++|" + _PAIR + rb"|(?!" + _HALF + rb")\\(?:.|\Z))*+)(" + _HALF + rb"|\Z)", re.DOTALL)
+_BY_HALF = ("truncated", "surrogate", "hex escape")  # in the decoder's message if a half may be the cause
 _WORDS = {
     "Input data was truncated": "it ends before it is whole",
     "Integer value out of range": WIDE,
@@ -27,8 +26,7 @@ _WORDS = {
 
 
 def half_at(text: bytes) -> int | None:
-    r"""Return the byte of JSON at which the first lone surrogate (`\uD800` to `\uDFFF`) stands, which is no Unicode
-    text."""
+    r"""Return the byte of JSON with the first lone surrogate (`\uD800` to `\uDFFF`), which is no text, or None."""
     match = _TO_HALF.match(text)
     return match.start(2) if match and match[2] else None
 
@@ -39,9 +37,9 @@ def without_halves(text: bytes) -> bytes:
 
 
 def why(error: BaseException, *, before: int = 0, text: bytes = b"") -> str:
-    """Return the text after 'this is no JSON: ', with `(byte N)`, from 0 on, where the decoder knows the place.
+    """Return the reason to be put after 'this is no JSON: ', with `(byte N)`, counted from 0, if the place is known.
 
-    `before`: so many bytes were decoded before the sender's. `text`: the JSON, where it was JSON.
+    `before`: bytes that were put before the client's. `text`: the body, if it is JSON.
     """
     if isinstance(error, RecursionError):
         return DEEP

@@ -1,13 +1,13 @@
-"""How the process's open files (RLIMIT_NOFILE, `ulimit -n`) are divided. Pure.
+"""Divides the files that the process may open (RLIMIT_NOFILE, `ulimit -n`).
 
-    reserve    first of all: journal, store, log, the listening socket, and what a library opens for a moment.
-               Nobody counts it; it is there because the two others stay within their parts
-    workers    connections to workers, over all partitions (`runner/transport/pool.py`): half of the rest, where
-               `runner.connections_max` asks for no less. A job for which none becomes free goes back untried
-    incoming   connections from pushers and workers (`http`): all that is left, at most INCOMING_MAX. Who comes beyond
-               them waits in the kernel's backlog or is told to come again
+    reserve    for journal, store, log, the listening socket, and files that a library opens for a moment. It is not
+               counted: it stays free because the other two keep to their parts
+    workers    connections to workers, of all partitions (`runner/transport/pool.py`): half of the rest, unless
+               `runner.connections_max` is less. A job for which no connection becomes free goes back untried
+    incoming   connections from clients and workers (`http`): the other half, at most INCOMING_MAX. Further ones wait in
+               the kernel's backlog, or are asked to try again
 
-The limit is read once, at the start. Raise it (`ulimit -n 65536`, `LimitNOFILE=` of systemd) where more is needed.
+The limit is read once, at the start. If more files are needed, raise it (`ulimit -n 65536`, `LimitNOFILE=` of systemd).
 """
 
 import resource
@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 from jqd.domain.errors import ConfigError
 
-RESERVE = 64  # journal, its readers and its spare one, log, job log, listener, pipes, resolver, a child's three streams
-RESERVE_PARTITION = 32  # the store's clients of one partition with all their connections, and its lanes' segments
-PART_MIN = 32  # connections of either kind without which a daemon is not worth starting
-INCOMING_MAX = 16_384  # from outside: beyond it one loop on one core answers nobody in time
+RESERVE = 64  # journal, its readers and spare segment, log, job log, listener, pipes, resolver, a child's three streams
+RESERVE_PARTITION = 32  # for a partition: its store clients' connections, and the segments that its lanes read
+PART_MIN = 32  # the fewest connections of either kind: with fewer a daemon does not start
+INCOMING_MAX = 16_384  # more than that one loop on one core cannot answer in time
 
 
 class Shares(NamedTuple):
@@ -28,7 +28,7 @@ class Shares(NamedTuple):
 
 
 def share_out(limit: int, *, partitions: int = 1) -> Shares:
-    """Divide `limit` descriptors. Raises ConfigError where too few are left for either part."""
+    """Divide `limit` descriptors. Raises ConfigError if they are too few."""
     reserve = RESERVE + RESERVE_PARTITION * partitions
     rest = limit - reserve
     if rest < 2 * PART_MIN:
@@ -42,6 +42,6 @@ def share_out(limit: int, *, partitions: int = 1) -> Shares:
 
 
 def open_files_max() -> int:
-    """Return how many descriptors this process may have open; a large number where there is no limit."""
+    """Return how many files this process may open; a large number if there is no limit."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 1 << 20 if soft == resource.RLIM_INFINITY else soft

@@ -1,4 +1,4 @@
-"""Findings of checks of a server or a disk: settings that would lose jobs, and conditions worth knowing."""
+"""Findings of the checks of a store's server or a disk: settings that would lose jobs, and conditions worth knowing."""
 
 import enum
 
@@ -7,15 +7,15 @@ import msgspec
 
 class Severity(enum.StrEnum):
     REFUSE = "refuse"
-    """Jobs would be lost: it does not start, or takes no more jobs into that store until it is mended."""
+    """Jobs would be lost: the daemon does not start, or takes no more jobs into that store until this is mended."""
     WARN = "warn"
-    """It runs; somebody should know."""
+    """The daemon runs, but somebody should look."""
 
 
-# The store cannot be used at all, whatever its operator accepts.
+# Codes with which the store cannot be used at all, whatever its operator accepts.
 UNUSABLE = frozenset({"no_entry", "no_store", "tls", "acl_narrow", "partitions"})
 
-# Of a server's state, not of its settings: they may come after a good start.
+# Codes of a server's state, not of its settings: they may come, and go, while a daemon runs.
 PASSING = frozenset(
     {
         "nearly_full",
@@ -34,7 +34,7 @@ PASSING = frozenset(
 
 class Diagnostic(msgspec.Struct, frozen=True):
     code: str
-    """A word for programs; it stays the same when the sentences change."""
+    """A name for programs, which stays the same if the sentences change."""
     severity: Severity
     what: str
     why: str
@@ -46,7 +46,7 @@ class Diagnostic(msgspec.Struct, frozen=True):
 
     @property
     def is_loss(self) -> bool:
-        """Return whether an operator may accept the finding: the store can be used, at a loss."""
+        """Return whether an operator may accept the finding: the store can be used, but may lose jobs."""
         return self.code not in UNUSABLE
 
 

@@ -1,26 +1,26 @@
-"""Folds the parts of an error's line that differ from job to job, as a person would who groups them. Pure.
+"""Makes the pattern of an error's line, to group errors: parts that differ from job to job are folded to "…".
 
     no user 4711 in 'eu-west' after 30.5s   →   no user … in '…' after …s
 
-What is folded: numbers, dates, UUIDs, addresses, hexadecimal numbers, ids, what stands in quotes. Names with a few
-digits stay (`sha256`, `s3`, `utf8`). A pattern is never longer than its line, and folding it again changes nothing.
+Folded are numbers, dates, UUIDs, addresses, hexadecimal numbers, ids, and text in quotes. Names with a few digits stay
+(`sha256`, `s3`, `utf8`). A pattern is never longer than its line, and folding it again changes nothing.
 """
 
 import re
 from functools import lru_cache
 
-LENGTH_MAX = 300  # characters: as much of a line as is shown anywhere; folding them takes some 10 to 50 µs
+LENGTH_MAX = 300  # characters of a line, as much as is shown anywhere; folding them takes some 10 to 50 µs
 FOLDED = "…"
-HEX_LENGTH_MIN = 6  # a shorter one is a word or a number
-ID_LENGTH_MIN, ID_DIGITS_MIN = 10, 2  # an id, not a name
-NUMBERED_DIGITS_MIN = 3  # behind letters: `user123`, but `node12` and `s3` are names
+HEX_LENGTH_MIN = 6  # a shorter hexadecimal text counts as a word or a number
+ID_LENGTH_MIN, ID_DIGITS_MIN = 10, 2  # a shorter word, or one with fewer digits, counts as a name, not an id
+NUMBERED_DIGITS_MIN = 3  # digits behind letters that are folded: of `user123`, but `node12` and `s3` are names
 _NAMES = (
     "base64 float16 float32 float64 int128 int16 int32 int64 iso8601 rfc3339 sha224 sha256 sha384 sha512 uint128"
     " uint16 uint32 uint64 utf16 utf32 x509"
 )
 NAMES = frozenset(_NAMES.split())
 
-# Each part is of bounded length, or goes through the text once: no line, however it was written, takes longer.
+# Each part has a limited length, or goes through the text once: so no line can make the search slow.
 _VARIABLE = re.compile(
     r"""
     (?P<quoted> (?<![\w…])(?:'[^'\n]*'|"[^"\n]*"|`[^`\n]*`)(?![\w…]) | “[^”\n]*” | «[^»\n]*» )
@@ -41,14 +41,14 @@ _VARIABLE = re.compile(
 _HEX = re.compile(r"[0-9a-f]+", re.IGNORECASE)
 _UNIT = re.compile(r"\d+([^\W\d_]{1,4})")
 _NUMBERED = re.compile(r"([^\W\d_]+)\d+")
-_SEVERAL = re.compile(r"…(?:[,;]?[ ]?…)+")  # a list of three is as one of two
+_SEVERAL = re.compile(r"…(?:[,;]?[ ]?…)+")  # a list of folded parts, which becomes one "…" whatever its length
 
 
 @lru_cache(maxsize=1_024)
 def fold(line: str) -> str:
     """Return the pattern of a line."""
     text, before = line[:LENGTH_MAX], ""
-    while text != before:  # each round but the last makes it shorter, or has fewer digits
+    while text != before:  # it ends, as each round but the last makes the text shorter or leaves fewer digits
         before = text
         text = _SEVERAL.sub(FOLDED, _VARIABLE.sub(_fold, text))
     return text

@@ -1,11 +1,11 @@
-"""Finds the line of a failure that tells its cause, in a traceback, a stack of Node or an HTML page. Pure."""
+"""Finds the line that tells the cause of a failure, in a traceback, a stack of Node.js or an HTML page."""
 
 import html
 import re
 
-# Each goes through a text once, however it was written: what is begun and never ended goes to the end of it.
-_FRAME = re.compile(r"\s+at \S.*|\s*\.\.\. \d+ more")  # of a stack below the line that tells
-_NAMED = re.compile(r"(?:Caused by: |Uncaught )?[\w.$]*(?:Error|Exception)\b")  # begins a message of several lines
+# Each pattern goes through a text once, whatever that contains: a part that is not closed extends to the end.
+_FRAME = re.compile(r"\s+at \S.*|\s*\.\.\. \d+ more")  # a line of a stack, which is below the error's line
+_NAMED = re.compile(r"(?:Caused by: |Uncaught )?[\w.$]*(?:Error|Exception)\b")  # the beginning of an error's message
 _PAGE = re.compile(r"<!doctype html|<html[\s>]", re.IGNORECASE)
 _TITLE = re.compile(r"<(title|h1)[^<>]*>([^<]+)<", re.IGNORECASE)
 _SILENT = re.compile(r"<(script|style)\b.*?(?:</\1\s*>|\Z)|<!--.*?(?:-->|\Z)", re.IGNORECASE | re.DOTALL)
@@ -13,7 +13,7 @@ _TAG = re.compile(r"<[^<>]*>")
 
 
 def error_line(text: str) -> str:
-    """Return the line above the last stack, or the error's name that stands further above it; else the last line."""
+    """Return the line above the last stack, or the error's name further above it; without a stack, the last line."""
     lines = [line for line in readable(text).split("\n") if line.strip()]
     above: str | None = None
     for line, below in zip(reversed(lines[:-1]), reversed(lines[1:]), strict=True):
@@ -28,7 +28,7 @@ def error_line(text: str) -> str:
 
 
 def readable(text: str) -> str:
-    """Return the text with an HTML page in it reduced to its title and words."""
+    """Return a text with an HTML page in it reduced to the page's words, and its title on the last line."""
     page = _PAGE.search(text)
     if page is None:
         return text

@@ -1,7 +1,7 @@
-"""What can go wrong that is not a bug. Bugs crash by `assert` or `TypeError` instead.
+"""Errors that are not bugs. (Bugs crash with `assert` or `TypeError`.)
 
-Every class says when it comes and what the caller does about it. A message says what, which one, why, and the next
-step; facts are attributes of the exception, too.
+The docstring of each class says when it is raised and what the caller does then. A message says what went wrong, with
+which object, why, and the next step; facts are also attributes of the exception.
 """
 
 from collections.abc import Sequence
@@ -9,11 +9,11 @@ from typing import NamedTuple, Self
 
 
 class JqdError(Exception):
-    """Root of all errors that are no bugs. Catch a child of it, except at the very edge."""
+    """The base of all errors here. Catch a subclass, except where a request or the program ends."""
 
 
 class ConfigError(JqdError):
-    """A setting is wrong. The command stops before anything is touched; the user mends the setting."""
+    """A setting is wrong. The command stops before it changes anything; the user mends the setting."""
 
 
 # ---------------------------------------------------------------- journal
@@ -24,9 +24,9 @@ class JournalError(JqdError):
 
 
 class JournalRefused(JournalError):
-    """What was written did not reach the disk: nothing may be acknowledged. The pusher tries again or elsewhere.
+    """Records did not reach the disk, so they must not be acknowledged. The client tries again, or another daemon.
 
-    `full` tells a full disk (507, weather that passes) from a failing one (503).
+    `full`: the disk is full (status 507); otherwise it fails (503).
     """
 
     def __init__(self, message: str, *, full: bool) -> None:
@@ -35,11 +35,11 @@ class JournalRefused(JournalError):
 
 
 class JournalLocked(JournalError):
-    """Another daemon lives in this journal directory. Choose another directory or stop that daemon."""
+    """Another daemon uses this journal directory. Choose another directory or stop that daemon."""
 
 
 class JournalVersion(JournalError):
-    """A segment has a format that this jqd does not read. It is left untouched; start the version that wrote it."""
+    """A segment has a format that this jqd cannot read. It is left untouched; start the version that wrote it."""
 
 
 class JournalStuck(JournalError):
@@ -48,11 +48,11 @@ class JournalStuck(JournalError):
 
 
 class JournalForked(JournalError):
-    """Another copy of this journal is in use, or this directory is an older copy: go on under a new journal id."""
+    """Another copy of this journal is in use, or this directory is an old copy. The daemon takes a new journal id."""
 
 
 class JournalDamaged(JournalError):
-    """A segment holds bytes that are neither good frames nor a torn tail. `jqd journal verify` names the places."""
+    """A segment has bytes that are neither good frames nor a torn tail. `jqd journal verify` names the places."""
 
 
 # ---------------------------------------------------------------- store
@@ -63,9 +63,9 @@ class StoreError(JqdError):
 
 
 class StoreAway(StoreError):
-    """The store does not answer, or answers that it cannot serve now. Try again later; nothing was promised.
+    """The store does not answer, or answers that it cannot serve now. Try again later; the call may have had an effect.
 
-    `cause`: the driver's words, which name the store's address: for logs and who runs jqd, and not in the message.
+    `cause`: the driver's message, which names the store's address: for logs and operators, so not in the message.
     """
 
     def __init__(self, message: str, cause: str = "") -> None:
@@ -78,39 +78,40 @@ class StoreAway(StoreError):
 
 
 class StoreFull(StoreAway):
-    """The server has no memory for what it was to keep. Something must be deleted first, or its `maxmemory` raised."""
+    """The store's server is out of memory. Delete something first, or raise its `maxmemory`."""
 
 
 class StoreChanged(StoreAway):
-    """Another store, or another life of it, answers. Nothing was sent to it: `look` at it first."""
+    """Another store, or a new life of the store, answers. Nothing was sent to it; `look` at it first."""
 
 
 class StoreUnsettled(StoreAway):
-    """Daemons still give the store back what it lost: it does not know yet all ids and their latest content.
+    """The store is in recovery: daemons still give back what it lost, so it may lack the latest content of jobs.
 
     The caller tries again.
     """
 
 
 class IdsUnknown(StoreAway):
-    """Only the store knows whose the ids of a push are, and it is away: nothing was taken. A push without ids goes on.
+    """The store is away, and only it knows whether a push's own ids are free: nothing was taken. Pushes without own ids
+    are still accepted.
 
-    `problem`: the type of the problem document that says so, by which a client knows it.
+    `problem`: the `type` of the problem details, by which programs recognize this error.
     """
 
     problem = "urn:jqd:ids-unknown"
 
 
 class SysidRefused(StoreAway):
-    """This daemon died too often during recovery, while all others waited for it. It rejoins after them."""
+    """This daemon died too often during recovery, while all others waited for it. It joins again after recovery."""
 
 
 class StoreRefused(StoreError):
-    """The store answered with an error that trying again will not mend. Health turns red; an operator looks."""
+    """The store answered with an error that will not pass by itself. Health turns red; an operator has to look."""
 
 
 class StoreMisplaced(StoreRefused):
-    """A server's partition was begun with another number or order of partitions: nothing is sent there."""
+    """A server's partition was made for another number or order of partitions: nothing is sent there."""
 
 
 class StoreUnsafe(StoreRefused):
@@ -118,9 +119,9 @@ class StoreUnsafe(StoreRefused):
 
 
 class PositionMismatch(StoreError):
-    """The store has applied another position of this journal than the caller thinks.
+    """The store has applied this journal up to another position than the caller thinks.
 
-    `stored` equal to the end that was sent means a lost reply: all is done. Smaller: the store rolled back, seek there.
+    If `stored` is the end that was sent, only the reply was lost. If it is less, the store rolled back: go on there.
     """
 
     def __init__(self, message: str, *, stored: int) -> None:
@@ -129,18 +130,18 @@ class PositionMismatch(StoreError):
 
 
 class StaleOwner(StoreError):
-    """This daemon's epoch was burnt: others took it for dead. Stop all jobs in flight and reserve a new epoch."""
+    """This daemon's epoch is over, as others took it for dead. Stop all jobs in flight and reserve a new epoch."""
 
 
 class SysidTaken(StoreError):
-    """Another living daemon uses this sysid in this store: a cloned data directory. Start with a new one."""
+    """Another living daemon of this store has the same sysid: the data directory is a clone. Start with a new one."""
 
 
 # ---------------------------------------------------------------- runner
 
 
 class AnswerGarbled(JqdError):
-    """A worker's answer cannot be read from here on. What was read before stands."""
+    """A worker's answer cannot be read further. Outcomes that were read before count."""
 
 
 # ---------------------------------------------------------------- service
@@ -153,13 +154,13 @@ class Fault(NamedTuple):
     """JSON pointer to the wrong value; empty: the whole body."""
     detail: str
     place: int | None = None
-    """Which of several jobs; None: there is one."""
+    """The job's place in the request's array; None: the job came alone."""
 
 
 class ServiceError(JqdError):
-    """Any refusal of a client's request. Nothing was done, unless the message says so.
+    """Any refusal of a client's request. Nothing was done, unless the message says otherwise.
 
-    `faults`: what is wrong with which part of it, where that can be said.
+    `faults`: what is wrong with which part of the request, if that is known.
     """
 
     def __init__(self, message: str, faults: Sequence[Fault] = ()) -> None:
@@ -168,53 +169,53 @@ class ServiceError(JqdError):
 
     @classmethod
     def at(cls, pointer: str, why: str) -> Self:
-        """Return the error that is one fault: what is wrong there is all there is to say."""
+        """Return the error for a single fault, with its text as the message."""
         return cls(why, [Fault(pointer, why)])
 
 
 class Unreadable(ServiceError):
-    """The body as a whole is no job, or no list of jobs. The client sends it in another form."""
+    """The body as a whole cannot be decoded, or is no job and no array of jobs. The client sends it in another form."""
 
 
 class Invalid(ServiceError):
-    """A field, a filter, a cursor or a registration has a value that it cannot have. The client mends it."""
+    """A field, a filter, a cursor or a registration has a value that is not allowed. The client mends it."""
 
 
 class TooLarge(ServiceError):
-    """A job, a list of them or a result is above a limit of size. The client sends less at once, or stores it apart."""
+    """A job, an array of jobs, or a result is too large. The client sends less at once, or stores data elsewhere."""
 
 
 class Incomplete(ServiceError):
-    """The push was to be taken whole or not at all, and some jobs cannot be taken. The client mends or leaves out
-    those.
+    """A push was to be taken as a whole or not at all, and some of its jobs are wrong. The client mends these or leaves
+    them out.
     """
 
 
 class NotFound(ServiceError):
-    """There is no such job, worker or attempt, or no longer. Asking again is in vain."""
+    """There is no such job, worker or attempt, or no longer. Asking again does not help."""
 
 
 class Denied(ServiceError):
-    """The caller may not do this. Another key or another caller may."""
+    """The caller may not do this. With another token it may be allowed."""
 
 
 class Conflict(ServiceError):
-    """The present state of the job does not allow it, or its id has other content. The client looks at the job."""
+    """The state of the job or setting does not allow the request, or another job has the id. The client looks first."""
 
 
 class NotYet(ServiceError):
-    """The job is on its way, or the change is recorded and not confirmed. The client asks again in a moment."""
+    """The job is on its way into the store, or a change is recorded but not confirmed. The client asks again soon."""
 
 
 class Overtaken(NotYet):
-    """Another request changed the job in that moment, and nothing is recorded. The caller reads the job again."""
+    """Another request changed the job at the same moment, and nothing is recorded. The caller reads the job again."""
 
 
 class Closed(ServiceError):
-    """No pushes are taken now: the daemon shuts down, or its disk fails or is full. Push to another daemon, or later.
+    """Pushes are refused now: the daemon shuts down, or its disk fails or is full. Push to another daemon, or later.
 
-    `full`: it is the disk that is full. `problem`: the type of the problem document, by which a client knows that
-    nothing was taken.
+    `full`: the disk is full. `problem`: the `type` of the problem details, by which programs know that nothing was
+    taken.
     """
 
     problem = "urn:jqd:closed"
@@ -225,9 +226,7 @@ class Closed(ServiceError):
 
 
 class Overloaded(ServiceError):
-    """Too much waits already, or a quota is spent. Nothing was taken: the client asks again
-    after `retry_after_s` seconds.
-    """
+    """Too much is waiting already, or a quota is spent. Nothing was taken; ask again after `retry_after_s`."""
 
     def __init__(self, message: str, *, retry_after_s: int) -> None:
         super().__init__(message)
@@ -235,10 +234,7 @@ class Overloaded(ServiceError):
 
 
 class Interrupted(ServiceError):
-    """One of many changes failed, for the reason in `cause`, after `changed` jobs were changed.
-
-    The client repeats the request.
-    """
+    """One of many changes failed, because of `cause`, after `changed` jobs were changed. Repeat the request."""
 
     def __init__(self, changed: int, cause: JqdError) -> None:
         super().__init__(f"{changed} jobs were changed before this: {cause}")

@@ -1,7 +1,7 @@
 """Says how to install an extra of this package.
 
-`pip install` of jqd alone is for programs that push jobs. The command line, a worker and a daemon each need an extra.
-The advice names where this installation came from, as pip noted it (PEP 610), and not an index that may not have it.
+jqd without extras is for programs that push jobs; the command line, a worker and a daemon each need one. The advice
+names the source of this installation, as pip noted it (PEP 610), for an index may not have it.
 """
 
 import json
@@ -12,11 +12,11 @@ PACKAGE = "jqd"
 
 
 def install_with(extra: str) -> str:
-    """The command that adds an extra to this installation."""
+    """Return the command that adds an extra to this installation."""
     try:
         recorded = distribution(PACKAGE).read_text("direct_url.json")
     except PackageNotFoundError:
-        recorded = None  # a tree of sources that was never installed
+        recorded = None  # running from sources, without an installation
     origin = json.loads(recorded) if recorded else {}
     url = origin.get("url")
     if url is None:

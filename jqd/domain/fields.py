@@ -1,8 +1,8 @@
-"""Reads a map as a type, and says in plain words what is wrong with its fields. Pure.
+"""Decodes a map as a type, and says in plain words what is wrong with its fields.
 
-`Meta.description` says what a field may be, as the end of a sentence: "priority must be …, not 'high'". A `check` in
-`Meta.extra` looks at a value of the right type beside fields that are wrong, so that all that is wrong is told at once;
-it raises ValueError. Whoever takes the value checks it anyway.
+`Meta.description` says what a field may be, and ends a sentence: "priority must be …, not 'high'". A function `check`
+in `Meta.extra` raises ValueError for a wrong value of the right type. It is called only if other fields are wrong, so
+that all faults are told at once: code that uses the value has to check it anyway.
 """
 
 import enum
@@ -20,11 +20,11 @@ from jqd.domain.errors import Fault, Invalid
 from jqd.domain.suggest import suggestion
 
 DECODE_ERRORS = (msgspec.MsgspecError, ValueError, OverflowError, RecursionError, MemoryError, TypeError)
-FAULTS_MAX = 12  # reported of one map: more than a form has, and 10,000 bad ones still make a bearable answer
-FIELDS_MAX = 256  # no type of ours has a tenth; each takes a few hundred bytes as an object, and three as MessagePack
-SHOWN_FIELDS_MAX = 4  # of a map in a field: of more only the names are shown
-QUOTE_LENGTH_MAX = 64  # of what a client sent, when it is repeated to him
-QUOTED_BYTES_MAX = 4_096  # what is larger is not decoded to be shown
+FAULTS_MAX = 12  # faults reported of one map, so that an answer about 10,000 bad ones is not too large
+FIELDS_MAX = 256  # of a map: a field may take three bytes as MessagePack, but hundreds as an object
+SHOWN_FIELDS_MAX = 4  # a map with more fields is described by their names only
+QUOTE_LENGTH_MAX = 64  # characters of a client's text that an error repeats
+QUOTED_BYTES_MAX = 4_096  # a larger value is not decoded to be shown
 WORDS: dict[Any, str] = {
     str: "text",
     int: "a whole number",
@@ -46,10 +46,9 @@ _fields_decoder = msgspec.msgpack.Decoder(dict[str, Raw])
 
 
 def read(data: bytes, kind: type[T], instead: Mapping[str, str] = NOTHING, *, texts: bool = False) -> T:
-    """Read MessagePack as `kind`. `instead`: messages for some fields that do not exist. `texts`: of a query, numbers
-    are texts.
+    """Decode MessagePack as `kind`. `instead`: unknown field → its message. `texts`: as in a query, numbers are texts.
 
-    Raises Invalid with all that is wrong; msgspec.DecodeError and RecursionError for what is no MessagePack.
+    Raises Invalid with all faults; msgspec.DecodeError and RecursionError if it is no MessagePack.
     """
     try:
         value: T = _decoder(kind, texts).decode(data)
@@ -62,7 +61,7 @@ def read(data: bytes, kind: type[T], instead: Mapping[str, str] = NOTHING, *, te
 def faults_of(
     data: bytes, kind: type[msgspec.Struct], instead: Mapping[str, str] = NOTHING, *, texts: bool = False
 ) -> list[Fault]:
-    """Return the first few faults of well-formed MessagePack that `kind` refused; at least one."""
+    """Return the first few faults, at least one, of MessagePack that could not be decoded as `kind`."""
     if (size := _map_size(data)) > FIELDS_MAX:
         return [Fault("", f"a map of at most {FIELDS_MAX} fields is wanted, this one has {size}")]
     try:
@@ -78,7 +77,7 @@ def faults_of(
 
 
 def _map_size(data: bytes | Raw) -> int:
-    """Return the number of fields in the map that `data` begins with, by its header; 0 when it begins none."""
+    """Return the number of fields of the map that `data` begins with, by its header; 0 if it begins with no map."""
     head = bytes(memoryview(data)[:5])
     if head[:1] in (b"\xde", b"\xdf"):
         return int.from_bytes(head[1 : 3 if head[0] == 0xDE else 5], "big")
@@ -98,7 +97,7 @@ def _each(
         for number, name in enumerate(name for name in given if name not in known):
             short = name[:QUOTE_LENGTH_MAX]
             what = "query parameter" if texts else "field"
-            # Likeness takes 0.1 ms to find: of one name in each map, for there may be 10,000.
+            # Only for the first name: a suggestion takes 0.1 ms, and there may be 10,000 maps.
             close = "" if number else _suggestion(short, known) if known else "; this call has none"
             yield Fault(_pointer(short), instead.get(name) or f"there is no {what} {short!r}{close}")
     for name, required, hint, alone in _fields(kind, texts):
@@ -124,7 +123,7 @@ def _each(
 
 
 def _failed_check(hint: Any, value: Any) -> str:
-    """Return what the check of a field has against its value; empty: nothing, or it has none."""
+    """Return what a field's `check` says against its value; empty if the value is good, or there is no check."""
     if value is None or isinstance(value, bool):
         return ""
     try:
@@ -148,7 +147,7 @@ def _decoder(kind: type[T], texts: bool) -> msgspec.msgpack.Decoder[T]:
 
 @cache
 def _fields(kind: type[msgspec.Struct], texts: bool) -> list[tuple[str, bool, Any, msgspec.msgpack.Decoder[Any]]]:
-    """Return each field's name, whether it is required, its type and a decoder for it alone, so that no fault hides
+    """Return for each field: name, whether it is required, type, and a decoder for it alone, so that no fault hides
     another."""
     return [
         (
@@ -166,10 +165,10 @@ def _fields(kind: type[msgspec.Struct], texts: bool) -> list[tuple[str, bool, An
 
 @cache
 def allowed(hint: Any, depth: int = 0) -> str:
-    """Return what a field may be, in words. `depth`: so many arrays further in."""
+    """Return in words which values a type allows. `depth`: of the items so many arrays deep in it."""
     described = [meta.description for meta in getattr(hint, "__metadata__", ()) if meta.description]
     if described and not depth:
-        return str(described[-1])  # of a type that is made of another one its own
+        return str(described[-1])  # the outermost: a type may be made of another described one
     if get_origin(hint) is Annotated:
         return allowed(get_args(hint)[0], depth)
     if get_origin(hint) is Literal:
@@ -189,16 +188,17 @@ def allowed(hint: Any, depth: int = 0) -> str:
 
 def _map_of(kind: type[msgspec.Struct]) -> str:
     fields = msgspec.structs.fields(kind)
-    values = {one.encode_name: f" ({allowed(one.type)})" if len(fields) <= SHOWN_FIELDS_MAX else "" for one in fields}
-    needed = [one.encode_name for one in fields if one.required]
-    others = [one.encode_name for one in fields if not one.required]
+    is_short = len(fields) <= SHOWN_FIELDS_MAX
+    values = {field.encode_name: f" ({allowed(field.type)})" if is_short else "" for field in fields}
+    needed = [field.encode_name for field in fields if field.required]
+    others = [field.encode_name for field in fields if not field.required]
     rows = [f"{name}{values[name]}" for name in needed]
     rows += [f"perhaps {', '.join(f'{name}{values[name]}' for name in others)}"] if others else []
     return f"a map: {'; '.join(rows)}"
 
 
 def _is_array(hint: Any) -> bool:
-    """Return whether a type is an array, so that a fault in it can name a place."""
+    """Return whether a type is an array, or a union with one."""
     while get_origin(hint) is Annotated:
         hint = get_args(hint)[0]
     kind = get_origin(hint) or hint
@@ -211,7 +211,7 @@ def _is_secret(hint: Any) -> bool:
 
 
 def _metas(hint: Any) -> list[msgspec.Meta]:
-    """Return the `Meta` of a field's type; for an optional field that of its inner type."""
+    """Return all `Meta` of a field's type, and of the types in a union."""
     hints = (hint, *(() if get_origin(hint) in (list, tuple, dict) else get_args(hint)))
     return [meta for each in hints for meta in getattr(each, "__metadata__", ())]
 

@@ -1,16 +1,16 @@
-"""A histogram of plain numbers: how many values fell below each of a few bounds. Pure."""
+"""A histogram: counts how many values are in each of a few ranges."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
 
 
 class Histogram:
-    """Counts values by bounds. To note one costs a quarter of a microsecond, so the plain path may."""
+    """Counts values between bounds. `note` takes a quarter of a microsecond, so it may be called for each job."""
 
     __slots__ = ("bounds", "counts", "total")
 
     def __init__(self, bounds: Sequence[float], counts: Sequence[int] = (), total: float = 0.0) -> None:
-        """`bounds`: ascending; a value equal to one belongs below it. Above the last there is one more bucket."""
+        """`bounds`: ascending upper bounds, inclusive; one more bucket is for values above the last."""
         self.bounds = bounds
         self.counts = [*counts] or [0] * (len(bounds) + 1)
         self.total = total

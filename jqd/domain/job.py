@@ -11,18 +11,18 @@ from jqd.domain.tenant import tenant_of
 
 NIL = b"\xc0"  # MessagePack nil: the default argument and the absent result
 
-PRIORITY_MIN, PRIORITY_MAX = -(2**31), 2**31 - 1  # int32, as the LightJQ specification has it
-SNOOZE = "snooze"  # the reason of an attempt that put its job off: it counts as none
-INTERRUPTED = "interrupted"  # and of one that ended because whoever ran it was stopped: nor does this
+PRIORITY_MIN, PRIORITY_MAX = -(2**31), 2**31 - 1  # int32, as in the LightJQ specification
+SNOOZE = "snooze"  # the reason of an attempt that put its job off; it does not count as an attempt
+INTERRUPTED = "interrupted"  # the reason of one whose worker or daemon was stopped; nor does this count
 NAME_LENGTH_MAX = 128  # characters of a jobtype, a tag or a pusher's own job id: fits a log line
-TIMEOUT_S_MAX = 30 * 86_400.0  # a month: long work is welcome, a timeout that never comes is none
+TIMEOUT_S_MAX = 30 * 86_400.0  # a month
 MAX_RETRY_MAX = 1_000_000
-BACKOFF_S_MAX = TIMEOUT_S_MAX  # a longer wait is a mistake: no job may take as long
-WAITS_MAX = 32  # waits that a job names one by one: beyond them the last one stays
+BACKOFF_S_MAX = TIMEOUT_S_MAX
+WAITS_MAX = 32  # waits in a job's `backoff`; after them the last one stays
 TAGS_MAX = 32
-DOTS = (".", "..")  # in a path of a URL: this place, and the one above it
+DOTS = (".", "..")  # names that clients and proxies resolve in a URL's path
 
-# Of what comes from outside. That the characters can be printed no type can say: see `is_name`.
+# A name from outside. A type cannot say that the characters must be printable: see `is_name`.
 Name = Annotated[
     str, Meta(min_length=1, max_length=NAME_LENGTH_MAX, description=f"1 to {NAME_LENGTH_MAX} printable characters")
 ]
@@ -35,14 +35,14 @@ NewName = Annotated[
         extra_json_schema={"pattern": r"^[^ ](.*[^ ])?$"},
     ),
 ]
-"""Of what is given a name now. That of the ends no type says either: see `has_bare_ends`."""
+"""The name of something new. A type cannot check its ends: see `has_bare_ends`."""
 Priority = Annotated[
     int,
     Meta(ge=PRIORITY_MIN, le=PRIORITY_MAX, description=f"a 32-bit whole number, {PRIORITY_MIN} to {PRIORITY_MAX}"),
 ]
 Keep = Annotated[bool | Literal["required"], Meta(description='true, false or "required"')]
-"""Whether a result is kept. "required": a job whose result is too large to be kept fails; otherwise only the result is
-dropped, and the job says so."""
+"""Whether a result is kept. If it is too large, it is dropped, and the job's message says so; with "required" the job
+fails."""
 
 
 def is_name(text: str) -> bool:
@@ -51,42 +51,43 @@ def is_name(text: str) -> bool:
 
 
 def has_bare_ends(text: str) -> bool:
-    """Return whether a name has no blank at its ends, where nobody would see it. Only new names must comply."""
+    """Return whether a name has no blank at its ends, where it is not seen. Only new names are checked."""
     return text[:1] != " " != text[-1:]
 
 
 def why_no_place(name: str) -> str | None:
-    """Return why a name can be none that stands in URLs; None: it can. Clients and proxies resolve dots before they
-    send a path: `/v1/types/./pause` would be `/v1/types/pause`, which pauses all. Only new names must comply."""
+    """Return why a name cannot be used in URLs, or None. Clients and proxies resolve dots in a path before they send
+    it: `/v1/types/./pause` would become `/v1/types/pause`, which pauses all. Only new names are checked."""
     return "stands in URLs, where . and .. mean something else" if name in DOTS else None
 
 
 class ChangeKind(enum.IntEnum):
-    """What a frame does to a job whose id or content the store had to agree to."""
+    """What a frame of the lane CHANGES does to a job."""
 
     NEW = 0
-    """The first push under the pusher's own id."""
+    """The first push under a pusher's own id."""
     REPLACE = 1
-    """Other content under that id: waiting it is exchanged, running it runs again, ended it begins anew."""
+    """New content under a pusher's own id. A waiting job gets it, a running one reruns, an ended one begins anew."""
     EDIT = 2
-    """Other content of a job that waits; one that has ended stays so, and so does one that was cancelled."""
+    """New content of a waiting job. A job that has ended or was cancelled stays so."""
     RETRY = 3
     """A job that has ended begins anew; its attempts are counted from one."""
 
 
 class Change(msgspec.Struct, frozen=True, gc=False):
-    """Which of a job's contents this is: revision, generation, name."""
+    """The version of a job's content, for jobs that were changed or have pushers' own ids."""
 
     revision: int
-    """Given by the store, out of the same growing sequence as fences: the greatest wins, in any order of arrival."""
+    """A number that the store gave, from the same growing sequence as fences. The content with the greatest one wins,
+    in whatever order they arrive."""
     generation: int
-    """The revision of the latest change that was no edit. Outcomes of older fences, and cancels of older generations,
-    were meant for what the job was before."""
+    """The revision of the latest change that was no edit. Outcomes with smaller fences, and cancels of smaller
+    generations, were meant for an earlier content."""
     kind: ChangeKind
     digest: str = ""
-    """Of the content, where the pusher chose the id: pushed again it is known again."""
+    """Digest of the content, if the pusher chose the id: so a repeated push is recognized."""
     life: str = ""
-    """Of the store, in which an edit or a retry was given its revision: the job was there."""
+    """The store's life in which an edit or a retry was given its revision: the job was in the store then."""
 
 
 class JobContent(msgspec.Struct, frozen=True, gc=False):
@@ -94,30 +95,30 @@ class JobContent(msgspec.Struct, frozen=True, gc=False):
 
     id: str
     jobtype: str
-    """Its tenant before it, as before all names of jobtypes within jqd (tenant.py)."""
+    """The qualified name: with the tenant before it, like all jobtypes within jqd (tenant.py)."""
     argument: bytes = NIL
     """One MessagePack value, never decoded by the daemon."""
 
 
 class Job(JobContent, frozen=True, kw_only=True, gc=False):
-    """One job as every room knows it. Immutable: what changes during its life lives in the store beside it."""
+    """One job as it was pushed or last changed. Its state, attempts and so on are in the store (`JobView`)."""
 
     created_at_ms: int = 0
     eligible_at_ms: int = 0
     """Not before this date; 0 means at once."""
     name: str = ""
-    """The pusher's own id for the job, its tenant before it; or empty."""
+    """The pusher's own id, qualified; empty: none."""
     tags: tuple[str, ...] = ()
     change: Change | None = None
-    """None: its content is the one it was pushed with, and its id was made here."""
+    """None: the content is the first one, and the daemon made the id."""
     copied: tuple[int, int] | None = None
-    """This is a copy that retention made: where in its journal the job stood first, and where it was copied from.
-    A store that ever had it there has it still, or has deleted it: then the copy is no new job."""
+    """Of a copy that retention made: the job's first position in its journal, and the position it was copied from. If
+    the store had applied these, it has the job or deleted it, and the copy is no new job."""
     expires_at_ms: int = 0
-    """When it is dead unless an attempt has begun; 0: never."""
+    """The job fails if no attempt has begun by then; 0: never."""
     queue: str = ""
-    """What stands behind the jobtype in the name of its queue in the store: which constraints limit it, and as what.
-    Empty: there were none."""
+    """What follows the jobtype in the name of the job's queue in the store: the constraints that limit it, with their
+    keys. Empty: none."""
     priority: int = 0
     """Smaller runs first."""
     max_retry: int = 5
@@ -126,33 +127,33 @@ class Job(JobContent, frozen=True, kw_only=True, gc=False):
     timeout: float = 30.0
     """Seconds that one attempt may take."""
     backoff: float | tuple[float, ...] = ()
-    """Seconds between its attempts, as `Backoff.asked_s` reads them. Empty: as the daemon has it."""
+    """Seconds between attempts, for `Backoff.asked_s`. Empty: the daemon's back-off."""
     flow: Flow | None = None
-    """What it has to do with other jobs; None for most."""
+    """Links to other jobs; None for most jobs."""
     traceparent: str = ""
-    """The trace that its pusher named; empty: none."""
+    """The W3C trace that the pusher named; empty: none."""
 
     @property
     def tenant(self) -> str:
-        """Return the job's tenant; "" is one, too."""
+        """Return the job's tenant, which may be ""."""
         return tenant_of(self.jobtype)
 
 
 class Wanted(NamedTuple):
-    """Jobs that free workers can run now: of one jobtype, or of any of a tenant, with a priority between two,
-    inclusive."""
+    """Jobs that free workers can run now: of one jobtype, or of all jobtypes of a tenant, in a range of priorities."""
 
     jobtype: str | None = None
-    """The jobtype; None: any but those of `besides`."""
+    """The jobtype; None: all of `tenant` but those in `besides`."""
     priority_min: int = PRIORITY_MIN
     priority_max: int = PRIORITY_MAX
+    """Inclusive, as is the minimum."""
     besides: frozenset[str] = frozenset()
     tenant: str = ""
-    """The tenant whose jobs of any type are wanted."""
+    """The tenant, if `jobtype` is None."""
 
 
 class State(enum.StrEnum):
-    """The state of a job, as `GET /v1/jobs/{id}` shows it. docs/build/STORE.md draws the arrows."""
+    """The state of a job, as `GET /v1/jobs/{id}` shows it. docs/build/STORE.md draws the transitions."""
 
     WAITING = "waiting"
     SCHEDULED = "scheduled"
@@ -172,24 +173,24 @@ class State(enum.StrEnum):
 Code = Literal["retry", "ok", "failed", "error"]
 """Why an attempt stopped (seed miniq-queue)."""
 ExitCode = Annotated[int, Meta(ge=100, le=599, description="a whole number from 100 to 599")]
-"""How: RETRY=1xx, OK=2xx, FAILED=4xx, ERROR=5xx."""
+"""The number with which an attempt stopped: RETRY=1xx, OK=2xx, FAILED=4xx, ERROR=5xx."""
 
 
 class Exit(enum.IntEnum):
     """The four ways an attempt ends (seed miniq-queue): RETRY=1xx, OK=2xx, FAILED=4xx, ERROR=5xx."""
 
     RETRY = 1
-    """An anticipated hindrance; run again after a delay."""
+    """An expected obstacle: the job is run again after a delay."""
     OK = 2
-    """Ran and succeeded: done."""
+    """Success: the job has ended."""
     FAILED = 4
-    """Ran well and cannot succeed, by data for example: done."""
+    """The job cannot succeed, for example because of its data: it has ended."""
     ERROR = 5
-    """Something unexpected; run again after a delay."""
+    """Something unexpected: the job is run again after a delay."""
 
     @classmethod
     def of_status(cls, status: int) -> "Exit":
-        """Return the class of a 1xx … 5xx code. 3xx and anything else is an ERROR: no worker means those."""
+        """Return the class of a status from 1xx to 5xx. 3xx, and any other number, is an ERROR."""
         try:
             return cls(status // 100)
         except ValueError:
@@ -197,7 +198,7 @@ class Exit(enum.IntEnum):
 
     @property
     def code(self) -> Code:
-        """Return why an attempt stopped, as people read it."""
+        """Return the word for this class in the API."""
         return _CODES[self]
 
 
@@ -205,25 +206,25 @@ _CODES: dict[Exit, Code] = {Exit.RETRY: "retry", Exit.OK: "ok", Exit.FAILED: "fa
 
 
 class Fate(enum.IntEnum):
-    """What becomes of a job after an attempt; decided once, journaled, and applied as it stands."""
+    """What becomes of a job after an attempt. It is decided once, journaled, and then only applied."""
 
     SUCCEEDED = 1
     FAILED = 2
-    """Failed for good by the worker's report: dead at once, and kept as such."""
+    """The job failed for good, as the worker reported."""
     DEAD = 3
-    """Its retries are used up: kept with its error until somebody deals with it."""
+    """The job failed for good, as its retries are used up."""
     RETRY = 4
-    """Eligible again after `delay_ms`."""
+    """The job is run again after `delay_ms`."""
     ENTRUSTED = 5
-    """It goes on: from now on the worker holds the job by itself, and may be silent for `delay_ms`."""
+    """The attempt goes on: the worker itself holds the job now, and may send no heartbeat for `delay_ms`."""
 
 
 class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """How one attempt of a job ended, or went on without this daemon: a record of the journal's `outcomes` lane."""
+    """How one attempt of a job ended, or was entrusted to its worker: a record of the journal's lane `outcomes`."""
 
     job_id: str
     fence: int
-    """The fence of the claim under which the attempt ran; the store compares it."""
+    """The fence of the claim under which the attempt ran. The store ignores outcomes of other claims."""
     fate: Fate
     jobtype: str
     priority: int
@@ -238,73 +239,73 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
     reason: str = ""
     """`timeout`, `snooze`, `interrupted` or `other` for failures, else empty."""
     error: bytes = NIL
-    """Any MessagePack value the worker gave."""
+    """Any MessagePack value that the worker gave."""
     message: str = ""
-    """For people; a traceback perhaps. Of a success: that its result was dropped."""
+    """Text for people, such as a traceback. Of a success: a note that its result was dropped."""
     result: bytes = NIL
-    """Only kept when the job asked for it."""
+    """A MessagePack value; nil unless the job asks to keep it."""
     keep_result: Keep = False
     generation: int = 0
     """The generation of the content that ran (`Change.generation`). 0: as the job was first pushed."""
     snoozes: int = 0
-    """How often the job was put off until now, this time included."""
+    """How often the job was put off, this time included."""
     interruptions: int = 0
-    """How often an attempt of it was interrupted until now, this one included."""
+    """How often an attempt of the job was interrupted, this one included."""
     log: str = ""
     """The end of what the attempt printed."""
     follows: bytes = b""
-    """Of a success, the jobs that follow it, as `followers.named` writes them."""
+    """Of a success, the jobs that follow it (`brought.following`)."""
     lag_ms: int | None = None
-    """So long before `finished_at_ms` it ended by its worker's own clock; None: it did not say. Nothing goes by it."""
+    """How long before `finished_at_ms` the attempt ended by the worker's own clock; None: unknown. Only shown."""
     log_from: int = 0
     """How many bytes the attempt had printed before `log`."""
 
     @property
     def content_bytes(self) -> int:
-        """Return the bytes of result, error and texts; the rest is small."""
-        if self.message or self.log:  # most have none
+        """Return the bytes of result, error, followers and texts; the other fields are small."""
+        if self.message or self.log:  # most outcomes have none
             texts = bytes_of(self.message) + bytes_of(self.log)
         elif self.result == NIL and self.error == NIL and not self.follows:
-            return 0  # as of most: nearly each step of an outcome's way asks
+            return 0  # the quick way for most: this is called many times for each outcome
         else:
             texts = 0
         return len(self.result) + len(self.error) + len(self.follows) + texts
 
     @property
     def by_worker_at_ms(self) -> int | None:
-        """Return when it ended by its worker's own clock."""
+        """Return when the attempt ended by its worker's own clock; None if it did not say."""
         return None if self.lag_ms is None else self.finished_at_ms - self.lag_ms
 
     @property
     def for_generation(self) -> int:
-        """Return the latest generation that this may be an outcome of."""
+        """Return the latest generation of the job's content that the attempt may have run."""
         return self.generation or self.fence - 1
 
 
 class Held(msgspec.Struct, frozen=True, gc=False):
-    """A job in flight at this daemon, under the claim with the number `fence`."""
+    """A job that this daemon or a worker holds, under the claim with the number `fence`."""
 
     job: Job
     fence: int
     attempt: int
     """The number of this attempt, 1 for the first."""
     generation: int = 0
-    """The generation of its content, 0 as it was first pushed: a claim may come after a later content was
-    acknowledged and before that is in the store, so its fence does not show which content ran."""
+    """The generation of the content that is run; 0: as the job was first pushed. The fence does not show it: a claim
+    may come after a newer content was acknowledged and before that is in the store."""
     snoozes: int = 0
     """How often this content was put off."""
     interruptions: int = 0
-    """How often it was interrupted."""
+    """How often attempts of this content were interrupted."""
 
 
 def bytes_of(text: str) -> int:
-    """Return the length in UTF-8; ASCII texts, which most are, are not encoded for it."""
+    """Return the length of a text in UTF-8, without encoding it if it is ASCII, as most are."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
 def lease_claim(held: Held, *, worker: str, silence_s: int, started_at_ms: int) -> Outcome:
-    """Return the record of a hand-over: that worker holds the job by itself from now on, and may be silent for so
-    long."""
+    """Return the record of a hand-over: from now on the worker itself holds the job, and may send no heartbeat for
+    `silence_s`."""
     job = held.job
     return Outcome(
         job_id=job.id,

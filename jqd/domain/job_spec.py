@@ -1,8 +1,11 @@
-"""A job as it is pushed. Every option stands here once, with its limits, its default and its help.
+"""A job as it is pushed. Each option is defined here once, with its limits, default and help text.
 
-`JobOptions` are the options that pushers, schedules, handlers and workers may set; `JobSpec` is a whole job, as the API
-decodes it and the journal keeps it. The SDK's keywords are `JobOptionsDict`, the flags of the command line are made of
-the fields. A new option goes to the end of `JobOptions`: the order is part of a digest that stores keep.
+    JobOptions      the options that pushers, schedules, handlers and workers may set
+    JobSpec         a whole job, as the API decodes it
+    JobRecord       a job in the journal: without limits, with defaults
+    JobOptionsDict  the options as keywords of the SDK; the command line makes its flags from the fields
+
+Add a new option at the end of `JobOptions`: the order is part of digests that stores keep.
 """
 
 import hashlib
@@ -32,7 +35,7 @@ from jqd.domain.job import (
 from jqd.domain.tenant import bare
 from jqd.domain.units import Duration, Durations, duration_s, durations_s
 
-DELAY_S_MAX = 100 * 366 * 86_400.0  # a century: longer is a slip of units, milliseconds for seconds
+DELAY_S_MAX = 100 * 366 * 86_400.0  # a century: more is most likely milliseconds instead of seconds
 NOTHING = Raw(NIL)
 
 Retries = Annotated[int, Meta(ge=0, le=MAX_RETRY_MAX, description=f"a whole number from 0 to {MAX_RETRY_MAX}")]
@@ -45,8 +48,8 @@ Waits = Annotated[
     _Wait | Annotated[tuple[_Wait, ...], Meta(max_length=WAITS_MAX)],
     Meta(description=f"{WAIT}, or an array of up to {WAITS_MAX}"),
 ]
-"""Between attempts. A number is the first wait, and grows as the daemon's own; an array has them one by one, and its
-last one stays. An empty one: as the daemon has it."""
+"""Waits between attempts. A number is the first wait, which grows like the daemon's own; an array has all waits, and
+its last one stays; an empty array means the daemon's back-off."""
 Expiry = Annotated[
     float, Meta(gt=0, le=DELAY_S_MAX, description=f"a number of seconds, above 0 and at most {DELAY_S_MAX:.0f}")
 ]
@@ -68,12 +71,12 @@ Date = Annotated[
 
 
 def _option(default: object, help_text: str) -> Meta:
-    """`default`: where nobody sets the option. `help_text`: for the command line."""
+    """Return the `Meta` of an option: its default, and its help text for the command line."""
     return Meta(extra_json_schema={"default": default}, extra={"help": help_text})
 
 
 class JobOptions(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
-    """Options of a job; UNSET where nobody set them. The pusher's win over registered ones."""
+    """Options of a job; UNSET if they are not given. A pusher's options win over registered ones."""
 
     priority: Annotated[Priority | UnsetType, _option(0, "Smaller runs first.")] = UNSET
     max_retry: Annotated[Retries | UnsetType, _option(5, "Attempts after the first.")] = UNSET
@@ -103,24 +106,24 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defau
                 yield field, value
 
     def without(self, given: "JobOptions") -> "JobOptions":
-        """Return the options that `given` leaves out."""
+        """Return those of these options that `given` leaves out."""
         return JobOptions(**{field: value for field, value in self.given() if getattr(given, field) is UNSET})
 
 
 FIELDS = JobOptions.__struct_fields__
 KEPT = tuple(field for field in Job.__struct_fields__ if field in FIELDS)
-"""Names of the options that stay with a job as they were given. `expires_in` becomes a date."""
+"""Options that are fields of `Job`. `expires_in` is not, as it becomes a date."""
 
 
 class TypeOptions(JobOptions, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """Options of a jobtype: defaults of its jobs, and who may push them."""
 
     server_only: bool | UnsetType = UNSET
-    """Only the master key, schedules and jobs may push it."""
+    """Only the master key, schedules and running jobs may push such jobs."""
 
     @property
     def of_jobs(self) -> JobOptions:
-        """Return the options that are for its jobs."""
+        """Return the options that are defaults of its jobs."""
         return JobOptions(**dict(self.given()))
 
 
@@ -128,12 +131,12 @@ NO_OPTIONS = TypeOptions()
 
 
 def nothing() -> Raw:
-    """Return nil for a value that is left out; a factory, for no page can show a default of bytes."""
+    """Return nil. It is the `default_factory` of values, as OpenAPI cannot show a default of bytes."""
     return NOTHING
 
 
 class JobSpec(JobOptions, frozen=True, forbid_unknown_fields=True, gc=False, omit_defaults=True):
-    """A job as its pusher writes it."""
+    """A job as a pusher writes it."""
 
     name: NewName
     argument: Value = msgspec.field(default_factory=nothing)
@@ -142,39 +145,38 @@ class JobSpec(JobOptions, frozen=True, forbid_unknown_fields=True, gc=False, omi
     delay: Delay | None = None
     replace: bool = False
     tags: Tags = ()
-    """Counted before they are read: a body of empty texts is a hundred times as large in memory."""
     then: Then = UNSET
-    """What follows its success, with its result as argument."""
+    """Jobs that follow a success, with its result as their argument."""
     result_into: Name | None = None
-    """The field of its argument that gets the results of its parents."""
+    """The argument's field that gets the results of the parents."""
     after: Parents = ()
-    """It is blocked until these have ended."""
+    """The job is blocked until these jobs have ended."""
     on_parent_failure: OnFailure = "fail"
     group: NewName | None = None
     unique: NewName | None = None
-    """While a job with this key lives, another is a duplicate of it."""
+    """While a job with this key lives, another one is a duplicate of it."""
     while_: Until = msgspec.field(default="ended", name="while")
-    """How long `unique` holds: until the job begins, or until it has ended."""
+    """How long the job has its `unique` key: until it begins, or until it has ended."""
     debounce: Delay | None = None
-    """It waits for so long, if it has no date; a duplicate puts the first off by so long, and gives it its argument."""
+    """The job waits so long, if it has no date. A duplicate puts it off by so long, and gives it its own argument."""
     callback: Url | None = None
-    """Is told how the job ended."""
+    """The URL that is called when the job has ended."""
     parent: str | None = None
-    """Said by jqd alone: the job whose outcome made it, or whose callback it is."""
+    """Set by jqd alone: the job whose outcome made this one, or whose callback this one is."""
     one_result: bool = False
-    """It waits for one parent, and gets its result itself instead of an array of one."""
+    """The job waits for one parent, and gets that one's result itself instead of an array of one."""
     traceparent: TraceParent | None = None
-    """The trace of its push, which its attempts go on with: W3C Trace Context."""
+    """The trace of the push, which the job's attempts continue: W3C Trace Context."""
 
 
 LINKS = JobSpec.__struct_fields__[JobSpec.__struct_fields__.index("then") : -1]
-"""What ties a job to others: `Flow` has it. A new one goes to the end."""
+"""Fields that link a job to others, which `Flow` has. Add a new one at the end."""
 
 
 # ------------------------------------------------------------ in the journal
 
 _DIGESTED = 13
-"""Fields that every digest is made of; one that came later is part of a digest only where it is not at its default."""
+"""Number of fields in every digest. A field added later is in a digest only if it is not at its default."""
 
 
 def _unlimited(hint: Any) -> Any:
@@ -182,7 +184,7 @@ def _unlimited(hint: Any) -> Any:
     if get_origin(hint) is Annotated:
         return _unlimited(get_args(hint)[0])
     if get_origin(hint) in (Union, UnionType):
-        return Union[tuple(_unlimited(one) for one in get_args(hint) if one is not UnsetType)]  # noqa: UP007
+        return Union[tuple(_unlimited(part) for part in get_args(hint) if part is not UnsetType)]  # noqa: UP007
     if get_origin(hint) is tuple:
         inner: Any = _unlimited(get_args(hint)[0])
         return tuple[inner, ...]
@@ -190,7 +192,7 @@ def _unlimited(hint: Any) -> Any:
 
 
 def default_of(field: structs.FieldInfo) -> Any:
-    """Return a field's default; UNSET where it has none."""
+    """Return a field's default; UNSET if it has none."""
     if field.default is UNSET:
         metas = (meta.extra_json_schema or {} for meta in getattr(field.type, "__metadata__", ()))
         return next((meta["default"] for meta in metas if "default" in meta), UNSET)
@@ -221,14 +223,13 @@ JobRecord: Any = msgspec.defstruct(
     gc=False,
     omit_defaults=True,
 )
-"""A job of a `jobs` frame: a JobSpec without limits, with the defaults for what its pusher left out.
-
-A format (JOURNAL.md). `run_at` and `delay` are resolved in the frame's head.
+"""A job in a frame of the journal (a format, see JOURNAL.md): a JobSpec without limits, and with defaults. The frame's
+head has the date that `run_at` or `delay` means.
 """
 
 
 def links_of(flow: Flow | None) -> dict[str, Any]:
-    """The fields of a job that `flow` was made of (record.py)."""
+    """Return the fields of a `JobRecord` from which `flow` was made (record.py)."""
     if flow is None:
         return {}
     return {
@@ -250,8 +251,8 @@ _record_decoder = msgspec.msgpack.Decoder(JobRecord)
 _records_decoder = msgspec.msgpack.Decoder(list[JobRecord])
 
 
-_CONTENT = len(JobRecord.__struct_fields__) - 1  # the last, a trace, is no content: each try has one of its own
-_DEFAULTS = (None, *JobRecord.__struct_defaults__)  # a name has none
+_CONTENT = len(JobRecord.__struct_fields__) - 1  # all fields but the last, the trace: each try of a push has its own
+_DEFAULTS = (None, *JobRecord.__struct_defaults__)  # the first field, the name, has no default
 
 
 def _content(job: Any) -> tuple[Any, ...]:
@@ -262,8 +263,8 @@ def _content(job: Any) -> tuple[Any, ...]:
 
 
 def content_digest(job: Any) -> str:
-    """Return 32 hexadecimal digits of a job's content, to compare pushes under one id. An option that is left out
-    equals its default. `keep_result` is no content: it may be declared by the function instead."""
+    """Return the digest of a job's content (32 hexadecimal digits), to compare pushes under one id. An option that is
+    left out counts as its default. `keep_result` does not count, as a worker's registration may set it."""
     if job.replace or job.keep_result:
         job = structs.replace(job, replace=False, keep_result=False)
     content = _encoder.encode(_content(job))
@@ -271,31 +272,30 @@ def content_digest(job: Any) -> str:
 
 
 def date_digest(job_id: str) -> str:
-    """Return the digest for the job of a schedule's date: the same whatever its content, for of two daemons that fire
-    the date one may not know the latest change."""
+    """Return the digest for the job of a schedule's date. It does not depend on the content: if two daemons fire the
+    date, one may not know the schedule's latest change."""
     return hashlib.blake2b(job_id.encode(), digest_size=16, person=b"date").hexdigest()
 
 
 FOLLOWER_DIGEST = "made"
-"""Of a job that follows another under an id made of its (`jobid.is_made`): it is one job, whatever its content. Of two
-outcomes of one attempt, of which one was given up, each may leave it, and the first to push it is right."""
+"""The digest of a follower with an id that jqd made (`jobid.is_made`): it is one job, whatever its content. If an
+attempt was given up and reported after all, two outcomes may bring it; the first one counts."""
 
 
 def keyed_digest(job_id: str, request: str) -> str:
-    """Return the digest for a job under an Idempotency-Key: the same as long as the whole request is."""
+    """Return the digest for a job under an Idempotency-Key: it changes with the digest of the whole request."""
     return hashlib.blake2b(f"{job_id} {request}".encode(), digest_size=16, person=b"request").hexdigest()
 
 
 def request_digest(jobs: bytes, shape: Sequence[int]) -> str:
-    """Return 32 hexadecimal digits of a whole request. `jobs`: a MessagePack array, as pushed; `shape`:
-    numbers that say how they came."""
+    """Return the digest of a whole push (32 hexadecimal digits). `jobs`: a MessagePack array. `shape`: numbers that
+    describe the request: alone or in an array, how many jobs, which were refused."""
     content = _encoder.encode([shape, [_content(job) for job in _records_decoder.decode(jobs)]])
     return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
 def digest_of(job: Raw) -> str:
-    """Return `content_digest` of a job as it will stand in a frame: a repeated push is compared with the journaled
-    one."""
+    """Return the `content_digest` of a job in MessagePack."""
     return content_digest(_record_decoder.decode(job))
 
 
@@ -303,7 +303,7 @@ def digest_of(job: Raw) -> str:
 
 
 class JobOptionsDict(TypedDict, total=False):
-    """`JobOptions` as keywords; None: not set."""
+    """`JobOptions` as keywords of the SDK; None: not given."""
 
     priority: int | None
     max_retry: int | None
@@ -314,7 +314,7 @@ class JobOptionsDict(TypedDict, total=False):
 
 
 class OnePush(JobOptionsDict, total=False):
-    """The options of one push, beside those of the job."""
+    """All options of a push but the job's id."""
 
     run_at: datetime | float | str | None
     delay: Duration | None
@@ -347,7 +347,7 @@ def _kinds(field: structs.FieldInfo) -> tuple[Any, ...]:
 DURATIONS = frozenset(
     field.name for field in structs.fields(JobSpec) if float in _kinds(field) and str not in _kinds(field)
 )
-"""Fields of one duration, or of several."""
+"""Fields of a duration, or of several durations."""
 SEVERAL = frozenset(
     field.name for field in structs.fields(JobSpec) if any(get_origin(kind) is tuple for kind in _kinds(field))
 )
@@ -362,7 +362,7 @@ def help_of(option: structs.FieldInfo) -> str:
 
 
 def plain_option(field: str, value: Any) -> Any:
-    """Return an option's value as it is sent. Raises TypeError and ValueError."""
+    """Return the value of an SDK's option as it is sent to the API. Raises TypeError, ValueError."""
     if field in DURATIONS:
         return durations_s(value) if field in SEVERAL else duration_s(value)
     if field in SEVERAL:

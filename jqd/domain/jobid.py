@@ -8,11 +8,10 @@
                                         salt     drawn at each start (15 bits)
                                         home     says in which partition of the store the job lives (5 bits)
 
-Ids of one journal only grow: when the clock stalls or steps back the last millisecond is used on, and when its
-sequence is full the next one is borrowed. So whoever knows a journal's last applied id can tell an id that is still
-on its way from one that never was. The salt keeps a directory restored from a backup from giving old ids to new jobs.
-A home is that of the jobtype, or of the id that a pusher chose: whoever has an id knows whom to ask, however many
-partitions there are (docs/adr/0009).
+Ids of one journal only grow: while the clock stalls or steps back, the last millisecond is used on, and when its
+sequence is full, the next millisecond. So an id behind a journal's last applied one may still be on its way; another
+unknown id never was. The salt keeps a directory that was restored from a backup from giving old ids to new jobs. The
+home follows from the jobtype, or from the pusher's own id, so an id alone says which partition to ask (docs/adr/0009).
 """
 
 import re
@@ -30,28 +29,28 @@ from jqd.domain.clock import Clock
 
 ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 ID_LENGTH = 26
-TIME_LENGTH = 10  # of its first characters, which hold the time
+TIME_LENGTH = 10  # first characters, which are the time
 SEQUENCE_BITS = 20
-SEQUENCES = 1 << SEQUENCE_BITS  # ids a millisecond can give: no machine makes a thousandth of it
+SEQUENCES = 1 << SEQUENCE_BITS  # ids of one millisecond: no machine makes a thousandth of that
 JOURNAL_BITS = 40
 SALT_BITS = 15
 HOME_BITS = 5
-HOMES = 1 << HOME_BITS  # and so no more partitions
-HOMES_KEPT = 20_000  # at most 14 MiB, if they are of the longest letters; the ids of two of the largest arrays
-BATCHES_MAX = 20_000  # noted, some 5 MiB; older ones are forgotten first, and only the store can tell of them then
-ORDER_LENGTH = 14  # of an id's first characters, which say in what order a journal gave its ids
+HOMES = 1 << HOME_BITS  # the most partitions that a store can have
+HOMES_KEPT = 20_000  # in the cache of `home_of`: the ids of two of the largest arrays, 14 MiB at most
+BATCHES_MAX = 20_000  # batches remembered by an `IdSource`, some 5 MiB; the oldest are forgotten first
+ORDER_LENGTH = 14  # first characters, time and sequence, which give the order of a journal's ids
 
 _SHAPE = re.compile(f"[0-7][{ALPHABET}]{{{ID_LENGTH - 1}}}")
-# A parent's id, its generation, if it began anew, and a place.
+# An id made by `followers.follower_id`: the parent's id, its generation if it was retried or replaced, and a place.
 _MADE = re.compile(rf"[0-7][{ALPHABET}]{{{ID_LENGTH - 1}}}(\.[0-9]+){{1,2}}")
 _MADE_OF_TENANT = re.compile(rf"(?:.*\x1f)?([0-7][{ALPHABET}]{{{ID_LENGTH - 1}}})(?:\.[0-9]+){{1,2}}")
 _DATED = re.compile(r".+@[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}\.[0-9]{3}Z")
 _OURS = bytes.maketrans(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", ALPHABET.encode())
-FAMILY_LENGTH = 13  # characters that followers of one job have in common: 65 bits, beside those of its millisecond
-# To the digits that `int(text, 32)` reads, in C.
+FAMILY_LENGTH = 13  # characters, 65 bits, that the followers of one job have in common beside the time
+# ALPHABET → the digits that `int(text, 32)` reads, in C.
 _DIGITS = bytes.maketrans(ALPHABET.encode(), b"0123456789abcdefghijklmnopqrstuv")
 _HOME = {letter: number for number, letter in enumerate(ALPHABET)}
-# Two characters for each 10-bit half of a sequence, made once: ids are made by the thousand per request.
+# The two characters for each 10 bits, made once, as a request may need thousands of ids.
 _PAIRS = [a + b for a in ALPHABET for b in ALPHABET]
 
 
@@ -69,10 +68,10 @@ class IdRange(Struct, frozen=True, gc=False):
     first: str
     size: int
     homes: str = ""
-    """The last character of each, where they are not all as the first one's."""
+    """The last character of each id; empty if all are like the first one's."""
 
     def fits(self) -> bool:
-        """Return whether the first id can be one of ours, and its millisecond has room for all of them."""
+        """Return whether this is a valid range: the first is an id, and its millisecond has room for all."""
         if not _SHAPE.fullmatch(self.first):
             return False
         if self.homes and (len(self.homes) != self.size or not _HOME.keys() >= set(self.homes)):
@@ -93,11 +92,11 @@ class IdRange(Struct, frozen=True, gc=False):
 
 
 class IdSource:
-    """Gives ids of one journal, ever growing, and knows of the latest where they stand in it: so which are surely not
-    in the store yet. Not shared between journals or threads."""
+    """Gives the ids of one journal, ever growing, and remembers at which positions the latest ones were written, to
+    tell which jobs are not in the store yet. Not to be shared between journals or threads."""
 
     def __init__(self, *, journal: int, salt: int, clock: Clock, after_ms: int = 0) -> None:
-        """`after_ms`: no id is given at or before this millisecond, which an earlier life may have used."""
+        """`after_ms`: the last millisecond for which an earlier process may have given ids."""
         if not 0 <= journal < 1 << JOURNAL_BITS or not 0 <= salt < 1 << SALT_BITS:
             raise ValueError(f"journal {journal} or salt {salt} is out of range")
         self.journal = journal
@@ -114,7 +113,7 @@ class IdSource:
         self._tenants: list[str] = []
 
     def take(self, count: int, homes: str = ALPHABET[0]) -> IdRange:
-        """Give `count` consecutive ids (1 … 1,048,576). `homes`: the home of each, or one for all."""
+        """Return `count` consecutive new ids (1 … 1,048,576). `homes`: the home of each, or one for all."""
         if not 1 <= count <= SEQUENCES:
             raise ValueError(f"{count} ids asked for; 1 to {SEQUENCES} can be given at once")
         now_ms = self._clock.wall_ms()
@@ -129,7 +128,7 @@ class IdSource:
         return IdRange(first_id + homes[0], count, homes if len(homes) > 1 else "")
 
     def note(self, first: str, end: int, tenant: str = "") -> None:
-        """The ids given last were written to the journal, up to position `end`: those of a tenant's batch."""
+        """Remember the batch that was given last, once it is in the journal. `end`: the position behind it."""
         self._firsts.append(first)
         self._lasts.append(self.last_id)
         self._ends.append(end)
@@ -139,20 +138,18 @@ class IdSource:
                 del rows[:BATCHES_MAX]
 
     def awaits(self, job_id: str, read_point: int) -> bool:
-        """Return whether the job was journaled behind `read_point`, up to which the store has applied.
-
-        False: unknown.
-        """
+        """Return whether the job was journaled behind `read_point`, the position up to which the store has applied.
+        False if that is unknown."""
         index = self._batch(job_id)
         return index is not None and self._ends[index] > read_point
 
     def is_of(self, job_id: str, tenant: str) -> bool:
-        """Return whether the id was given to a job of that tenant. False: unknown."""
+        """Return whether the id was given to a job of this tenant. False if that is unknown."""
         index = self._batch(job_id)
         return index is not None and self._tenants[index] == tenant
 
     def is_of_another(self, job_id: str, tenant: str) -> bool:
-        """Return whether the id was given to a job of another tenant. False: unknown."""
+        """Return whether the id was given to a job of another tenant. False if that is unknown."""
         index = self._batch(job_id)
         return index is not None and self._tenants[index] != tenant
 
@@ -176,8 +173,8 @@ def is_id(text: str) -> bool:
 
 
 def is_made(text: str) -> bool:
-    """Return whether a text has the form of an id that jqd makes of a parent's (`followers.follower_id`): nobody may
-    choose such an id."""
+    """Return whether a text has the form of an id that jqd makes for a follower (`followers.follower_id`). Pushers may
+    not choose such an id."""
     return _MADE.fullmatch(text) is not None
 
 
@@ -187,9 +184,9 @@ def is_of_date(text: str) -> bool:
 
 
 def made_id(name: str) -> str:
-    """Return the id of the job under such a name: the same whoever makes it, and however often.
+    """Return the daemon's id for a follower's name (`followers.follower_id`): always the same for the same name.
 
-    It has the time of its parent, as whatever goes on keeps its place by age; those of one parent sort by their places.
+    It has the parent's time, so that a follower has its parent's place by age; followers of one parent sort by place.
     """
     family, _, place = name.rpartition(".")
     digest = b32encode(blake2b(family.encode(), digest_size=10).digest()).translate(_OURS).decode()
@@ -197,7 +194,7 @@ def made_id(name: str) -> str:
 
 
 def parse_id(text: str) -> IdParts | None:
-    """Return the parts of an id; None when no journal made it."""
+    """Return the parts of an id; None if the text has not its form."""
     if not _SHAPE.fullmatch(text):
         return None
     digits = text.encode().translate(_DIGITS)
@@ -208,15 +205,15 @@ def parse_id(text: str) -> IdParts | None:
 
 @lru_cache(maxsize=HOMES_KEPT)
 def home_of(name: str) -> str:
-    """Return the home of a jobtype's jobs, or of the job with a pusher's own id: one character. Followers with ids made
-    of their parent's live where that lives."""
+    """Return the home, one character, of a jobtype's jobs, or of the job with a pusher's own id. A follower with an id
+    that jqd made has its parent's home."""
     if made := _MADE_OF_TENANT.fullmatch(name):
         return made[1][-1]
     return ALPHABET[zlib.crc32(name.encode()) & HOMES - 1]
 
 
 def homes_of(names: Sequence[str]) -> str:
-    """Return the homes of a batch: one character for each name, or one for all where they are alike."""
+    """Return the homes of a batch: one character for each name, or a single one if they are all alike."""
     if len(set(names)) == 1:
         return home_of(names[0])
     homes = "".join(map(home_of, names))
@@ -224,12 +221,12 @@ def homes_of(names: Sequence[str]) -> str:
 
 
 def partition_of(job_id: str, partitions: int) -> int:
-    """Return the partition of a job, by its id or a cancel's record; 0 for what is no id."""
+    """Return the partition of a job, from its id or a cancel's record; 0 for any other text."""
     return _HOME.get(job_id[ID_LENGTH - 1 : ID_LENGTH], 0) % partitions
 
 
 def journal_number(journal_id: str) -> int:
-    """The 40-bit number that ids carry, from a journal's 128-bit id (32 hexadecimal digits)."""
+    """Return the 40-bit number in a journal's job ids, from the journal's 128-bit id (32 hexadecimal digits)."""
     return int(journal_id, 16) >> (128 - JOURNAL_BITS)
 
 

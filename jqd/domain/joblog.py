@@ -1,13 +1,17 @@
-"""The job log: one JSON line per job and event, for analytics from files, and for listeners. Off unless a path is set
-or somebody listens.
+"""The job log: one JSON line per job and event, for analytics from files, and for listeners. It is off unless a path is
+set or somebody listens.
 
-Events: `entered` (acknowledged to its pusher), `ingested` (in the store), `started` (handed to a worker), `ended` (an
-attempt ended, with its fate; `entrusted`: it goes on, held by its worker), `cancelled`. All of them name a job by
-the daemon's id; `entered` has the id that the pusher chose beside it. Never an argument, a result or an error's text.
-The file is opened for each write, so to rotate it, rename it.
+    entered    acknowledged to its pusher
+    ingested   in the store
+    started    handed to a worker
+    ended      an attempt ended, with its fate (`entrusted`: it goes on, and its worker holds the job)
+    cancelled
 
-It is no promise: nobody waits for its disk. Lines are written in a thread, from a bounded queue; lines that find it
-full are dropped and counted, and the log says how many (`dropped`) as soon as it can be written again.
+Lines name a job by the daemon's id; `entered` has the pusher's own id, too. They never contain an argument, a result or
+an error's text. The file is opened for each write, so renaming it rotates it.
+
+Lines may be lost, as no job waits for this disk: a thread writes them from a bounded queue. Lines that find it full are
+dropped, and a line `dropped` says how many as soon as the file can be written again.
 """
 
 from collections import deque
@@ -26,12 +30,12 @@ from jqd.domain.log import get_logger
 from jqd.domain.tally import Tally
 from jqd.domain.tenant import bare, tenant_of
 
-QUEUE_BYTES_MAX = 16 << 20  # some 100,000 lines: a second of all that a daemon can do, an hour of an ordinary one
-WRITE_BYTES = 1 << 20  # written at once: so that what is dropped when a write fails is little
+QUEUE_BYTES_MAX = 16 << 20  # some 100,000 lines: a second of a daemon at its limit, an hour of an ordinary one
+WRITE_BYTES = 1 << 20  # of one write, so that a failed one loses little
 
 _encoder = msgspec.json.Encoder()
 
-TAGGED = frozenset({"entered", "ingested", "started"})  # events that tell a job's tags: who ends it knows no more
+TAGGED = frozenset({"entered", "ingested", "started"})  # events with the job's tags, which an outcome does not contain
 
 Row = Mapping[str, object]
 """One event of one job."""
@@ -43,7 +47,7 @@ class _Lines(NamedTuple):
 
 
 def append(path: Path, data: bytes) -> None:
-    """Add to the end of a file, which may have been renamed since. Raises OSError. Waits for the disk."""
+    """Append to a file, or to a new one if it was renamed. Waits for the disk. Raises OSError."""
     with path.open("ab") as file:
         file.write(data)
 
@@ -65,22 +69,22 @@ class JobLog:
         self._clock = clock
         self._append = append
         self._queue: deque[_Lines] = deque()
-        self._queued_bytes = 0  # what is being written included
-        self._dropped = 0  # lines, since the last that were written
+        self._queued_bytes = 0  # with lines that are being written
+        self._dropped = 0  # lines dropped since the last successful write
         self._listeners: list[Callable[[Sequence[Row]], None]] = []
         self.is_on = path is not None
-        """Whether anybody reads lines at all."""
+        """Whether there is a file or a listener."""
         self._bell, self._written = trio.Event(), trio.Event()
         self._limiter = trio.CapacityLimiter(1)
         self.tally = tally or Tally()
-        """Counts the same events, whether anybody reads lines or not."""
+        """Counts the same events, also while the log is off."""
         self._log = get_logger("joblog")
         self.failing: str | None = None
-        """Why lines are being lost now, for health; None when all is well or the log is off."""
+        """Why lines are being lost now, for health; None if all is well or the log is off."""
 
     @contextmanager
     def listening(self, listener: Callable[[Sequence[Row]], None]) -> Iterator[None]:
-        """Call `listener` with the rows of each event. It must not wait, nor raise."""
+        """Call `listener` with the rows of each event, during the `with` block. It must not raise."""
         self._listeners.append(listener)
         self.is_on = True
         try:
@@ -98,7 +102,7 @@ class JobLog:
             await self._bell.wait()
 
     async def flush(self) -> None:
-        """Wait until all queued events are written or lost."""
+        """Wait until all queued lines are written or lost."""
         while self._queued_bytes:
             await self._written.wait()
 
@@ -108,20 +112,19 @@ class JobLog:
         self.write("started", rows)
 
     def ended(self, outcomes: Sequence[Outcome], void: Collection[int] | None = ()) -> None:
-        """Log outcomes that the store knows. `void`: places of those that changed nothing; None: nobody knows."""
+        """Log outcomes that the store has applied. `void`: places of those that changed nothing; None: unknown."""
         self.tally.ended(outcomes, void)
-        rows = (_ending(one, void=None if void is None else place in void) for place, one in enumerate(outcomes))
+        rows = (_ending(each, void=None if void is None else place in void) for place, each in enumerate(outcomes))
         self.write("ended", rows)
 
     def cancelled(self, job_ids: Sequence[str], jobtypes: Sequence[str] | None) -> None:
-        """Log cancels that were applied. `jobtypes`: one for each, "" where nobody knows it; None: of no job of
-        them."""
+        """Log cancels that were applied. `jobtypes`: one for each job, "" if unknown; None: all are unknown."""
         self.tally.cancelled(jobtypes or ())
         pairs = zip(job_ids, jobtypes or [""] * len(job_ids), strict=True)
-        self.write("cancelled", (named(job_id, its) if its else {"job_id": job_id} for job_id, its in pairs))
+        self.write("cancelled", (named(job_id, name) if name else {"job_id": job_id} for job_id, name in pairs))
 
     def write(self, event: str, rows: Iterable[Row]) -> None:
-        """Queue one line per row, `event` and the common fields added. Never waits; off, it looks at no row."""
+        """Queue one line per row, with `event` and the common fields added. Costs nothing while the log is off."""
         if not self.is_on:
             return
         common = self._common(event)
@@ -147,11 +150,11 @@ class JobLog:
         dropped, data = self._dropped, b"".join(lines.data for lines in taken)
         note = _line({**self._common("dropped"), "count": dropped}) if dropped else b""
         try:
-            # A disk that hangs for ever holds a thread, and does not hold up the end of the daemon.
+            # Abandoned if cancelled: a disk that hangs must not keep the daemon from ending.
             await trio.to_thread.run_sync(
                 self._append, self._path, note + data, limiter=self._limiter, abandon_on_cancel=True
             )
-        except (OSError, RuntimeError) as error:  # also: the machine has no more threads
+        except (OSError, RuntimeError) as error:  # RuntimeError: no thread could be started
             self._count_lost(sum(lines.number for lines in taken), str(error))
         else:
             self._dropped -= dropped

@@ -1,9 +1,9 @@
-"""Writes MessagePack values that JSON lacks as maps of one key, and reads them back.
+"""Converts MessagePack to JSON and back. Values that JSON lacks are maps of one key ("$ forms"):
 
 {"$bytes": base64}      bytes
-{"$msgpack": base64}    a whole value as its MessagePack, where JSON has not some part of it: an extension, a key
-                        that is no text or is there twice, nan, text that is no UTF-8, a thousand levels, a map
-                        that would itself look like one of these two
+{"$msgpack": base64}    a whole value in MessagePack, if JSON lacks some part of it: an extension type, a key that is no
+                        text or occurs twice, nan, text that is no UTF-8, a thousand levels, a map that looks like one
+                        of these two forms
 """
 
 import base64
@@ -19,12 +19,12 @@ from msgspec import Raw
 from jqd.domain.decode_errors import WIDE_HERE
 
 NOT_HELD = (ValueError, TypeError, RecursionError, OverflowError, IndexError, msgpack.UnpackException)
-"""What a well-formed value of a worker may raise, which JSON or Python cannot hold."""
+"""Errors that well-formed MessagePack may raise, because JSON or Python cannot represent it."""
 
 _json = msgspec.json.Encoder().encode
 _skim = msgspec.msgpack.Decoder(Raw).decode  # checks the structure and builds nothing
-READ_BYTES = 4_096  # that an Unpacker has room for from the start: by default 1 MiB, mapped and unmapped each time
-FEW_BYTES = 4_096  # of JSON, in which numbers are read by msgspec: at most 700, in 10 ms at worst
+READ_BYTES = 4_096  # initial buffer of an Unpacker: the default of 1 MiB would be mapped and unmapped each time
+FEW_BYTES = 4_096  # in JSON up to this size msgspec reads the numbers: at most 700, which take 10 ms at worst
 
 
 def _float(text: str) -> float:
@@ -36,19 +36,19 @@ def _float(text: str) -> float:
 
 _decode = msgspec.json.Decoder().decode
 _decode_many = msgspec.json.Decoder(float_hook=_float).decode
-"""msgspec takes 20 us for a number like 1e300 or 1e-300, and 600,000 of them held all of Python for 7 to 17 s. This
-takes 0.5 us, another number 0.1 us more than msgspec, and whoever reads in a thread lets others have their turn."""
+"""msgspec takes 20 µs for a number like 1e300 or 1e-300, and 600,000 of them held up all of Python for 7 to 17 s. This
+decoder takes 0.5 µs for those, and 0.1 µs more for other numbers; in a thread, it lets other threads run."""
 
 
 class FormError(ValueError):
-    """A map looks like one of the forms above and has a wrong value; `fault_of` finds it."""
+    """A map has the key of a $ form and a wrong value; `fault_of` finds it."""
 
 
 # ------------------------------------------------------------ written
 
 
 def show(value: Any) -> Any:
-    """Return a response as JSON can express it: each `msgspec.Raw` in it is MessagePack before, and JSON after."""
+    """Return a response with each `msgspec.Raw` in it, which is MessagePack, converted to JSON."""
     match value:
         case Raw():
             return Raw(json_of(bytes(value)))
@@ -64,14 +64,13 @@ def show(value: Any) -> Any:
 
 
 def show_packed(packed: bytes) -> Any:
-    """Return MessagePack as the values that its JSON reads as."""
+    """Return MessagePack as the Python values of its JSON, with $ forms as maps."""
     return decode(json_of(packed))
 
 
 def json_of(packed: bytes) -> bytes:
-    """Return MessagePack as JSON text. No value is built: a million small objects made or freed in one go hold the
-    interpreter
-    for a second, also in a thread."""
+    """Return MessagePack as JSON text. It is written value by value: a million small objects made or freed at once
+    would hold the interpreter for a second, even in a thread."""
     text = bytearray()
     try:
         unpacker = msgpack.Unpacker(max_buffer_size=0, read_size=READ_BYTES)
@@ -86,7 +85,7 @@ def json_of(packed: bytes) -> bytes:
 
 
 def _write(unpacker: msgpack.Unpacker, packed: bytes, text: bytearray) -> None:
-    """Write the next value. Raises NOT_HELD for what plain JSON cannot express."""
+    """Write the next value of `unpacker` to `text`. Raises NOT_HELD if plain JSON cannot express it."""
     head = packed[unpacker.tell()]
     if 0x90 <= head <= 0x9F or head in (0xDC, 0xDD):
         sign = b"["
@@ -116,7 +115,7 @@ def _write(unpacker: msgpack.Unpacker, packed: bytes, text: bytearray) -> None:
 
 
 def is_plain(value: Mapping[Any, Any]) -> bool:
-    """Return whether JSON can express such a map, whatever its values are."""
+    """Return whether JSON can express the keys of a map, and it does not look like a $ form."""
     return all(isinstance(key, str) for key in value) and (len(value) != 1 or value.keys().isdisjoint(_FORMS))
 
 
@@ -124,8 +123,7 @@ def is_plain(value: Mapping[Any, Any]) -> bool:
 
 
 def decode(text: bytes | Raw, of_bytes: int = 0) -> Any:
-    """Return JSON as values, with `$` forms as plain maps. `of_bytes`: the size of the whole body of which this is a
-    piece.
+    """Decode JSON, with $ forms as plain maps. `of_bytes`: the size of the whole body, if this is a piece of it.
 
     Raises msgspec.MsgspecError, ValueError and RecursionError.
     """
@@ -133,18 +131,17 @@ def decode(text: bytes | Raw, of_bytes: int = 0) -> Any:
 
 
 def read(text: bytes | Raw, of_bytes: int = 0) -> Any:
-    """Return JSON as values for MessagePack; those of `$msgpack` are `msgspec.Raw`. As `decode`.
+    """Decode JSON to values for MessagePack, with $ forms resolved; the value of `$msgpack` is a `msgspec.Raw`.
 
-    Raises FormError, too.
+    Raises FormError, and the errors of `decode`. `of_bytes`: see there.
     """
     value = decode(text, of_bytes)
-    # Nearly no JSON has such a thing, and to walk through costs more than to decode.
+    # A quick check first: nearly no JSON has $ forms, and walking through it costs more than decoding.
     return _plain_form(value) if b'"$' in bytes(text) or b"\\u0024" in bytes(text) else value
 
 
 def fault_of(text: bytes | Raw, of_bytes: int = 0) -> tuple[str, str]:
-    """Return, for JSON that `read` or MessagePack refuses, a JSON pointer to the first wrong value, and what is
-    wrong."""
+    """Return a JSON pointer to the first wrong value of JSON that `read` or MessagePack refuses, and what is wrong."""
     steps: list[str | int] = []
     within = [_parts_of([decode(text, of_bytes)])]
     while within:
@@ -168,7 +165,7 @@ def _parts_of(value: list[Any] | dict[str, Any]) -> Iterator[tuple[str | int, An
 
 
 def _wrong(value: Any) -> str:
-    """Return what is wrong with this very value; empty: nothing."""
+    """Return what is wrong with a value itself, apart from its parts; empty if nothing is."""
     if type(value) is int:
         return "" if -(1 << 63) <= value < 1 << 64 else WIDE_HERE
     try:
@@ -180,7 +177,7 @@ def _wrong(value: Any) -> str:
 
 
 def _plain_form(value: Any) -> Any:
-    """Return decoded JSON with its `$` forms resolved. Raises FormError."""
+    """Return decoded JSON with its $ forms resolved. Raises FormError."""
     if isinstance(value, list):
         return [_plain_form(part) for part in value]
     if not isinstance(value, dict):
@@ -191,7 +188,7 @@ def _plain_form(value: Any) -> Any:
 
 
 def _formed(value: dict[str, Any]) -> Any:
-    """Return the value of a `$` form; None for another map. Raises FormError."""
+    """Return the value of a map that is a $ form; None for another map. Raises FormError."""
     ((form, text),) = value.items()
     if form not in _FORMS:
         return None

@@ -1,4 +1,4 @@
-"""Large JSON as MessagePack, a piece at a time: what C builds in one go holds up all threads, and takes much memory."""
+"""Converts large JSON to MessagePack in pieces: decoding it at once would hold up all threads and take much memory."""
 
 import re
 from collections.abc import Callable
@@ -9,11 +9,11 @@ from msgspec import Raw
 
 from jqd.domain import json_ext
 
-PIECE_BYTES = 65_536  # of small values a millisecond and some MB
+PIECE_BYTES = 65_536  # decoded at once: small values take a millisecond and some MB
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[\]{},"]', re.DOTALL)
 _BLANK = re.compile(rb"[ \t\n\r]*+")
 _PLAIN = re.compile(rb'[^\s,\]}"]++')  # a number, true, false or null
-_LONG_FORMS = {b"[": b"\xdd", b"{": b"\xdf"}  # MessagePack: arrays and maps whose number of items has four bytes
+_LONG_FORMS = {b"[": b"\xdd", b"{": b"\xdf"}  # MessagePack's first bytes of arrays and maps with a four-byte count
 _ENDS = {b"[": b"]", b"{": b"}"}
 _FORMS = ("$bytes", "$msgpack")
 
@@ -22,9 +22,9 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def packed_of(text: bytes, read: Callable[[bytes], Any] = json_ext.read) -> bytes:
-    """Return the value of a JSON text, of which `read` has to read no more than a piece at once, or one long string.
+    """Return JSON as MessagePack. `read` decodes pieces of it: each PIECE_BYTES at most, or one long string.
 
-    Raises what `read` and `msgspec.msgpack.encode` raise, and RecursionError.
+    Raises the errors of `read` and `msgspec.msgpack.encode`, and RecursionError.
     """
     if len(text) <= PIECE_BYTES:
         return _encode(read(text))
@@ -36,18 +36,20 @@ def packed_of(text: bytes, read: Callable[[bytes], Any] = json_ext.read) -> byte
 
 
 class _Packing:
+    """One conversion: appends to `packed` while it goes through the text. `at` is a position in the text."""
+
     def __init__(self, text: bytes, read: Callable[[bytes], Any]) -> None:
         self._text, self._read = text, read
         self.packed = bytearray()
 
     def behind_blanks(self, at: int) -> int:
-        """Return the position after any white space."""
+        """Return the position behind white space."""
         match = _BLANK.match(self._text, at)
         assert match is not None, "it matches nothing, too"
         return match.end()
 
     def value(self, at: int) -> int:
-        """Pack the value that begins there; return its end."""
+        """Pack the value that begins at `at`; return the position behind it."""
         if self._text[at : at + 1] in _ENDS:
             return self._items(at)
         plain = _PLAIN.match(self._text, at)
@@ -56,7 +58,7 @@ class _Packing:
         return end
 
     def _items(self, begin: int) -> int:
-        """Pack an array or a map; return its end."""
+        """Pack an array or a map; return the position behind it."""
         text, sign, head, count = self._text, self._text[begin : begin + 1], len(self.packed), 0
         self.packed += _LONG_FORMS[sign] + bytes(4)
         at, mark, form = begin, b",", False
@@ -65,21 +67,21 @@ class _Packing:
             if (cut := self._cut(at)) is not None:
                 items, form = self._small(sign, text[at:cut])
                 at, count = cut, count + items
-            else:  # the first one is larger than a piece
+            else:  # the next item is larger than a piece
                 if sign == b"{":
                     form, at = self._key(at)
                 at, count = self.behind_blanks(self.value(at)), count + 1
             mark = text[at : at + 1]
         if mark != _ENDS[sign]:
             raise ValueError(f"JSON is malformed: expected ',' or {_ENDS[sign].decode()!r} (byte {at})")
-        if count == 1 and form:  # of one string: see json_ext
+        if count == 1 and form:  # a $ form (json_ext), whose value is one string: decode it as a whole
             self.packed[head:] = _encode(self._read(text[begin : at + 1]))
         else:
             self.packed[head + 1 : head + 5] = count.to_bytes(4, "big")
         return at + 1
 
     def _cut(self, at: int) -> int | None:
-        """Return the end of the items that a piece has whole: a comma or a bracket; None where it has none."""
+        """Return the end of the last item that is whole within a piece: its comma or bracket; None if no item is."""
         text, depth, last = self._text, 0, None
         for match in _TOKEN.finditer(text, at, at + PIECE_BYTES):
             token = text[match.start()]
@@ -91,12 +93,12 @@ class _Packing:
                 depth -= 1
             elif token == ord(","):
                 last = last if depth else match.start()
-            elif match.end() == match.start() + 1:  # a string that goes on behind the piece
+            elif match.end() == match.start() + 1:  # a quote alone: the string goes on behind the piece
                 break
         return last
 
     def _small(self, sign: bytes, items: bytes) -> tuple[int, bool]:
-        """Pack neighbours; return how many, and whether the last one has the key of a form."""
+        """Pack neighbouring items; return how many, and whether the last one's key is that of a $ form."""
         if sign == b"[":
             values = self._read(b"[%b]" % items)
             packed = _encode(values)
@@ -111,7 +113,7 @@ class _Packing:
         return len(values), last in _FORMS
 
     def _key(self, at: int) -> tuple[bool, int]:
-        """Pack a key; return whether it is that of a form, and where its value begins."""
+        """Pack a key; return whether it is that of a $ form, and the position of its value."""
         end = self._end_of_string(at)
         key = msgspec.json.decode(self._text[at:end], type=str)
         self.packed += _encode(key)

@@ -1,1 +1,1 @@
-"""The native interface, `/v1` (docs/use/HTTP.md): decode, one call of the service, render."""
+"""jqd's own API, `/v1` (docs/use/HTTP.md): each handler decodes, makes one call of the service, and encodes."""

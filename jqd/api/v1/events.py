@@ -15,8 +15,8 @@ from jqd.service import events
 from jqd.service.events import Event
 
 SSE = "text/event-stream"
-RETRY = b"retry: 2000\n\n"  # milliseconds until a browser that lost the connection asks again
-LISTEN_S_MAX = 86_400.0  # who wants more asks again
+RETRY = b"retry: 2000\n\n"  # milliseconds until a browser that lost the connection connects again
+LISTEN_S_MAX = 86_400.0  # of one stream; then the client has to ask again
 
 _encode = msgspec.json.Encoder().encode
 
@@ -29,10 +29,10 @@ class EventsQuery(Struct, frozen=True, forbid_unknown_fields=True):
     tag: str | UnsetType = UNSET
     event: Literal["entered", "ingested", "started", "ended", "cancelled"] | UnsetType = UNSET
     jobs: Flag = "0"
-    """Of all jobs, where no filter names any."""
+    """Send events of all jobs, if no filter is given."""
     counters: Flag = "1"
     seconds: Annotated[float, Meta(ge=0, le=LISTEN_S_MAX, description=f"0 to {LISTEN_S_MAX:.0f} seconds")] = 0.0
-    """Until it ends by itself; 0: it does not."""
+    """The stream ends after so long; 0: it does not end by itself."""
 
 
 async def listen(parts: ApiContext, request: Request) -> Response:

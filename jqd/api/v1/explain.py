@@ -1,4 +1,4 @@
-"""GET of /v1/jobs/{id}/why: why one job waits."""
+"""GET /v1/jobs/{id}/why: why one job waits."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -18,7 +18,7 @@ LOOKS = "for tokens that see everything:"
 
 
 class Taker(Struct, frozen=True):
-    """A worker that would take the job, but is not well."""
+    """A worker that takes such jobs, but gets none now."""
 
     name: str
     state: str
@@ -26,7 +26,7 @@ class Taker(Struct, frozen=True):
 
 
 class Better(Struct, frozen=True):
-    """A jobtype with a better job."""
+    """A jobtype with ready jobs that come first."""
 
     name: str
     ready: int
@@ -60,7 +60,7 @@ class Why(Struct, frozen=True):
 
 
 async def get_why(parts: ApiContext, request: Request, job_id: str) -> Why:
-    """`GET /v1/jobs/{id}/why` → 200 {reason, text, …}: what keeps the job, also while the store is away; 404."""
+    """`GET /v1/jobs/{id}/why` → 200 {reason, text, …}: why the job waits, also while the store is away; 404."""
     view, why = await explain(parts.services, job_id)
     waits = why.ahead is not None
     return Why(
@@ -76,9 +76,9 @@ async def get_why(parts: ApiContext, request: Request, job_id: str) -> Why:
         daemon=(view.daemon if view else "") or UNSET,
         ahead=UNSET if why.ahead is None else why.ahead,
         exact=why.is_exact if waits else UNSET,
-        better=[Better(*one) for one in why.better] or UNSET,
+        better=[Better(*each) for each in why.better] or UNSET,
         more_better=why.more_better or UNSET,
-        workers=[Taker(*one) for one in why.workers] or UNSET,
+        workers=[Taker(*each) for each in why.workers] or UNSET,
         holds=why.holds or UNSET,
         deaths=why.deaths or UNSET,
     )

@@ -1,4 +1,4 @@
-"""The jobs that a job has to do with: GET of /v1/jobs/{id}/flow, and POST of /flow/cancel and /flow/retry."""
+"""Flows, the jobs that a job is linked with: GET /v1/jobs/{id}/flow, and POST of its /cancel and /retry."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -24,23 +24,23 @@ class FlowQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """The query of a flow."""
 
     limit: Annotated[int, Meta(ge=1, le=PAGE)] = PAGE
-    """Jobs of a page."""
+    """The most jobs of a page."""
     cursor: str = ""
-    """That the page before ended with."""
+    """The cursor of the page before."""
 
 
 class Change(Struct, frozen=True, forbid_unknown_fields=True):
-    """How a whole flow, or group, is changed."""
+    """The body of a cancel or retry of a whole flow or group."""
 
     dry_run: bool = False
     """Only count the jobs."""
 
 
 class FlowChange(Change, frozen=True, forbid_unknown_fields=True):
-    """How a flow is changed: 10,000 jobs with each call, the nearest first."""
+    """The body of a cancel or retry of a flow: each call changes 10,000 jobs, the nearest first."""
 
     cursor: str = ""
-    """That the call before ended with. What fails again, or came meanwhile, takes another round."""
+    """The cursor of the call before. Jobs that fail again or join meanwhile need another round of calls."""
 
 
 class FlowJob(Struct, frozen=True):
@@ -58,16 +58,16 @@ class FlowJob(Struct, frozen=True):
 
 
 class FlowPage(Page, frozen=True):
-    """One page of a flow: those jobs that are nearest to the given one, then others; of each page the oldest first."""
+    """One page of a flow. The first page has the jobs nearest to the given one; each has its oldest job first."""
 
     jobs: Sequence[FlowJob]
     whole: bool
-    """Of the last page; false: it has more jobs than are looked at, which is 10,000, or some are on their way into the
-    store."""
+    """On the last page: false if jobs may be missing, for the flow has more than 10,000, or some are on their way into
+    the store."""
 
 
 async def get(parts: ApiContext, request: Request, job_id: str) -> FlowPage:
-    """`GET /v1/jobs/{id}/flow?limit=&cursor=`: the jobs that it has to do with, from any of them → 200; 404."""
+    """`GET /v1/jobs/{id}/flow?limit=&cursor=`: all jobs that a job is linked with, however far away → 200; 404."""
     query = read_query(request, FlowQuery)
     found = await walk.shown(parts.services, job_id, _begin(query.cursor), query.limit, request.breathe)
     jobs = []
@@ -78,19 +78,19 @@ async def get(parts: ApiContext, request: Request, job_id: str) -> FlowPage:
 
 
 async def cancel(parts: ApiContext, request: Request, job_id: str) -> Tally:
-    """`POST /v1/jobs/{id}/flow/cancel`: all jobs of its flow that have not ended."""
+    """`POST /v1/jobs/{id}/flow/cancel`: cancel all jobs of a job's flow that have not ended."""
     begin, dry_run = _read_flow_change(request)
     return await flow.cancel_flow(parts.services, job_id, begin, request.breathe, dry_run=dry_run)
 
 
 async def retry(parts: ApiContext, request: Request, job_id: str) -> Tally:
-    """`POST /v1/jobs/{id}/flow/retry`: all jobs of its flow that failed, or were cancelled for a parent."""
+    """`POST /v1/jobs/{id}/flow/retry`: retry all jobs of a job's flow that failed, or were cancelled for a parent."""
     begin, dry_run = _read_flow_change(request)
     return await flow.retry_flow(parts.services, job_id, begin, request.breathe, dry_run=dry_run)
 
 
 def _begin(cursor: str, most: int = FLOW_MAX) -> int:
-    """Return behind how many jobs a page, or part, begins. Raises Invalid."""
+    """Return the number of jobs before a page or part, from its cursor. Raises Invalid."""
     if not cursor:
         return 0
     sign, number = cursor[:1], cursor[1:]
@@ -100,18 +100,19 @@ def _begin(cursor: str, most: int = FLOW_MAX) -> int:
 
 
 def _read_flow_change(request: Request) -> tuple[int, bool]:
-    """Return behind how many jobs the change begins, and whether it is only to count. Raises Invalid."""
+    """Decode the body of a change of a flow: the number of jobs before this part, and `dry_run`. Raises Invalid."""
     change = read_body(request, FlowChange) if request.body else FlowChange()
     return _begin(change.cursor, LINKS_MAX), change.dry_run
 
 
 def read_change(request: Request) -> Change:
-    """Read a body that may be left out. Raises Invalid."""
+    """Decode the body of a change, which may be left out. Raises Invalid."""
     return read_body(request, Change) if request.body else Change()
 
 
 def _row_of(found: walk.Flow, row: Linked, *, is_scoped: bool) -> FlowJob:
-    """`is_scoped`: without ids of jobs that were not found: they may be none that the token is for."""
+    """Return one job of a flow's page. `is_scoped`: leave out the ids of jobs that were not found, as the token may not
+    be for them."""
 
     def known(job_ids: Sequence[str]) -> list[str]:
         return [each for each in job_ids if each in found.jobs] if is_scoped else [*job_ids]
@@ -134,6 +135,6 @@ def _row_of(found: walk.Flow, row: Linked, *, is_scoped: bool) -> FlowJob:
 
 
 def _called(found: walk.Flow, job_id: str) -> str:
-    """Return the pusher's own id where there is one."""
+    """Return the pusher's own id of a job if it has one, else the daemon's."""
     row = found.jobs.get(job_id)
     return bare(row.job.name if row is not None else job_id) or job_id

@@ -1,4 +1,4 @@
-"""Groups: GET of /v1/groups/{group}, and POST of its /close, /cancel and /retry."""
+"""Groups: GET /v1/groups/{group}, and POST of its /close, /cancel and /retry."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated
@@ -22,14 +22,14 @@ from jqd.store import JobView
 
 
 class Close(Struct, frozen=True, forbid_unknown_fields=True):
-    """How a group is closed."""
+    """The body of a close of a group."""
 
     then: Then = UNSET
     """The job that runs once all members have ended."""
     on_parent_failure: OnFailure | UnsetType = UNSET
-    """What becomes of it where one does not succeed."""
+    """What becomes of `then` if a member does not succeed."""
     callback: Url | None = None
-    """Is told once all members have ended."""
+    """The URL that is called once all members have ended."""
 
 
 class Waits(Struct, frozen=True):
@@ -66,9 +66,9 @@ class Group(Struct, frozen=True):
     progress: Annotated[float, Meta(description="ended of all, 0 to 1")]
     then: Waits | None
     errors: Sequence[GroupError]
-    """Of the first ten that failed."""
+    """The first ten members that failed."""
     first: Sequence[Member]
-    """Those ten of its jobs that joined first: the flow of each names jobs that wait for it."""
+    """The ten members that joined first: the flow of each shows the jobs that wait for it."""
 
 
 class Closed(Struct, frozen=True):
@@ -80,18 +80,18 @@ class Closed(Struct, frozen=True):
 
 
 async def get(parts: ApiContext, request: Request, group: str) -> Group:
-    """`GET /v1/groups/{group}`: how its jobs stand, and what waits for them → 200; 404."""
+    """`GET /v1/groups/{group}`: how many jobs are in which state, and the job that waits for them → 200; 404."""
     view = await groups.get(parts.services, group, request.breathe)
     at_ms = view.group.closed_at_ms
     jobs, errors = len(view.group.job_ids), [_error(failed) for failed in view.failed]
     then, counts = _waits(view.then), {**{state.value: 0 for state in State}, **view.counts}
-    first = [Member(bare(one.job.name) or one.job.id, bare(one.job.jobtype), State(one.state)) for one in view.first]
+    first = [Member(bare(row.job.name) or row.job.id, bare(row.job.jobtype), State(row.state)) for row in view.first]
     return Group(group, at_ms > 0, iso(at_ms), jobs, counts, round(view.progress, 6), then, errors, first)
 
 
 async def close(parts: ApiContext, request: Request, group: str) -> Closed:
-    """`POST /v1/groups/{group}/close`: no job joins it any more, and `then` and `callback` wait for all of them → 200;
-    the same again counts once, another `then` or `callback` 409."""
+    """`POST /v1/groups/{group}/close`: let no more jobs join, and `then` and `callback` wait for all that did → 200; a
+    repeat counts once, another `then` or `callback` is 409."""
     wanted = read_body(request, Close) if request.body else Close()
     then = None if wanted.then is UNSET or bytes(wanted.then) == b"\xc0" else Raw(bytes(wanted.then))
     on_failure, trace = wanted.on_parent_failure or None, request.headers.get(TRACE_HEADER) or ""
@@ -100,13 +100,13 @@ async def close(parts: ApiContext, request: Request, group: str) -> Closed:
 
 
 async def cancel(parts: ApiContext, request: Request, group: str) -> Tally:
-    """`POST /v1/groups/{group}/cancel`: all of its jobs that have not ended, and the one that waits for them."""
+    """`POST /v1/groups/{group}/cancel`: cancel all of its jobs that have not ended, and the one that waits for them."""
     dry_run = read_change(request).dry_run
     return await groups.cancel(parts.services, group, request.breathe, dry_run=dry_run)
 
 
 async def retry(parts: ApiContext, request: Request, group: str) -> Tally:
-    """`POST /v1/groups/{group}/retry`: all of its jobs that failed, and the one that waits for them, if it failed."""
+    """`POST /v1/groups/{group}/retry`: retry all of its jobs that failed, and the one that waits for them if it did."""
     dry_run = read_change(request).dry_run
     return await groups.retry(parts.services, group, request.breathe, dry_run=dry_run)
 

@@ -28,7 +28,7 @@ class HandlersQuery(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def put(parts: ApiContext, request: Request, name: str) -> responses.Handler:
-    """201 and the handler: each PUT is a new version."""
+    """201 and the handler: each PUT sets a new version."""
     definition = read_body(request, Definition)
     expect_allowed(parts.services, [parts.services.qualified_name(name)])
     version = await handlers.put(parts.services, name, definition, peer=request.peer)
@@ -37,22 +37,22 @@ async def put(parts: ApiContext, request: Request, name: str) -> responses.Handl
 
 
 async def get(parts: ApiContext, request: Request, name: str) -> responses.Handler:
-    """The newest version of a handler, or the one of `version`."""
+    """The newest version of a handler, or the one that `version` names."""
     asked = read_query(request, HandlersQuery)
     handler, version = await handlers.look(parts.services, name, asked.version)
     return _row(parts.services, parts.services.qualified_name(name), handler, version)
 
 
 async def list_handlers(parts: ApiContext, request: Request) -> Response:
-    """200 {handlers, cursor}: the newest version of each, by name."""
+    """200 {handlers, cursor}: the newest version of each handler, by name."""
     wanted = page_wanted(request, ListQuery)
-    found = ((one[0], one) for one in handlers.seen_by(parts.services))
+    found = ((each[0], each) for each in handlers.seen_by(parts.services))
     takers = Takers(parts.services.workers.list())
-    return await answer_page(request, wanted, Handlers, found, lambda one: _row(parts.services, *one, takers=takers))
+    return await answer_page(request, wanted, Handlers, found, lambda each: _row(parts.services, *each, takers=takers))
 
 
 async def delete(parts: ApiContext, request: Request, name: str) -> None:
-    """Delete all versions of a handler; jobs in flight are still waited for."""
+    """Delete all versions of a handler. Jobs in flight may end."""
     expect_allowed(parts.services, [parts.services.qualified_name(name)])
     await handlers.delete(parts.services, name)
 
@@ -72,7 +72,8 @@ def _row(
         out=version.out or None,
         note=waits.text if waits else None,
         versions=[
-            HandlerVersion(one.number, one.lang, parts.get(one.number, 0), one.out or None) for one in handler.versions
+            HandlerVersion(each.number, each.lang, parts.get(each.number, 0), each.out or None)
+            for each in handler.versions
         ],
     )
     return responses.Handler(**fields)

@@ -12,40 +12,40 @@ from jqd.service.edit import Edit
 
 
 async def retry(parts: ApiContext, request: Request, job_id: str) -> Job:
-    """`POST /v1/jobs/{id}/retry`: a job that failed or was cancelled is tried again → 200 the job; 404, 409, 422.
+    """`POST /v1/jobs/{id}/retry`: retry a job that failed or was cancelled → 200 the job; 404, 409, 422.
 
-    A body as of `PATCH` changes it in the same step.
+    A body like that of `PATCH` changes the job in the same step.
     """
     wanted = read_body(request, Edit) if request.body else None
     return job_body(parts.services, await service_edit.retry(parts.services, job_id, wanted), job_id)
 
 
 async def run_now(parts: ApiContext, request: Request, job_id: str) -> Job:
-    """`POST /v1/jobs/{id}/run-now`: it does not wait for its date any longer → 200 the job; 404, 409."""
+    """`POST /v1/jobs/{id}/run-now`: let a job no longer wait for its date → 200 the job; 404, 409."""
     return job_body(parts.services, await service_edit.run_now(parts.services, job_id), job_id)
 
 
 async def edit(parts: ApiContext, request: Request, job_id: str) -> Job:
-    """`PATCH /v1/jobs/{id}`: another priority, date or argument for a job that waits → 200 the job; 404, 409, 422."""
+    """`PATCH /v1/jobs/{id}`: change priority, date or argument of a job that waits → 200 the job; 404, 409, 422."""
     wanted = read_body(request, Edit)
     return job_body(parts.services, await service_edit.edit(parts.services, job_id, wanted), job_id)
 
 
 async def cancel_many(parts: ApiContext, request: Request) -> Tally:
-    """`POST /v1/jobs/cancel`: jobs that have not ended. Changed: recorded."""
+    """`POST /v1/jobs/cancel`: cancel jobs that have not ended. `changed` counts the cancels on disk."""
     return await bulk.cancel_many(parts.services, read_body(request, Filter))
 
 
 async def retry_many(parts: ApiContext, request: Request) -> Tally:
-    """`POST /v1/jobs/retry`: jobs that failed, and cancelled ones if asked for."""
+    """`POST /v1/jobs/retry`: retry failed jobs, or cancelled ones if the filter says so."""
     return await bulk.retry_many(parts.services, read_body(request, Filter))
 
 
 async def delete_many(parts: ApiContext, request: Request) -> Tally:
-    """`POST /v1/jobs/delete`: deletes jobs that failed for good, and others that ended if asked for."""
+    """`POST /v1/jobs/delete`: delete failed jobs, or jobs of another final state if the filter says so."""
     return await bulk.delete_many(parts.services, read_body(request, Filter))
 
 
 async def clean(parts: ApiContext, request: Request) -> Tally:
-    """`POST /v1/jobs/clean`: deletes what ended before a date, never what failed."""
+    """`POST /v1/jobs/clean`: delete jobs that succeeded or were cancelled before a date, never failed ones."""
     return await bulk.clean(parts.services, read_body(request, Clean))

@@ -1,4 +1,4 @@
-"""Follows one job: its events as a stream, and what it printed."""
+"""Follows one job: its events as a stream, and the log of its last attempt."""
 
 from functools import partial
 from typing import Any
@@ -35,7 +35,7 @@ from jqd.service.waiters import Watched
 from jqd.store import NO_LOG, JobView
 
 LAST = "last-event-id"
-QUIET_S = 15.0  # then a comment goes out: proxies close what is silent for a minute, and who has gone is noticed
+QUIET_S = 15.0  # after so long without events a comment is sent: proxies close a stream that is silent for a minute
 COMMENT = b": still here\n\n"
 
 _encode = msgspec.json.Encoder().encode
@@ -60,14 +60,14 @@ async def follow(parts: ApiContext, request: Request, job_id: str) -> Response:
                 teller = _Teller(services, watched, read_seen(last) or START)
                 await write(RETRY)
                 await teller.write_events(write, next_bell)
-        except JqdError as error:  # others were quicker
+        except JqdError as error:  # other listeners took the last place after `check_room`
             await write(_block("end", "", {"reason": "full", "detail": str(error), "reconnect": True}))
 
     return Response(200, content_type=SSE, headers={"cache-control": "no-store"}, stream=stream)
 
 
 async def get_log(parts: ApiContext, request: Request, job_id: str) -> JobLog:
-    """The end of what its last attempt printed."""
+    """The end of what the job's last attempt printed."""
     services = parts.services
     found = await resolve(services, job_id)
     known = await find(services, found, named=found != job_id, given=job_id)
@@ -78,7 +78,7 @@ async def get_log(parts: ApiContext, request: Request, job_id: str) -> JobLog:
 
 
 class _Teller:
-    """One stream of events."""
+    """Writes one stream of events."""
 
     def __init__(self, services: Services, watched: Watched, seen: Seen) -> None:
         self._services, self._watched, self._seen = services, watched, seen
@@ -99,12 +99,12 @@ class _Teller:
 
     @property
     def _is_hidden(self) -> bool:
-        """Whether the job was replaced by one that the principal may not see: to it there is none any more."""
+        """Whether the job was replaced by one that the principal may not see; for it, the job was deleted then."""
         view = self._watched.view
         return view is not None and not self._services.principal.can_access(view.jobtype)
 
     def _news(self) -> bytes:
-        """Return the new events as bytes; made once for all listeners that have seen the same."""
+        """Return the new events as bytes, made once for all listeners that have seen the same."""
         shared_events, seen = self._watched.shared_events, self._seen
         if seen not in shared_events:
             news = news_of(self._watched, seen)
@@ -117,7 +117,7 @@ class _Teller:
         return piece
 
     def _end(self) -> bytes:
-        """Return why the stream ends; None while it goes on."""
+        """Return the event that ends the stream and says why; empty while it goes on."""
         services, watched = self._services, self._watched
         view = watched.view
         if services.tokens.ended(services.principal.token):
@@ -145,7 +145,7 @@ def _event(services: Services, watched: Watched, news: News) -> bytes:
 
 
 def _failed(watched: Watched, missed: Missed) -> dict[str, Any]:
-    """Return the event of an attempt that failed and was followed by another one since the last look."""
+    """Return the event of a failed attempt that another one followed before the listener looked."""
     last, view = missed.outcome, watched.view
     return {
         "job_id": watched.job_id if view is None else bare(view.name) or view.id,

@@ -1,4 +1,4 @@
-"""Renders jobs: one in full, many in brief. Pure."""
+"""Makes the bodies of jobs for answers: one in full, or many in brief."""
 
 from typing import Any
 
@@ -20,8 +20,8 @@ from jqd.service.leases import read_progress
 from jqd.service.walk import NEAR_MAX
 from jqd.store import JobView
 
-ARGUMENT_BYTES_MAX = 64 * 1024  # shown unasked: a page for a person, and soon rendered as JSON
-BRIEF_MESSAGE_LENGTH_MAX = 300  # of a job among many: the end of a traceback says what it was
+ARGUMENT_BYTES_MAX = 64 * 1024  # a larger argument is shown only on request
+BRIEF_MESSAGE_LENGTH_MAX = 300  # characters of a message in a list: its end, as a traceback ends with the error
 
 _then_decoder = msgspec.msgpack.Decoder(list[dict[str, Raw]])
 
@@ -29,10 +29,10 @@ _then_decoder = msgspec.msgpack.Decoder(list[dict[str, Raw]])
 def job_body(services: Services, view: JobView | Coming, named: str = "", *, whole: bool = False) -> Job:
     """Return the body of `GET /v1/jobs/{id}`.
 
-    `named`: the id it was asked by; `whole`: with its argument, however large.
+    `named`: the id in the request. `whole`: with the argument, however large.
     """
     if isinstance(view, Coming):
-        # Its content is still on its way: priority and max_retry are left out, for they are not nothing.
+        # Its content is still on its way, so priority and max_retry are unknown and left out.
         created_at = iso(view.created_at_ms)
         named = named or view.id
         return Job(job_id=named, name="", state=view.state, attempts=0, created_at=created_at, error=NOTHING)
@@ -54,7 +54,7 @@ def job_body(services: Services, view: JobView | Coming, named: str = "", *, who
 
 
 def _result(view: JobView) -> dict[str, Any]:
-    """A large one is left out: it may be hundreds of pages."""
+    """Return the fields for a kept result; of a large one only its size."""
     if not view.keep_result:
         return {}
     if isinstance(view.result, LargeResult):
@@ -63,7 +63,7 @@ def _result(view: JobView) -> dict[str, Any]:
 
 
 def job_brief(services: Services, view: JobView) -> JobBrief:
-    """Return one job of a list: as `job_body`, without large fields."""
+    """Return one job of a list, without large fields."""
     message = view.outcome.message if view.outcome else ""
     if len(message) > BRIEF_MESSAGE_LENGTH_MAX:
         message = "… " + message[-BRIEF_MESSAGE_LENGTH_MAX:]
@@ -79,7 +79,7 @@ _OPTIONS = {kind: [name for name in KEPT if name in kind.__struct_fields__] for 
 
 
 def _known(services: Services, view: JobView, kind: type[Job] | type[JobBrief]) -> dict[str, Any]:
-    """Return the fields of `JobState`, with the options that are known."""
+    """Return the fields of `JobState`, and those options that `kind` has."""
     options = {name: UNSET if (value := getattr(view, name)) == () else value for name in _OPTIONS[kind]}
     running = services.runner.of(view.id).running(view.id) if view.state is State.RUNNING else None
     last = view.outcome

@@ -1,4 +1,4 @@
-"""GET and DELETE of one job, and GET of its result."""
+"""GET and DELETE /v1/jobs/{id}, and GET of its /result."""
 
 import msgspec
 import trio
@@ -30,7 +30,7 @@ class JobQuery(WaitQuery, frozen=True, forbid_unknown_fields=True):
     """The query of `GET /v1/jobs/{job_id}`."""
 
     whole: Flag = "0"
-    """With its argument, also where that is large."""
+    """Show the argument even if it is large."""
 
 
 class ResultQuery(WaitQuery, frozen=True, forbid_unknown_fields=True):
@@ -56,14 +56,14 @@ async def get_job(parts: ApiContext, request: Request, job_id: str) -> Job:
 
 
 async def get_result(parts: ApiContext, request: Request, job_id: str) -> Response:
-    """`GET /v1/jobs/{id}/result?wait=S&consume=1`: nil when there is none, not yet or not any more."""
+    """`GET /v1/jobs/{id}/result?wait=S&consume=1`: the result; nil if there is none, yet or any more."""
     query = read_query(request, ResultQuery)
-    consume = query.consume in YES and request.method == "GET"  # HEAD looks, and takes nothing
+    consume = query.consume in YES and request.method == "GET"  # a HEAD drops nothing
     if consume and not parts.services.principal.may(Role.PUSH):
         raise Denied("consume=1 takes the result away: that is for a token of a pusher; a viewer looks without it")
     wait_s = request.wait_s(query.wait, parts.config.wait_s_max)
     view = await look_up(parts.services, job_id, wait_s)
-    # A client that only listens on is answered anew, and what it took would be gone: what is taken is told at once.
+    # Not to be cancelled once the result is dropped: a poll that ends early is answered anew, without the result.
     with trio.CancelScope(shield=consume):
         result = await take_result(parts.services, view, consume=consume)
         if isinstance(result, LargeResult):
@@ -78,9 +78,10 @@ def _result_of(packed: bytes) -> Result:
 
 
 async def delete_job(parts: ApiContext, request: Request, job_id: str) -> Response:
-    """`DELETE /v1/jobs/{id}`: 204 it will not start; 202 recorded, but it runs or the store is away; 409 it ended.
+    """`DELETE /v1/jobs/{id}`: cancel a job: 204 it will not start; 202 recorded, but it runs or the store is away; 409
+    it has ended.
 
-    With `?purge=1` one that has ended is deleted for good: 204; 409 while it has not.
+    With `?purge=1` a job that has ended is deleted for good: 204; 409 if it has not ended.
     """
     if read_query(request, DeleteQuery).purge in YES:
         await purge(parts.services, job_id)

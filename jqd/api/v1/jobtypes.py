@@ -37,22 +37,22 @@ class Jobtype(Struct, frozen=True):
     blocked: int = 0
     per_minute: PerMinute = PerMinute()
     oldest_at: Instant | None = None
-    """Since when the next job could have begun; null: none is ready."""
+    """Since when the oldest ready job is ready; null: none is ready."""
     oldest_s: float | None = None
     rate: Annotated[float, Meta(description="ended jobs a second, over the last minute")] = 0
     handler: str | None = None
-    """Name and newest version, where one is set."""
+    """Name and newest version of its handler, if it has one."""
     note: str | None = None
-    """Why its jobs wait, where that is known."""
+    """Why its jobs wait, if that is known."""
     workers: Annotated[int, Meta(description="workers and handler versions that take its jobs")] = 0
     options: JobOptions | None = None
-    """Registered defaults of its jobs."""
+    """Registered default options of its jobs."""
     options_by: str | None = None
-    """The worker that set them."""
+    """The worker or handler that set them."""
     paused_at: Instant | None = None
-    """Paused since."""
+    """Since when it is paused."""
     paused_for: str | None = None
-    """Why, where that was said."""
+    """Why it is paused, if that was said."""
     tenant: str | UnsetType = UNSET
     """Left out for the tenant ""."""
 
@@ -68,11 +68,11 @@ class TypesQuery(ListQuery, frozen=True, forbid_unknown_fields=True):
     """The query of jobtypes."""
 
     name: str = ""
-    """Stands in the jobtype, in capitals or not; with a * at its end the jobtype begins with it."""
+    """A part of the jobtype, or with a * at its end, its beginning. Case does not count."""
 
 
 async def list_types(parts: ApiContext, request: Request) -> Response:
-    """`GET /v1/types?name&limit&cursor` → 200 {types, cursor, paused}: those that have jobs or are paused, by name.
+    """`GET /v1/types?name&limit&cursor` → 200 {types, cursor, paused}: jobtypes with jobs and paused ones, by name.
 
     Raises Invalid.
     """

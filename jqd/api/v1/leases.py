@@ -25,12 +25,12 @@ from jqd.service import leases, outcomes
 from jqd.service.leases import PROGRESS_LENGTH_MAX, Lines, Progress
 from jqd.service.outcome_batch import OutcomeAnswer
 
-PIECE = 100  # outcomes: read in some 2 ms, or in 30 where what is wrong is said of each
-DESCRIBED_MAX = 100  # wrong ones of which all that is wrong is said; 0.3 ms each
+PIECE = 100  # outcomes handled before other tasks have their turn: some 2 ms, or 30 if the faults of each are listed
+DESCRIBED_MAX = 100  # wrong outcomes of a request whose faults are all listed: 0.3 ms each
 WRONG_TOO = f"it is wrong, too: what is wrong is said of the first {DESCRIBED_MAX} such outcomes of a request"
-FENCE_LENGTH_MAX = 19  # digits: a longer one is no lease of ours
-NO_JOBS = (NIL, b"\x90")  # none follow
-SUCCESS = Report()  # and nothing more
+FENCE_LENGTH_MAX = 19  # digits of a lease id; a longer one is no lease id
+NO_JOBS = (NIL, b"\x90")  # nil, and an empty array
+SUCCESS = Report()  # a success without a result
 
 Done = Annotated[float, Meta(ge=0, le=1, description="a number from 0 to 1")]
 Note = Annotated[
@@ -40,7 +40,7 @@ Status = Annotated[int, Meta(ge=100, le=599, description="a whole number from 10
 Wait = Annotated[float, Meta(ge=0, description="a number of seconds, 0 or more")]
 
 
-WARM_MAX = 100  # jobtypes: as many contexts as a machine keeps
+WARM_MAX = 100  # jobtypes: a code worker keeps no more loaded
 Warm = Annotated[
     tuple[Name, ...], Meta(max_length=WARM_MAX, description=f"a list of at most {WARM_MAX} names of jobtypes")
 ]
@@ -53,9 +53,9 @@ class Pulling(Struct, frozen=True, forbid_unknown_fields=True):
     max_jobs: Slots
     wait: Seconds = 0.0
     heartbeat: Heartbeat | None = None
-    """How often it will be heard, at least, of one of these jobs; None: as it registered."""
+    """The longest silence of the worker about these jobs, in seconds; None: as registered."""
     warm: Warm = ()
-    """Jobtypes that it would run soonest."""
+    """Jobtypes whose code the worker has loaded."""
 
 
 class Outcome(Struct, frozen=True):
@@ -67,7 +67,7 @@ class Outcome(Struct, frozen=True):
     status: Status | None = None
     result: Value = msgspec.field(default_factory=nothing)
     result_bytes: Size = 0
-    """Of one that is too large to be sent."""
+    """Size of a result that is too large to be sent."""
     reason: str = ""
     should_retry: bool | None = None
     retry_after: Wait | None = None
@@ -89,14 +89,14 @@ class Beating(Struct, frozen=True, forbid_unknown_fields=True):
     extend: Heartbeat | None = None
     log: Annotated[str, Meta(description="lines, of a job that somebody follows")] = ""
     log_from: Printed = 0
-    """Bytes printed before them."""
+    """Bytes that the attempt printed before these lines."""
 
 
 class Untaken(NamedTuple):
     """An outcome that is refused before the store is asked."""
 
     job_id: str | UnsetType
-    """UNSET where it cannot be read."""
+    """UNSET if it cannot be decoded."""
     error: JqdError
 
 
@@ -105,7 +105,7 @@ _one_decoder = msgspec.msgpack.Decoder(Outcome)
 
 
 async def pull(parts: ApiContext, request: Request) -> Lease | Response:
-    """Jobs as soon as there are some; an empty list when `wait` is over."""
+    """Lease jobs for a worker as soon as there are some; an empty list when `wait` is over."""
     wanted, config = read_body(request, Pulling), parts.config
     if request.hurried:
         return Lease(None, [])
@@ -143,7 +143,7 @@ async def report(parts: ApiContext, request: Request) -> Reports | Response:
 
 
 async def beat(parts: ApiContext, request: Request, job_id: str) -> Beaten:
-    """A sign of life, progress, more time; answers whether the job was cancelled."""
+    """Renew a job's lease, and save its progress and output. The answer says whether the job was cancelled."""
     given = read_body(request, Beating)
     progress = None
     if given.progress is not None or given.message is not None:
@@ -160,14 +160,14 @@ async def beat(parts: ApiContext, request: Request, job_id: str) -> Beaten:
 
 
 def fence_of(lease_id: str) -> int:
-    """Return the fence in a lease id; 0 where the text is no lease id."""
+    """Return the fence of a lease id; 0 if the text is no lease id."""
     is_one = lease_id.isascii() and lease_id.isdecimal() and len(lease_id) <= FENCE_LENGTH_MAX
     return int(lease_id) if is_one else 0
 
 
 async def _read(packed: bytes, most: int) -> tuple[list[OutcomeAnswer | None], dict[int, Untaken]]:
-    """Read reports: each, or None where it is wrong; and the reasons by place. Raises Invalid, Unreadable, TooLarge. It
-    yields to other tasks: describing 10,000 faults takes a second."""
+    """Decode reports. Returns each, or None if it is wrong, and place → why. Other tasks run in between, as describing
+    10,000 faults takes a second. Raises Invalid, Unreadable, TooLarge."""
     try:
         items = msgspec.msgpack.decode(packed, type=list[Raw])
     except msgspec.ValidationError as error:
@@ -183,7 +183,7 @@ async def _read(packed: bytes, most: int) -> tuple[list[OutcomeAnswer | None], d
     try:
         outcomes: Sequence[Outcome | Raw] = _decoder.decode(packed)
     except DECODE_ERRORS:
-        outcomes = items  # something is wrong: find out with which of them
+        outcomes = items  # decode them one by one, to find the wrong ones
     for place, item in enumerate(outcomes):
         if place % PIECE == 0:
             await trio.lowlevel.checkpoint()
@@ -199,7 +199,7 @@ async def _read(packed: bytes, most: int) -> tuple[list[OutcomeAnswer | None], d
 
 
 def _outcome(item: Raw, refused: int) -> Outcome:
-    """Read one report. `refused`: how many before it were wrong. Raises Invalid."""
+    """Decode one report. `refused`: how many before it were wrong. Raises Invalid."""
     if refused < DESCRIBED_MAX:
         return fields.read(bytes(item), Outcome)
     try:
@@ -212,7 +212,7 @@ def _answer_of(each: Outcome) -> OutcomeAnswer:
     fence = fence_of(each.lease_id)
     if not fence:
         raise Conflict(f"{each.lease_id[:64]!r} is no lease")
-    if each == Outcome(each.job_id, each.lease_id, "success"):  # as nearly all are
+    if each == Outcome(each.job_id, each.lease_id, "success"):  # the quick way, for nearly all
         return OutcomeAnswer(each.job_id, SUCCESS, fence)
     if each.type == "refused":
         return OutcomeAnswer(

@@ -1,4 +1,4 @@
-"""Lists of jobs, of reasons for failures, and of daemons."""
+"""GET /v1/jobs, /v1/errors (reasons for failures) and /v1/daemons."""
 
 from collections.abc import Sequence
 from typing import Annotated, Literal
@@ -22,31 +22,30 @@ from jqd.service.job_filter import JobFilter
 from jqd.service.listing import Looked, Of
 
 LIST_JOBS, LIST_JOBS_MAX = 50, 1_000
-TEXTS = 10  # of each reason
-TYPES_MAX = 1_000  # in one answer: some 300 KiB
+TEXTS = 10  # lines shown of each reason
 
 
 class ErrorText(Struct, frozen=True):
-    """A line, as the worker wrote it."""
+    """A line of an error or message, as the worker wrote it."""
 
     error: str
     count: int
 
 
 class Reason(Struct, frozen=True):
-    """Jobs of one type whose last attempt failed alike."""
+    """Jobs of one type whose last attempt failed for the same reason."""
 
     name: str
     pattern: Annotated[str, Meta(description="what their lines have in common, … for numbers, ids, quoted values")]
     error: str
-    """The telling line of the newest: of a traceback the last."""
+    """The line that shows the newest failure, such as the last one of a traceback."""
     count: int
     last_hour: Annotated[int, Meta(description="of those, in the last hour")]
     since: Instant | None
-    """The first failure."""
+    """When the first failure was."""
     latest: Instant | None
     job_id: str
-    """The newest of them."""
+    """The job of the newest failure."""
     texts: Annotated[Sequence[ErrorText], Meta(description="their different lines, the 10 most frequent")]
     tenant: str | UnsetType = UNSET
     """Left out for the tenant ""."""
@@ -119,14 +118,14 @@ async def list_errors(parts: ApiContext, request: Request) -> Response:
 
 
 async def list_daemons(parts: ApiContext, request: Request) -> Response:
-    """`GET /v1/daemons?limit&cursor` → 200 {daemons, cursor}: who shares this store, as this daemon last heard of them.
+    """`GET /v1/daemons?limit&cursor` → 200 {daemons, cursor}: the daemons of this store, as last heard of here.
 
     Raises Invalid, StoreAway.
     """
     wanted, peers = page_wanted(request, ListQuery), parts.services.control.daemons()
-    if not peers:  # never heard of itself either: the store was not asked yet, or says itself why it cannot be
+    if not peers:  # not even this one: the store was not asked yet. If it is away, this raises why
         await parts.services.store.stats()
-    # This daemon stands first.
+    # Sorted by these keys, this daemon comes first.
     page, cursor = await page_of(request, wanted, ((f"{not peer.is_this:d}{peer.sysid}", peer) for peer in peers))
     rows = [
         Daemon(

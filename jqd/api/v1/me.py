@@ -1,4 +1,4 @@
-"""Who asks, as this daemon knows him: GET /v1/me."""
+"""GET /v1/me: the caller, as this daemon knows it."""
 
 from collections.abc import Sequence
 
@@ -11,27 +11,27 @@ from jqd.http import Request
 
 
 class Me(Struct, frozen=True):
-    """Who asks, and what his token is good for."""
+    """The caller, and what its token may do."""
 
     role: str
     tenant: str
-    """Whose it is; empty: nobody's in particular."""
+    """The tenant that the call speaks for; empty: none."""
     scopes: Sequence[str]
-    """The jobtypes that it is for, each as it is or with a * at its end; none: all."""
+    """The jobtypes that the token is for, each in full or as a prefix with a * at its end; none: all."""
     all_tenants: bool
-    """Whether it sees what is of every tenant."""
+    """Whether the token sees all tenants."""
     token_id: str | None
-    """`root`: the daemon's own; `master_key`, `client_key`: the settings; null: the call came with none."""
+    """`root`: the daemon's own token; `master_key`, `client_key`: those of the settings; null: no token came."""
     note: str
     expires_at: Instant | None
     derived_from: str | None
-    """The token above it."""
+    """The token that it was derived from."""
     tokens_required: bool
-    """Whether this daemon asks for tokens; else who comes with none is a master."""
+    """Whether this daemon asks for tokens; if not, a caller without one is a master."""
 
 
 async def get(parts: ApiContext, request: Request) -> Me:
-    """Role, tenant, scopes and end of the token, and whether this daemon asks for one at all."""
+    """Role, tenant, scopes and expiry of the caller's token, and whether this daemon asks for tokens."""
     who = parts.services.principal
     kept = parts.services.tokens.get(who.token)
     return Me(

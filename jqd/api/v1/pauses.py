@@ -1,5 +1,5 @@
-"""Pausing jobtypes: POST of /v1/types/{name}/pause and /resume; all of a tenant: of /v1/types/pause and /resume.
-Draining daemons: of /v1/daemons/{daemon}/drain and /resume."""
+"""POST of /v1/types/{name}/pause and /resume for a jobtype, of /v1/types/pause and /resume for a tenant, and of
+/v1/daemons/{daemon}/drain and /resume."""
 
 from typing import Annotated
 
@@ -17,10 +17,10 @@ REASON_LENGTH_MAX = 200  # characters: a sentence
 
 
 class Pausing(Struct, frozen=True, forbid_unknown_fields=True):
-    """How a jobtype is paused."""
+    """The body of a pause of a jobtype."""
 
     reason: Annotated[str, Meta(max_length=REASON_LENGTH_MAX, description="a line of at most 200 characters")] = ""
-    """Why: shown with the jobtype and its jobs."""
+    """Why it is paused: shown with the jobtype and its jobs."""
 
 
 class Paused(Struct, frozen=True):
@@ -29,7 +29,7 @@ class Paused(Struct, frozen=True):
     name: str
     paused_at: Instant | None
     note: str | None = None
-    """What may be a mistake."""
+    """A hint at a possible mistake."""
 
 
 class Halted(Struct, frozen=True):
@@ -48,13 +48,13 @@ class DrainResponse(Struct, frozen=True):
     drained_at: Instant | None
     in_flight: Annotated[int | None, Meta(description="jobs in flight; null: the store does not answer")] = None
     note: str | None = None
-    """What may be a mistake."""
+    """A hint at a possible mistake."""
 
 
 async def pause_all(parts: ApiContext, request: Request) -> Halted:
     """Pause all jobtypes of a tenant, at all daemons."""
     since_ms, tenant = await pauses.halt(parts.services), parts.services.principal.tenant
-    by = next((one.by for one in pauses.halted(parts.services) if one.tenant == tenant), "")
+    by = next((each.by for each in pauses.halted(parts.services) if each.tenant == tenant), "")
     return Halted(tenant, iso(since_ms), by or None)
 
 
@@ -68,11 +68,11 @@ async def resume_all(parts: ApiContext, request: Request) -> Halted:
 
 def halted(parts: ApiContext) -> list[Halted]:
     """Return the paused tenants that the principal can see."""
-    return [Halted(one.tenant, iso(one.since_ms), one.by or None) for one in pauses.halted(parts.services)]
+    return [Halted(each.tenant, iso(each.since_ms), each.by or None) for each in pauses.halted(parts.services)]
 
 
 async def pause(parts: ApiContext, request: Request, name: str) -> Paused:
-    """Pause a jobtype at all daemons. What runs goes on."""
+    """Pause a jobtype at all daemons. Running jobs go on."""
     wanted = read_body(request, Pausing) if request.body else Pausing()
     since_ms = await pauses.pause(parts.services, name, wanted.reason)
     return Paused(name, iso(since_ms), why_odd(parts.services, name))
@@ -86,13 +86,13 @@ async def resume(parts: ApiContext, request: Request, name: str) -> Paused:
 
 
 async def drain(parts: ApiContext, request: Request, daemon: str) -> DrainResponse:
-    """Drain a daemon, or "this": it begins no job, through restarts, until it is resumed."""
+    """Drain a daemon, or "this" one: it begins no job until it is resumed, also after a restart."""
     sysid, since_ms = await pauses.drain(parts.services, daemon)
     return DrainResponse(sysid, iso(since_ms), await parts.services.control.in_flight(sysid))
 
 
 async def resume_daemon(parts: ApiContext, request: Request, daemon: str) -> DrainResponse:
-    """Resume a daemon."""
+    """Resume a drained daemon."""
     sysid, was_drained = await pauses.resume_daemon(parts.services, daemon)
     note = None if was_drained else f"{sysid!r} was not drained"
     return DrainResponse(sysid, None, await parts.services.control.in_flight(sysid), note)

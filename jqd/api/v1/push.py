@@ -1,5 +1,5 @@
-"""POST /v1/jobs: reads the body into a batch, makes one call of the service, answers the ids. JSON becomes MessagePack
-here, each job once."""
+"""POST /v1/jobs: decodes the body into a batch, pushes it, and answers with the ids. Each job in JSON is converted to
+MessagePack here, once."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -40,11 +40,11 @@ from jqd.service.idempotency import KEY_LENGTH_MAX, under_key
 from jqd.service.push import FSYNC, Ack, Level, expect_open
 from jqd.service.push import push as push_batch
 
-AT_ONCE_BYTES = 256 * 1024  # of JSON some 8 ms, of MessagePack with small values 0.8 ms
-ARRAYS = frozenset((*range(0x90, 0xA0), 0xDC, 0xDD))  # bytes that an array begins with
+AT_ONCE_BYTES = 256 * 1024  # decoded at once: JSON takes some 8 ms, MessagePack with small values 0.8 ms
+ARRAYS = frozenset((*range(0x90, 0xA0), 0xDC, 0xDD))  # first bytes of MessagePack arrays
 KEY_HEADER, TRACE_HEADER = "idempotency-key", "traceparent"
-NAMED_AT_ONCE = 1_000  # jobs written anew in one piece: 4 ms, and a thread for more
-REPLICAS_MAX = 100  # nobody has more; a number above it is a mistake
+NAMED_AT_ONCE = 1_000  # jobs whose fields are rewritten at once, in 4 ms; more are in a thread
+REPLICAS_MAX = 100  # a larger number is a mistake
 
 _encoder = msgspec.msgpack.Encoder()
 
@@ -58,15 +58,15 @@ class PushQuery(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def push(parts: ApiContext, request: Request) -> Response:
-    """Take one job or many. 201: on this daemon's disk, synced (or as `ack` asked). 200: pushed before.
-    207: some are refused. Raises Invalid, Problem 415; as `service.push`."""
+    """Push one job or many. 201: on this daemon's disk, synced (or as `ack` asked). 200: pushed before.
+    207: some are refused. Raises Invalid, Problem 415, and the errors of `service.push`."""
     wanted, atomic = FSYNC, False
     if request.heading.query:
         query = read_query(request, PushQuery)
         wanted, atomic = _ack_wanted(query), query.atomic in YES
     expect_open(parts.services)
     kind = request.media_type()
-    if len(request.body) <= SOME_BYTES:  # nearly all are
+    if len(request.body) <= SOME_BYTES:  # nearly all bodies
         batch = _read_now(kind, request.body, parts.services.config)
     else:
         batch = await _read(kind, request, parts)
@@ -82,7 +82,7 @@ async def push(parts: ApiContext, request: Request) -> Response:
     replicas = (pushed.ack.replicas if pushed.ack else 0) or UNSET
     if batch.single:
         job_id = str(ids[0])
-        quoted = job_id if job_id.isascii() and job_id.isalnum() else quote(job_id, safe="")  # ours need none
+        quoted = job_id if job_id.isascii() and job_id.isalnum() else quote(job_id, safe="")  # quick for jqd's own ids
         location = {"location": f"/v1/jobs/{quoted}"}
         taken = PushedJob(job_id, ack, replicas, True if pushed.duplicates else UNSET)
         return answer(200 if pushed.duplicates else 201, taken, language, location)
@@ -91,13 +91,14 @@ async def push(parts: ApiContext, request: Request) -> Response:
 
 
 async def _rewritten(parts: ApiContext, batch: Batch, write: Callable[[Batch, str], Batch], text: str) -> Batch:
+    """Return `write(batch, text)`; for a large batch it runs in a thread."""
     if len(batch.jobs) <= NAMED_AT_ONCE:
         return write(batch, text)
     return await trio.to_thread.run_sync(write, batch, text, limiter=parts.read)
 
 
 def _key(given: str) -> str:
-    """Return the Idempotency-Key, with or without quotes. Raises Invalid."""
+    """Return the Idempotency-Key of a header, without its quotes if it has any. Raises Invalid."""
     key = given.strip()
     if len(key) > 1 and key[0] == key[-1] == '"':
         key = key[1:-1]
@@ -107,7 +108,7 @@ def _key(given: str) -> str:
 
 
 def _ack_wanted(query: PushQuery) -> Ack:
-    """Return the safety level of the query. Raises Invalid."""
+    """Return the safety level that the query asks for. Raises Invalid."""
     if not query.replicas:
         return Ack(query.ack) if query.ack else FSYNC
     if query.ack not in (UNSET, "store"):
@@ -116,9 +117,9 @@ def _ack_wanted(query: PushQuery) -> Ack:
 
 
 async def _read(kind: str, request: Request, parts: ApiContext) -> Batch:
-    """Read the body of a push: large MessagePack a piece at a time; large JSON in a thread, for it takes half a second.
+    """Decode a larger body: MessagePack in pieces, JSON in a thread, as it may take half a second.
 
-    Raises Unreadable, TooLarge when it is not understood as a whole; Problem 415.
+    Raises Unreadable, TooLarge, Problem 415.
     """
     body, config = request.body, parts.services.config
     if len(body) > AT_ONCE_BYTES:
@@ -132,7 +133,7 @@ async def _read(kind: str, request: Request, parts: ApiContext) -> Batch:
 
 
 def _read_now(kind: str, body: bytes, config: ServiceConfig) -> Batch:
-    """As `_read`, in one piece."""
+    """Decode a body at once. Raises Unreadable, TooLarge, Problem 415."""
     if kind in MSGPACK_TYPES:
         single = not body or body[0] not in ARRAYS
         if not single:
@@ -145,7 +146,7 @@ def _read_now(kind: str, body: bytes, config: ServiceConfig) -> Batch:
 
 @contextmanager
 def _holding(request: Request) -> Iterator[None]:
-    """Note in the request for how long it held the loop."""
+    """Add the processor time of a block to `request.held_s`: for so long the request held the loop."""
     began_s = processor_s()
     try:
         yield
@@ -154,7 +155,7 @@ def _holding(request: Request) -> Iterator[None]:
 
 
 def _read_json(kind: str, body: bytes, config: ServiceConfig) -> Batch:
-    """Convert each job once, then go on as if MessagePack had come."""
+    """Convert the jobs of a JSON body to MessagePack, each once, and check them like those of a MessagePack body."""
     single = False
     if not body.strip():
         raise Unreadable(EMPTY)
@@ -191,7 +192,7 @@ def _read_json(kind: str, body: bytes, config: ServiceConfig) -> Batch:
     array = _encoder.encode(converted)
     if len(items) == 1:
         expect_alone(array, config)
-    # In a thread, too, a decoder that is at work keeps the interpreter to itself.
+    # In pieces, as even in a thread a decoder holds the interpreter's lock.
     batch = read_array(array, True, config) if single else finish(read_in_pieces(array, config))
     batch.refused = in_order([*refused, *(fault._replace(place=places[fault.place or 0]) for fault in batch.refused)])
     batch.size = len(items)

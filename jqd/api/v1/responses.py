@@ -1,6 +1,6 @@
-"""Response types of the native interface. They are rendered as they stand.
+"""Response types of jqd's own API, which are encoded as they are.
 
-Instants are ISO 8601 in UTC. What is any value stands there as `msgspec.Raw`, MessagePack.
+Instants are ISO 8601 in UTC. Arbitrary values, such as results, are MessagePack in a `msgspec.Raw`.
 """
 
 from collections.abc import Sequence
@@ -24,17 +24,17 @@ Instant = Annotated[str, Meta(description="ISO 8601, in UTC")]
 
 
 class PushedJob(Struct, frozen=True):
-    """The answer to one job: it was taken, or is a duplicate."""
+    """The answer to a push of one job."""
 
     job_id: str
     ack: Level | UnsetType = UNSET
-    """The level reached."""
+    """How safe the job is: the level reached."""
     replicas: int | UnsetType = UNSET
     duplicate: bool | UnsetType = UNSET
 
 
 class PushedJobs(Struct, frozen=True):
-    """The answer to an array of jobs, in its order."""
+    """The answer to a push of an array: ids in the order of the array, null for refused jobs."""
 
     job_ids: Sequence[str | None]
     ack: Level | UnsetType = UNSET
@@ -66,7 +66,7 @@ class Progress(Struct, frozen=True):
 
 
 class JobLinks(Struct, frozen=True, kw_only=True):
-    """What a job has to do with others; left out of lists."""
+    """A job's links to other jobs; left out of lists."""
 
     parents: Annotated[Sequence[str], Meta(description=f"it waits for them: the first {NEAR_MAX}")] | UnsetType = UNSET
     parents_count: int | UnsetType = UNSET
@@ -81,7 +81,7 @@ class JobState(JobLinks, kw_only=True, frozen=True):
 
     job_id: str
     id: str | UnsetType = UNSET
-    """The id that workers know, where its pusher chose one."""
+    """The daemon's id, which workers know, if `job_id` is the pusher's own."""
     name: str
     tenant: str | UnsetType = UNSET
     """Left out for the tenant ""."""
@@ -119,24 +119,24 @@ class Job(JobState, kw_only=True, frozen=True):
     timeout: Annotated[float, Meta(description="seconds of one attempt")] | UnsetType = UNSET
     keep_result: Keep | UnsetType = UNSET
     backoff: Waits | UnsetType = UNSET
-    """Its own, where it has one."""
+    """The job's own back-off, if it has one."""
     expires_at: Annotated[Instant | UnsetType, Meta(description="dead unless begun by then")] = UNSET
     argument: Value | UnsetType = UNSET
-    """Left out where large, unless asked for whole."""
+    """Left out if it is large, unless `whole=1` asks for it."""
     argument_bytes: Annotated[int, Meta(description="its length as MessagePack")] | UnsetType = UNSET
     error: Value
     message: str | None = None
     history: Sequence[Attempt] = ()
     note: str | UnsetType = UNSET
-    """Why nobody runs it, while it waits."""
+    """Why no worker runs it while it waits."""
     progress: Progress | UnsetType = UNSET
-    """How far it is."""
+    """How far the worker is with it."""
     log: str | UnsetType = UNSET
     """The end of what the last attempt printed."""
     result: Value | UnsetType = UNSET
-    """With `keep_result`; one too large was dropped: `message` says how large."""
+    """Only with `keep_result`. A result that is too large was dropped; `message` says its size."""
     result_bytes: Annotated[int, Meta(description="length of a large result")] | UnsetType = UNSET
-    """Left out above where it is large: `GET /v1/jobs/{id}/result` has it."""
+    """Given instead of a large `result`, which `GET /v1/jobs/{id}/result` has."""
 
 
 class Result(Struct, frozen=True):
@@ -156,7 +156,7 @@ class JobLog(Struct, frozen=True):
 
 
 class RecordedJob(Struct, frozen=True):
-    """A recorded cancel, which may still be too late."""
+    """The answer to a cancel that is recorded but may come too late."""
 
     job_id: str
     state: State
@@ -180,9 +180,9 @@ class Lease(Struct, frozen=True):
     """The answer to a pull."""
 
     lease_id: str | None
-    """None: nothing came in time."""
+    """None: no job came in time."""
     jobs: Sequence[BatchJob]
-    """Of one jobtype, as in a batch that is posted."""
+    """Jobs of one type, in the form of a batch that is posted to a worker."""
     heartbeat: Annotated[int, Meta(description="longest silence about them, in seconds")] | UnsetType = UNSET
 
 
@@ -211,13 +211,13 @@ class Beaten(Struct, frozen=True):
 
 
 class Registered(Struct, frozen=True):
-    """A worker that is registered."""
+    """The answer to a registration."""
 
     worker_id: str
     daemons: list[str]
-    """Those that share its slots, the answering one first."""
+    """The daemons that share the worker's slots, the one that answers first."""
     urls: list[str]
-    """Where they are reached: the registration may be repeated at any."""
+    """The URLs of these daemons: the registration may be repeated at any."""
 
 
 class WorkerHealth(Struct, frozen=True):
@@ -228,13 +228,13 @@ class WorkerHealth(Struct, frozen=True):
     since: Instant | None
     complaint: str | None
     why: str | None
-    """How its last request ended, where it gets no jobs for now."""
+    """How its last request ended, if it gets no jobs for now."""
     until: Instant | None
-    """Then one job tries it."""
+    """When one job is sent as a trial."""
 
 
 class Worker(Struct, frozen=True):
-    """A registration."""
+    """A registered worker."""
 
     worker_id: str
     name: str
@@ -251,28 +251,28 @@ class Worker(Struct, frozen=True):
     format: Format | None
     method: str
     headers: Sequence[str]
-    """Names only."""
+    """Names of its headers, without values."""
     signed: bool
     """Whether requests are signed."""
     options: dict[str, TypeOptions]
-    """Its options, by jobtype."""
+    """The options that it declared, by jobtype."""
     overruled: list[str]
     """Jobtypes for which another worker's options hold."""
     trouble: str | None
     """What keeps it from running jobs, in its own words."""
     state: WorkerState
-    """The worst that is known; `silent`: two signs of life did not come; `unknown`: nor here, and the store is away."""
+    """The worst that is known; `silent`: it missed two signs of life; `unknown`: here, too, but the store is away."""
     why: str | None
-    """In words."""
+    """Why it is in this state."""
     in_flight: Annotated[int, Meta(description="jobs that this daemon has posted to it and waits for")] | None
-    """Null of a worker that pulls."""
+    """Null for a worker that pulls."""
     seen: Sequence[WorkerHealth]
-    """By each living daemon."""
+    """How each living daemon sees it."""
     registered_at: Instant | None
     last_seen_at: Instant | None
-    """Last sign of life at any daemon, within half a minute."""
+    """Last sign of life at any daemon, to within half a minute."""
     token_id: str | None
-    """The token that it was registered with, for who may see that one: jobs are posted to it while that is valid."""
+    """The token that it was registered with, if the caller may see that: jobs are posted to it while that is valid."""
     tenant: str | UnsetType = UNSET
     """Left out for the tenant ""."""
 
@@ -285,7 +285,7 @@ class HandlerSettings(JobOptions, frozen=True, kw_only=True):
     format: Format | UnsetType | None = UNSET
     method: str | UnsetType = UNSET
     headers: Sequence[str] | UnsetType = UNSET
-    """Names only."""
+    """Names of its headers, without values."""
     signed: bool | UnsetType = UNSET
     weight: int | UnsetType = UNSET
     max_jobs: int | UnsetType = UNSET
@@ -299,9 +299,9 @@ class HandlerVersion(Struct, frozen=True):
     version: int
     lang: Lang
     share: int
-    """Of a hundred requests for its name, those that it gets."""
+    """How many of a hundred jobs of its name it gets."""
     out: str | None
-    """Why it gets none."""
+    """Why it gets no jobs any more."""
 
 
 class Handler(Struct, frozen=True, rename={"before_each": "beforeEach", "after_each": "afterEach"}):
@@ -340,7 +340,7 @@ class Live(Struct, frozen=True):
 
 
 class Half(Struct, frozen=True):
-    """Whether pushing or running is ready, and why not."""
+    """Whether pushing, or running, is ready, and why not."""
 
     ready: bool
     reason: str | None
@@ -355,7 +355,7 @@ class ProcessReady(Struct, frozen=True):
 
 
 class Ready(Struct, frozen=True):
-    """The readiness of both halves; where several processes share the port, of all of them."""
+    """The readiness of pushing and of running; if several processes share the port, of all of them."""
 
     status: Literal["ready", "degraded", "not ready"]
     push: Half

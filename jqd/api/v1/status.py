@@ -1,4 +1,4 @@
-"""Health and counters: /livez, /readyz and its halves, /v1/stats."""
+"""Health and counters: GET /livez, /readyz, /readyz/push, /readyz/run and /v1/stats."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -21,35 +21,35 @@ _decoder = msgspec.json.Decoder(Ready)
 
 
 async def livez(parts: ApiContext, request: Request) -> Live:
-    """The process is alive."""
+    """200 while the process is alive."""
     return Live(True)
 
 
 async def readyz(parts: ApiContext, request: Request) -> Response:
-    """200 while pushes are taken; the body says which half is ready, and why not."""
+    """200 while pushes are taken; the body says whether pushing and running are ready, and why not."""
     ready = await _ready(parts, request)
     return answer(200 if ready.push.ready else 503, ready, request.answer_language())
 
 
 async def readyz_push(parts: ApiContext, request: Request) -> Response:
-    """Whether pushes are taken."""
+    """200 while pushes are taken."""
     half = (await _ready(parts, request)).push
     return answer(200 if half.ready else 503, half, request.answer_language())
 
 
 async def readyz_run(parts: ApiContext, request: Request) -> Response:
-    """Whether jobs are being run."""
+    """200 while jobs are run."""
     half = (await _ready(parts, request)).run
     return answer(200 if half.ready else 503, half, request.answer_language())
 
 
 async def _ready(parts: ApiContext, request: Request) -> Ready:
-    """Return the readiness of this process; where there are several that of all."""
+    """Return the readiness of this process, or of all processes of the port, if the caller is not one of them."""
     control, who, warnings = parts.services.control, parts.services.principal, list(parts.services.control.warnings())
     push, run = _half(control.push_ready(), who), _half(control.run_ready(), who)
     status: Literal["ready", "degraded", "not ready"]
     status = "not ready" if not push.ready else "ready" if run.ready and not warnings else "degraded"
-    if not who.sees_all:  # they name workers and schedules of all tenants
+    if not who.sees_all:  # warnings name workers and schedules of all tenants
         owed = control.owed_text(who.tenant)
         warnings = [] if owed is None else [owed]
     own, siblings = Ready(status, push, run, warnings), parts.siblings
@@ -59,16 +59,16 @@ async def _ready(parts: ApiContext, request: Request) -> Ready:
     for number, body in (await siblings.ask(request, "/readyz", media.JSON, ANSWER_S)).items():
         try:
             found[number] = _decoder.decode(body)
-        except msgspec.MsgspecError:  # it says why it does not answer, or that it has too much to do
+        except msgspec.MsgspecError:  # the text says why it does not answer, or it has too much to do
             away[number] = body if isinstance(body, str) else "it refuses to answer"
     return together(found, away, siblings.process.processes)
 
 
 def together(present: Mapping[int, Ready], away: Mapping[int, str], sharing: int) -> Ready:
-    """Return the readiness of several processes, of which the first `sharing` share the port.
+    """Return the readiness of several processes. `sharing`: the first so many share the port. `away`: number → why.
 
-    A push meets any of those that listen: pushes are taken while none of these refuses. One that is away gets none.
-    Jobs are run while one process runs some.
+    Pushing is ready if none of the processes that listen refuses, as a push may meet any; a process that is away gets
+    none. Running is ready if one process runs jobs.
     """
     rows = [ProcessReady(number, each.push, each.run) for number, each in present.items()]
     rows += [ProcessReady(number, _half(why), _half(why)) for number, why in away.items()]
@@ -84,12 +84,12 @@ def together(present: Mapping[int, Ready], away: Mapping[int, str], sharing: int
 
 
 async def stats(parts: ApiContext, request: Request) -> dict[str, Any]:
-    """Counters of this daemon, and of the store as far as it answers."""
+    """Counters of this daemon, and of the store if it answers."""
     return await figures(parts)
 
 
 async def figures(parts: ApiContext) -> dict[str, Any]:
-    """Return the counters as plain values."""
+    """Return the counters of this daemon and of the store as plain values."""
     body: dict[str, Any] = {name: _plain(value) for name, value in parts.services.control.stats().items()}
     try:
         body["store"] = shown(parts.services, await parts.services.store.stats())
@@ -100,7 +100,8 @@ async def figures(parts: ApiContext) -> dict[str, Any]:
 
 
 def _half(reason: str | None, who: Principal = EVERYBODY) -> Half:
-    """Return a half of readiness. Reasons name the store's address, directories and other daemons."""
+    """Return a `Half`. A principal that does not see all gets no reason, as that may name the store's address,
+    directories and other daemons."""
     return Half(reason is None, reason if reason is None or who.sees_all else HIDDEN)
 
 

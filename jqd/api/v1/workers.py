@@ -1,4 +1,4 @@
-"""Workers: POST, GET and DELETE of /v1/workers. Pages of workers and daemons have those, too, that went away lately."""
+"""POST, GET and DELETE of /v1/workers; and workers and daemons that went away lately, for the pages of each."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -40,7 +40,7 @@ class Daemon(Struct, frozen=True):
     last_seen_s: float
     in_flight: int | None
     drained_at: Instant | None = None
-    """Drained since."""
+    """Since when it is drained."""
 
 
 class GoneDaemon(Struct, frozen=True):
@@ -49,7 +49,7 @@ class GoneDaemon(Struct, frozen=True):
     daemon: str
     how: Annotated[Literal["died", "left"], Meta(description="`left`: it was stopped in good order")]
     at: Instant | None
-    """When that was seen."""
+    """When its end was noticed."""
     last_seen_at: Annotated[Instant | None, Meta(description="its last sign of life; null: not known")]
     jobs: Annotated[int, Meta(description="in flight there, and ready again since")]
     by: Annotated[Sequence[str], Meta(description="daemons that gave them back, or saw it go")]
@@ -116,31 +116,31 @@ Declarations = Annotated[
         description=f"a list of 1 to {JOBTYPES_MAX} names, or of maps with options",
     ),
 ]
-ANY: Final = "*"  # for `jobs`: every jobtype there is and will be
+ANY: Final = "*"  # as `jobs`: all jobtypes, also future ones
 JOBS = f'a list of the jobtypes that this worker can run, like ["mail"], or "{ANY}" for every one'
 
 
 class Registration(WorkerSpec, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The body of `POST /v1/workers`. `jobs` is required: a worker that takes everything takes others' jobs, too."""
+    """The body of `POST /v1/workers`. `jobs` is required: by default a worker would take jobs meant for others."""
 
     jobs: Annotated[Declarations | Literal["*"], Meta(description=JOBS)]  # type: ignore[assignment]
 
 
 async def register(parts: ApiContext, request: Request) -> Registered:
-    """201 {worker_id}: registered, or its registration repeated in time."""
+    """201 {worker_id}: register a worker, or repeat its registration."""
     given = read_body(request, Registration)
     entries = () if given.jobs == ANY else given.jobs
     declared = {n: _declared(n, entry) for n, entry in enumerate(entries) if isinstance(entry, dict)}
     names = [declared[n].name if n in declared else entry for n, entry in enumerate(entries)]
     spec = WorkerSpec(**{**structs.asdict(given), "jobs": tuple(names) or None})
-    options = {one.name: TypeOptions(server_only=one.server_only, **dict(one.given())) for one in declared.values()}
+    options = {each.name: TypeOptions(server_only=each.server_only, **dict(each.given())) for each in declared.values()}
     worker = await workers.register(parts.services, spec, options=options, peer=request.peer)
     control = parts.services.control
     return Registered(bare(worker.id), control.sharers(), control.urls(request.peer))
 
 
 def _declared(place: int, entry: dict[str, Any]) -> DeclaredOptions:
-    """Read an entry of `jobs` with options. Raises Invalid, naming the entry and its field."""
+    """Decode an entry of `jobs` that has options. Raises Invalid, which names the entry and its field."""
     try:
         return fields.read(msgspec.msgpack.encode(entry), DeclaredOptions)
     except Invalid as error:
@@ -149,17 +149,18 @@ def _declared(place: int, entry: dict[str, Any]) -> DeclaredOptions:
 
 
 async def list_workers(parts: ApiContext, request: Request) -> Response:
-    """All workers, and how each daemon sees them: oldest first, then versions of handlers."""
+    """All workers, the oldest first, then versions of handlers; and how each daemon sees them."""
     wanted = page_wanted(request, ListQuery)
     found = (
-        (f"{is_version(one.id):d}{one.registered_at_ms:016d}{one.id}", one) for one in workers.seen_by(parts.services)
+        (f"{is_version(each.id):d}{each.registered_at_ms:016d}{each.id}", each)
+        for each in workers.seen_by(parts.services)
     )
     gone = [] if wanted.behind else [gone_worker(each) for each in workers.gone(parts.services)]
     return await answer_page(request, wanted, partial(Workers, gone=gone or UNSET), found, partial(_row, parts))
 
 
 async def unregister(parts: ApiContext, request: Request, worker_id: str) -> None:
-    """Unregister a worker; jobs in flight are still waited for."""
+    """Unregister a worker. Jobs in flight may end."""
     await workers.unregister(parts.services, worker_id)
 
 
