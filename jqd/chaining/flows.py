@@ -118,7 +118,7 @@ class Flows:
 
     @property
     def complaint(self) -> str | None:
-        """Return, for health, which jobs wait for parents that no partition knows, or why some are tried again."""
+        """For health: which jobs wait for parents that no partition knows, or why some are tried again."""
         now_s = self._clock.mono_s()
         old = [child for child, wait in self._waits.items() if wait.since_s <= now_s - COMPLAIN_S]
         if old:

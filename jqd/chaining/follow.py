@@ -78,7 +78,7 @@ async def follow(
             own = services.as_principal(Principal(tenant)) if tenant else services
             done.waits.update(await _push(own, some, children, partial(go_on, batch)))
         except JournalRefused as error:
-            refused.append(error)  # raised below, outside the nursery, which would wrap it in a group
+            refused.append(error)  # raised below: the nursery would wrap it in a group
         except JqdError as error:
             if isinstance(error, StoreAway):
                 now_s = services.clock.mono_s()
@@ -146,8 +146,7 @@ def _read(entries: Iterable[bytes], waits: dict[bytes, str]) -> list[Follower]:
 
 
 def _by_partition(services: Services, found: Iterable[Follower]) -> list[tuple[frozenset[int], list[Follower]]]:
-    """Cut entries into batches, each of one tenant and the same partitions, so that a partition that is away holds up
-    only its own."""
+    """Cut entries into batches of one tenant and the same partitions: one that is away holds up only its own."""
     parts: dict[tuple[str, frozenset[int]], list[list[Follower]]] = {}
     sizes: dict[tuple[str, frozenset[int]], int] = {}  # jobs in the last batch
     for each in found:
@@ -213,8 +212,8 @@ def _outside(agreed: ReservedIds, groups: Container[str | None]) -> ReservedIds:
 
 
 def options_of(services: Services, tenant: str, items: Sequence[Item]) -> Options | None:
-    """Return the registered options that fill in for followers, so that their parent's outcome can bring them; None:
-    they have to be pushed, as their tenant has a quota or they need more than an outcome can bring."""
+    """Return the registered options that followers leave out; None: they have to be pushed, as their tenant has a quota
+    or they need more than an outcome can bring."""
     if need_push(items) or tenant in services.feature(Quotas).known:
         return None
     if not services.options.says_any:

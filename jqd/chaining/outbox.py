@@ -9,7 +9,7 @@ behind them get their ids; all come to the journal in the order of the outbox.
 
 Jobs beyond their tenant's quota lie on the tenant's shelf: once a second some daemon tries the oldest of them
 (docs/adr/0047). Entries on a shelf that wait for something else are skipped. When only such entries are left they go
-back to the outbox, because a tenant with a shelf cannot push.
+back to the outbox: a tenant with a shelf cannot push.
 """
 
 import math
@@ -126,7 +126,7 @@ class Outbox:
 
     @property
     def complaint(self) -> str | None:
-        """Return, for health, which jobs cannot be pushed, and why; None: there are none."""
+        """For health: which jobs cannot be pushed, and why; None: there are none."""
         before_s = self._clock.mono_s() - COMPLAIN_S
         odd = [
             (entry, rest.why)
@@ -176,8 +176,8 @@ class Outbox:
     async def _push_new(self, nursery: trio.Nursery) -> bool:
         """Begin to push all entries that came since the last call. Older ones that wait may be many, and are skipped.
 
-        Entries being pushed are skipped by their number, as they came before. If another daemon removed some, the
-        number is wrong: `_push_left` finds what was skipped, and a job that is pushed twice counts once."""
+        Entries being pushed are skipped by their number, as they came before. If another daemon makes it wrong,
+        `_push_left` finds what was skipped, and a job that is pushed twice counts once."""
         shelves = bool(self.shelves)
         while self._failure is None:
             self._asks = True
@@ -205,7 +205,7 @@ class Outbox:
         return shelves
 
     async def _push_round(self, entries: Sequence[bytes], written: trio.Event) -> None:
-        """Push entries while other rounds run; a failure is raised by the next `_push_new`."""
+        """Push entries beside other rounds; the next `_push_new` raises a failure."""
         try:
             left = await self._push_found(entries, written)
             self._passed += left
@@ -223,8 +223,8 @@ class Outbox:
             self._bell.set()
 
     async def _push_left(self) -> bool:
-        """Push entries that have been in the outbox for LEFT_S, oldest first, until WALK of them have to wait. The next
-        call continues there. Returns whether there are shelves."""
+        """Push entries older than LEFT_S, oldest first, until WALK of them have to wait; the next call continues there.
+        Returns whether there are shelves."""
         if not self._walked:
             # Forget entries not seen in a whole walk: another daemon pushed them.
             began_s, self._walk_began_s = self._walk_began_s, self._clock.mono_s()

@@ -48,8 +48,8 @@ class ReleaseRoom:
 
     @asynccontextmanager
     async def looks(self, services: Services, job_id: str, count: int) -> AsyncIterator[None]:
-        """Hold `count` looks of the job's partition. A lock lets one caller at a time take them: two with a part each
-        would wait for each other."""
+        """Hold `count` looks of the job's partition. One caller at a time takes them: two with a part each would wait
+        for each other."""
         limiter, taken = self.limiter("look", LOOKS, services, job_id), list[object]()
         try:
             async with self._turns.setdefault(partition_of(job_id, services.partitions), trio.Lock()):
@@ -200,7 +200,7 @@ async def _results(services: Services, view: JobView, flow: Flow, bytes_max: int
                         cancel.cancel()
                         return
             except (NotYet, StoreError) as error:
-                failed.append(error)  # raised below, outside the nursery, which would wrap it in a group
+                failed.append(error)  # raised below: the nursery would wrap it in a group
                 cancel.cancel()
 
     failed: list[NotYet | StoreError] = []

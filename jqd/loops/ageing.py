@@ -23,7 +23,7 @@ class Ageing:
 
     @property
     def complaint(self) -> str | None:
-        """Return, for health, how the periods of the daemons differ; None: they do not."""
+        """For health: how the periods of the daemons differ; None: they do not."""
         if not self._others:
             return None
         names = [f"{sysid} ({_period(period_ms)})" for sysid, period_ms in sorted(self._others.items())]

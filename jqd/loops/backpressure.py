@@ -78,7 +78,7 @@ class Backpressure:
 
     @property
     def reason(self) -> str | None:
-        """Return why pushes are refused now, or None."""
+        """Why pushes are refused now, or None."""
         reasons = [self._describe(mark) for mark in self._marks.values() if mark.reached]
         return "; ".join(reasons) or None
 

@@ -37,7 +37,7 @@ TYPES = 64  # jobtypes in one look: the best by priority of those that can be ru
 CLAIM_JOBS = 500  # one call of the store must stay below about 5 ms
 PROMOTE_JOBS = 500
 MATCH_S = 0.005  # of matching constraints before a checkpoint
-RETRY = Fate.RETRY  # a constant, because reading a member of an enumeration costs as much as a call
+RETRY = Fate.RETRY  # a constant: reading an enumeration's member costs as much as a call
 OUTDATED_S = 5.0  # settings reach all daemons in half a second: a longer delay is reported
 
 
@@ -127,7 +127,7 @@ class Claims:
 
     @property
     def reason(self) -> str | None:
-        """Return why nothing is claimed although this daemon may claim; None: nothing prevents it."""
+        """Why nothing is claimed although this daemon may claim; None: nothing prevents it."""
         since_s = self._outdated_since_s
         if since_s is None or self._clock.mono_s() - since_s < OUTDATED_S:
             return None

@@ -120,7 +120,7 @@ class Ingest(Generic[Record]):
 
     @property
     def mine(self) -> Callable[[Record], bool] | None:
-        """Return which records belong to this partition; None: all."""
+        """Which records belong to this partition; None: all."""
         return self._settings.mine
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -148,28 +148,28 @@ class Ingest(Generic[Record]):
 
     @property
     def is_behind(self) -> bool:
-        """Return whether the lane has durable records that are not known to be applied."""
+        """Whether the lane has durable records that are not known to be applied."""
         return bool(self._flights) or self._journal.is_behind(self.lane, self.reader)
 
     @property
     def _mark(self) -> tuple[int | None, int]:
-        """Return a value that changes with every step forward."""
+        """A value that changes with every step forward."""
         return self._position, self._journal.read_point(self.lane, self.reader)
 
     @property
     def position(self) -> int | None:
-        """Return the position up to which the store has applied this lane; None while that is not known."""
+        """The position up to which the store has applied this lane; None while that is not known."""
         return None if self._recheck else self._position
 
     @property
     def done(self) -> int | None:
-        """Return up to where nothing is left to apply; None: unknown. It is beyond `position` where the lane has no
+        """Up to where nothing is left to apply; None: unknown. It is beyond `position` where the lane has no
         records."""
         return None if self.position is None else max(self.position, self._journal.read_point(self.lane, self.reader))
 
     @property
     def last_position(self) -> int | None:
-        """Return the last known position, even while it has to be read again; None before the first answer."""
+        """The last known position, even while it has to be read again; None before the first answer."""
         return self._position
 
     def recheck(self) -> None:
@@ -293,7 +293,7 @@ class Ingest(Generic[Record]):
 
     @property
     def _end(self) -> int:
-        """Return the position up to which all records were sent."""
+        """The position up to which all records were sent."""
         assert self._position is not None
         return self._flights[-1].end if self._flights else self._position
 

@@ -18,7 +18,7 @@ BEHIND_S = 30.0  # how long jobs may be applied again before health says so: a m
 
 
 class Membership:
-    """The membership in one partition of the store: its state, its lease, and events for those who wait."""
+    """The membership in one partition of the store."""
 
     def __init__(self, sysid: str, config: LeaseConfig, clock: Clock, *, sole: bool) -> None:
         """`sole`: no other daemon can reach this store, so there is nobody to wait for."""
@@ -40,7 +40,7 @@ class Membership:
 
     @property
     def seated(self) -> Owner | None:
-        """Return the owner while we are a member, as far as we know; None: we are not, or join anew."""
+        """The owner while we are a member, as far as we know; None: we are not, or join anew."""
         return self.state.owner if isinstance(self.state, Seated | Through) else None
 
     @property
@@ -69,7 +69,7 @@ class Membership:
 
     @property
     def work_left_s(self) -> float:
-        """Return for how many seconds jobs in flight may go on, unless the lease is renewed. A sole daemon's jobs go on
+        """For how many seconds jobs in flight may go on, unless the lease is renewed. A sole daemon's jobs go on
         until it gives its membership up, because nobody else can claim them."""
         left_s = self._trust.until_s - self._clock.boot_s()
         return math.inf if self.sole and left_s > -math.inf else left_s
@@ -82,7 +82,7 @@ class Membership:
 
     @property
     def complaint(self) -> str | None:
-        """Return, for health, which daemons have been applying their jobs again for more than BEHIND_S, or None."""
+        """For health: which daemons have been applying their jobs again for more than BEHIND_S, or None."""
         is_old = self._clock.mono_s() - self._behind_since_s >= BEHIND_S
         return store_standing.behind_reason(self.state) if is_old else None
 
@@ -151,7 +151,7 @@ class Membership:
         self._notify(hurry=self.may_note_settled)  # until the store notes it, it gives no daemon a new name
 
     def disturbed(self) -> None:
-        """Note that another life of the store answers, or that our epoch was given up: recovery looks and joins anew.
+        """Note that another life of the store answers, or took our epoch away: recovery looks at it and joins anew.
 
         Jobs in flight stay trusted for their lease: the reaper of an epoch waits longer than that.
         """
@@ -159,8 +159,8 @@ class Membership:
         self._disturbed.set()
 
     def rolled_back(self) -> bool:
-        """Note that a lane's position in the store went back. Returns False if that is expected, because another life
-        of the store answers than the one that we came through.
+        """Note that a lane's position in the store went back. Returns False if that is no news, as in another life than
+        the one that we came through.
         """
         match self.state:
             case Looked(back, known) | Seated(back, known) if back.past not in (Past.START, known.life):
@@ -181,8 +181,8 @@ class Membership:
     def leave(self) -> Owner | None:
         """Stop being a member, for shutdown. Returns the owner to be released.
 
-        From here on this daemon neither renews nor joins: a renewal during the release would find the epoch given up,
-        and join again."""
+        From here on nobody renews or joins: a renewal during the release would find the epoch given up, and join
+        again."""
         self.state = Left()
         self._disturbed.set()
         return self.owner
@@ -191,12 +191,12 @@ class Membership:
 
     @property
     def past(self) -> Past | str:
-        """Return the life of the store in which we last came through recovery, or why there is none."""
+        """The life of the store in which we last came through recovery, or why there is none."""
         return store_standing.back(self.state).past
 
     @property
     def life_to_end(self) -> str | None:
-        """Return the life of the store in which positions went back, until the next `begin_sync`; else None."""
+        """The life of the store in which positions went back, until the next `begin_sync`; else None."""
         return self.state.past if isinstance(self.state, Suspect) else None
 
     @property

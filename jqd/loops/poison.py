@@ -38,7 +38,7 @@ class PoisonGuard:
     def judge(self, *, suspect: bool, empty: bool, working: bool) -> Suspects | None:
         """Return how suspects are to be claimed now; None: claim nothing at all.
 
-        `suspect`: the best job that waits is one. `empty`: no job is in flight. `working`: one is queued or running."""
+        `suspect`: the best waiting job is one. `empty`: no job is in flight. `working`: one is queued or running."""
         now_s = self._clock.mono_s()
         if empty and self._taken_s is not None:
             self._others_until_s = now_s + (now_s - self._taken_s) * OTHERS

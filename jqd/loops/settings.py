@@ -31,13 +31,13 @@ from jqd.runner.worker_health import SAME_MS, VIEW
 from jqd.store import Store
 
 SILENT_S = 3_600.0  # a registration whose ttl ran out is kept so long, for a worker that comes back
-# A worker's deletion is kept so long. A daemon that was away longer brings the registration back, which then holds
-# until its ttl runs out or its worker was unreachable for 5 minutes.
+# A worker's deletion is kept so long. A daemon that was away longer brings its registration back until the ttl is over
+# or its worker was unreachable for 5 minutes.
 DELETED_S = 7 * 86_400.0
 ENDED_S = 90 * 86_400.0  # other deletions are kept so long: nothing else would remove a handler that was brought back
 FIRED_S = 7 * 86_400.0  # the fired dates of a schedule are kept so long after it was deleted
-# Most expired registrations, and deletions, of one tenant: programs that make up names leave some with each run.
-# Deletions are counted by kind: many workers that leave must not bring back a schedule.
+# Of one tenant, as programs that make up names leave some with each run. Deletions are counted by kind: many workers
+# that leave must not bring back a schedule.
 SILENT_MAX = DELETED_MAX = 10_000
 FIRST_S = 0.02  # between tries of the first fetch: pushes wait for its answer
 FOLLOW_S = 0.5  # between two fetches: with the way through the journal well below two seconds
@@ -126,10 +126,10 @@ class SettingsSync:
             return self._membership.life is not None and await self._ask()
 
     async def publish_view(self) -> None:
-        """Save our view of the workers in the store, if it is not there. Called before jobs go back that a worker
-        refused for now, so that no other daemon sends them there.
+        """Save our view of the workers in the store, if it is not there: before jobs go back that a worker refused for
+        now, so that no other daemon sends them there.
 
-        Raises StoreAway, StoreRefused. Returns without saving if the store's life changes: releases fail then, too."""
+        Raises StoreAway, StoreRefused. In another life of the store it saves nothing, as releases fail there, too."""
         revision = self._views.look().revision
         if self._has_view(revision):
             return
@@ -158,7 +158,7 @@ class SettingsSync:
             return
         asked, again_s = self._settings.asked, trio.current_time() + AGAIN_S
         if self._settings.wanted == self._answered:
-            # A daemon that is alone fetches half as often: only one that just joined can have news.
+            # A daemon that is alone fetches half as often.
             with trio.move_on_after(next_beat_s(FOLLOW_S * (2 if self._membership.is_alone else 1))):
                 await asked.wait()
         await trio.sleep_until(again_s)

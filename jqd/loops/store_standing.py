@@ -14,7 +14,7 @@
     mark_restored recovery  and all ordinary jobs: until then no daemon answers that a job, unique key or member of a
                             group does not exist
     renewed       heartbeat the store confirmed the lease, and said who is not through and whether the life is settled
-    disturbed     heartbeat, dispatch   another life of the store answers, or our epoch was given up
+    disturbed     heartbeat, dispatch   another life of the store answers, or the store took our epoch away
     rolled_back   ingest    the store has less than before, in a life that seems the same: that life is ended
     resigned      recovery  our journal cannot be read while others wait, or takes no outcomes: they go on without us
     left          shutdown

@@ -40,14 +40,14 @@ class Watch:
 
     @property
     def reason(self) -> str | None:
-        """Return why no new jobs are applied to the store; None: they are."""
+        """Why no new jobs are applied to the store; None: they are."""
         refused = [] if self._accept_loss else refusals(self._findings)
         what = "would lose jobs" if any(finding.is_loss for finding in refused) else "cannot be used"
         return f"the store {what}: {'; '.join(map(str, refused))}" if refused else None
 
     @property
     def warnings(self) -> list[str]:
-        """Return findings that are accepted losses, or conditions that pass by themselves."""
+        """Findings that are accepted losses, or conditions that pass by themselves."""
         accepted = refusals(self._findings) if self._accept_loss else []
         passing = [finding for finding in self._findings if finding.code in PASSING]
         return [*(f"accepted: {finding}" for finding in accepted), *map(str, passing)]

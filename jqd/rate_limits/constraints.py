@@ -139,7 +139,7 @@ class KnownConstraint:
 
     @property
     def complaint(self) -> str:
-        """Return the complaint, for health, that it fails on jobs and holds them up; "": it does not."""
+        """The complaint, for health, that it fails on jobs and holds them up; "": it does not."""
         if not self.failed or self.constraint.on_error == "pass":
             return ""
         whose = f" of tenant {self.tenant!r}" if self.tenant else ""

@@ -106,7 +106,7 @@ class Expression:
 
     @property
     def shown(self) -> str:
-        """Return its text, or the beginning of a long one."""
+        """Its text, or the beginning of a long one."""
         return self.text if len(self.text) <= SHOWN_CHARS else f"{self.text[: SHOWN_CHARS - 1]}…"
 
 

@@ -95,7 +95,7 @@ class Capacity:
         return [(worker, breaker) for worker, breaker in breakers if not breaker.barred]
 
     def tenants(self) -> int:
-        """Return how many tenants have workers."""
+        """Count the tenants that have workers."""
         return len({worker.tenant for worker in self._workers.list()})
 
     def wanted(self, paused: Paused) -> tuple[list[Wanted], bool]:
@@ -135,11 +135,7 @@ class Capacity:
         return following
 
     def offer(self, jobtype: str, priority: int, waiting: int | None, linger: Linger) -> Offer | None:
-        """Return the worker with the greatest free share for such a job; None when none is free. A waiting poll goes
-        first.
-
-        `waiting`: how many jobs of the type wait, None: unknown; too few let a worker linger.
-        """
+        """See `Runner.offer`."""
         if (pull := self.pulls.best(jobtype, priority)) is not None:
             code = self._workers.code(jobtype)
             jobs_max = min(pull.jobs_max, code.options.batch or 1) if code is not None else pull.jobs_max

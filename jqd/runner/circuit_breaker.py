@@ -130,7 +130,7 @@ class CircuitBreaker:
 
     @property
     def is_closed(self) -> bool:
-        """Return whether the worker has answered well since its last back-off by this or another daemon."""
+        """Whether the worker has answered well since its last back-off by this or another daemon."""
         return not self.failures and self.others_until_s == float("-inf")
 
     def is_well(self, now_s: float) -> bool:

@@ -83,12 +83,12 @@ class Burst:
 
     @property
     def is_shared(self) -> bool:
-        """Return whether one process that serves several workers broke."""
+        """Whether one process that serves several workers broke."""
         return len(self.workers) > 1 and not self.is_refuted
 
     @property
     def is_refuted(self) -> bool:
-        """Return whether something at that host and port outlived the burst."""
+        """Whether something at that host and port outlived the burst."""
         return self.outlived or bool(self.spared)
 
     def take(self, number: int, worker: str) -> None:

@@ -33,7 +33,7 @@ class Stay:
         suspect has it."""
         try:
             while True:
-                # Read anew each time: group and extent change when more connections of the burst break.
+                # Read anew: group and extent change when more connections of the burst break.
                 first = isolation.of(next(iter(request.missing), ""))
                 jobs, group = len(request.missing), first.group if first is not None else 1
                 extent = isolation.extent(request.missing)
@@ -46,10 +46,7 @@ class Stay:
             self._wait_at(None)
 
     def turn(self, losses: int, now_s: float, send_s: float, *, jobs: int, group: int, extent: Extent) -> float:
-        """Return 0 when the request may be sent now; else the seconds after which to ask again. See `Isolation.turn`.
-
-        A suspect that has to wait reserves the place that its present extent needs.
-        """
+        """See `Isolation.turn`. A suspect that has to wait reserves the place that its present extent needs."""
         machine = self._machine
         if not losses:
             wait_s = max(self._own.wait_s(now_s), machine.wait_s(now_s))

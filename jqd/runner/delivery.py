@@ -45,8 +45,6 @@ Ended = tuple[InFlightJob, Report]
 
 @dataclass(slots=True)
 class DeliveryContext:
-    """What all deliveries of a runner share."""
-
     in_flight: InFlightJobs
     workers: WorkerRegistry
     clock: Clock
@@ -71,8 +69,7 @@ class DeliveryContext:
         return self.in_flight.counters
 
     def end(self, held: Held, report: Report, worker: str, at_ms: int, posted_to: Worker | None = None) -> Outcome:
-        """Return the outcome of a report. `posted_to`: the worker in whose answer it came; its token bounds what
-        follows."""
+        """Return the outcome of a report. `posted_to`: the worker whose answer had it; its token bounds followers."""
 
         def wrong(follows: bytes) -> str:
             if posted_to is not None and self.workers.is_disowned(posted_to):
@@ -149,7 +146,7 @@ class Delivery:
     async def send(self, post: Post) -> Ending | None:
         """Send the batch when its turn has come, and act on the answer.
 
-        Returns how the request ended; None: nothing was sent, and no job is left to decide about.
+        Returns how the request ended; None: nothing was sent, and no job is left.
         """
         shared = self._shared
         if self.stay is not None:
@@ -171,7 +168,6 @@ class Delivery:
         return await post.carry(self.sent, self)
 
     def cancel(self) -> None:
-        """Cancel the request."""
         if self.scope is not None:
             self.scope.cancel()
 
@@ -263,7 +259,7 @@ class Delivery:
             self._return(entry, refused=refused, interruption=interruption)
 
     def drop(self, entry: InFlightJob) -> None:
-        """Hand back a job that was lost or withdrawn, without a report; cancel the request if it was the last."""
+        """Hand back a job that was lost or withdrawn, without a report."""
         del self.missing[entry.held.job.id]
         self._return(entry)
         if not self.missing:
@@ -341,7 +337,7 @@ class Delivery:
         self.breaker.give(self.jobtype, job_ids, now_s, ended=ended)
         self._shared.capacity.freed.set()
         if not self.missing:
-            # No outcome is missing. The answer may still end in good order, so that the connection can be used again.
+            # No outcome is missing. If the answer ends in good order, the connection can be used again.
             self._over_at_s = now_s
 
     def _take(self, job_id: str | None) -> InFlightJob | None:

@@ -1,10 +1,9 @@
-"""Handlers: URLs or code that run a jobtype, set by name through the API, without a program that registers. Each
-version is a worker of its own.
+"""Handlers: URLs or code that run a jobtype, set by name, without a program that registers. Each version is a worker.
 
-The newest version takes all jobs of its name, unless its endpoint answered 410: such a version is out. If the newest
-has a `weight`, it takes so many of a hundred requests, and the version before it the others, where both are URLs. A job
-of type `name@3` is for version 3 alone. A version may be code. No daemon runs that: its jobs wait for a pull worker
-registered for their type, as `jqd worker --code` is.
+The newest version takes all jobs of its name; one whose endpoint answered 410 is *out*. A newest with a `weight`
+takes so many of a hundred requests, and the version before it the others, where both are URLs. Version 3 alone takes
+jobs of type `name@3`. A version may be code. No daemon runs that: its jobs wait for a pull worker registered for their
+type, as `jqd worker --code` is.
 """
 
 from typing import Annotated, Literal
@@ -119,7 +118,7 @@ def is_deleted(body: msgspec.Raw) -> bool:
 
 
 def shares(handler: Handler) -> dict[int, int]:
-    """Return version number → how many of a hundred requests with jobs of the handler's name it gets; none with 0."""
+    """Return version number → how many of a hundred requests it gets; none with 0."""
     running = [version for version in handler.versions if not version.out][-2:]
     parts = {version.number: 100 for version in running[-1:]}
     if len(running) > 1 and not any(version.is_code for version in running):
@@ -170,7 +169,7 @@ def is_version(text: str) -> bool:
 
 
 def workers_of(name: str, handler: Handler) -> list[Worker]:
-    """Return a worker for each version that is a URL and not out."""
+    """Return a worker for each URL that is not out."""
     parts, found = shares(handler), []
     for version in handler.versions:
         if version.out or version.is_code:

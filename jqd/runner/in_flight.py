@@ -32,7 +32,7 @@ class Phase(enum.IntEnum):
     """Its outcome, or its return, waits to be taken or was taken."""
 
 
-# Constants, because reading a member of an enumeration costs as much as a call, for each job.
+# Constants: reading an enumeration's member costs as much as a call, for each job.
 QUEUED, RUNNING, STOPPED = Phase
 SUCCEEDED, ENTRUSTED = Fate.SUCCEEDED, Fate.ENTRUSTED
 
@@ -59,12 +59,12 @@ class InFlightJob:
 
     @property
     def is_entrusted(self) -> bool:
-        """Return whether the worker holds the job by itself: it answered 202, or asked for it."""
+        """Whether the worker holds the job by itself: it answered 202, or asked for it."""
         return self.outcome is not None and self.outcome.fate is Fate.ENTRUSTED
 
     @property
     def lease(self) -> int:
-        """Return the fence under which its worker holds it by itself; 0 when it does not."""
+        """The fence under which its worker holds it by itself; 0 when it does not."""
         return self.held.fence if self.is_entrusted else 0
 
 

@@ -43,7 +43,7 @@ LOG_PLACE_MAX = 1 << 50  # bytes printed before the log that is kept: the store'
 FIELD_BYTES = 128  # what a result adds to a job at most, beside its own bytes: the name of a field and some heads
 RETRY_AFTER_S_MAX = BACKOFF_S_MAX
 
-SUCCEEDED = Fate.SUCCEEDED  # a constant, because reading a member of an enumeration costs as much as a call
+SUCCEEDED = Fate.SUCCEEDED  # a constant: reading an enumeration's member costs as much as a call
 _encoder = msgspec.msgpack.Encoder()
 
 Size = Annotated[int, Meta(ge=0, description="a number of bytes")]
@@ -115,10 +115,9 @@ def end_attempt(
     wrong: Callable[[bytes], str] = nothing_follows,
     options: FollowerOptions = by_push,
 ) -> Outcome:
-    """Return the outcome of an attempt. A result is kept if the job asks for it; a too large one fails a job that
-    requires it.
+    """Return the outcome of an attempt. A result is kept if asked for; a too large one fails a job that requires it.
 
-    `source`: random numbers for the back-off. `wrong`: returns why followers cannot be pushed; "": they can.
+    `wrong`: returns why followers cannot be pushed; "": they can.
     """
     job = held.job
     if report.reason:
@@ -197,8 +196,7 @@ def _named(follows: Sequence[Item], held: Held, finished_at_ms: int, options: Fo
 
 
 def _followed(report: Report, job: Job, wrong: Callable[[bytes], str]) -> tuple[Report, Sequence[Item]]:
-    """Return a success and the jobs that follow it; a final failure if they cannot be pushed: a retry would bring the
-    same."""
+    """Return a success and the jobs that follow it; a final failure if these are wrong, as a retry brings the same."""
     if report.follows and (why := wrong(report.follows)):
         return Report(status=422, message=f"{INVALID_JOBS}: it succeeded, but what is to follow is wrong: {why}"), ()
     then = b"" if job.flow is None else job.flow.then
@@ -209,8 +207,8 @@ def with_then(report: Report, then: bytes, parent: str) -> tuple[Report, Sequenc
     """Return a success and the jobs that follow it: those of its worker, then those of its pusher (`then`, an array or
     empty). A failure if they are too many, or too large even without the parent's result.
 
-    If the result is too large to be copied into each follower, those that want it wait for their parent instead, which
-    has ended: they read the result if it is kept and fits an argument, and fail otherwise.
+    Followers that want a result too large to be copied wait for their parent instead, which has ended: they read the
+    result if it is kept and fits an argument, and fail otherwise.
     """
     own = items_of(report.follows) if report.follows else []
     if not then:
@@ -220,7 +218,7 @@ def with_then(report: Report, then: bytes, parent: str) -> tuple[Report, Sequenc
     size = report.result_bytes or len(report.result)
     if sum(map(wants_result, jobs)) * size <= FOLLOWERS_BYTES_MAX:  # else they surely do not fit: 500 copies of 1 MiB
         follows = [*own, *(with_result(job, report.result) for job in jobs)]
-        # An upper bound, so that followers that surely fit are encoded only once, later.
+        # An upper bound: followers that surely fit are encoded once, later.
         most = len(report.follows) + len(then) + len(jobs) * (size + FIELD_BYTES)
         if not (why := _too_many(follows, most)):
             return report, follows
@@ -298,7 +296,7 @@ def succeed_late(
 
 
 def parse_retry_after(value: str | None, now_ms: int) -> float | None:
-    """Return the seconds of a Retry-After header: a number, or an HTTP date. None when it is absent or neither."""
+    """Return the seconds of a Retry-After header: a number or an HTTP date. None when absent or neither."""
     if value is None:
         return None
     text = value.strip()

@@ -201,8 +201,8 @@ class Presence(ABC):
                 collected.add(worker_id)
 
     def record_signs(self, ages_ms: Mapping[str, int]) -> None:
-        """Note how long ago workers gave a sign of life at some daemon. Each call, also an empty one, is an exchange
-        after which silence counts."""
+        """Note how long ago workers gave a sign of life at some daemon. Each call, also an empty one, shows that such
+        signs arrive, so that silence counts."""
         now_s = self._clock.mono_s()
         if self._looked_at_s is not None and (blind_s := now_s - self._looked_at_s - BLIND_S) > 0:
             self._seen_at_s = {worker_id: at_s + blind_s for worker_id, at_s in self._seen_at_s.items()}
@@ -240,7 +240,7 @@ class Presence(ABC):
 
     @property
     def is_blind(self) -> bool:
-        """Return whether signs of life at other daemons are unknown, because the store is away."""
+        """Whether signs of life at other daemons are unknown, because the store is away."""
         return self._looked_at_s is not None and self._clock.mono_s() - self._looked_at_s > BLIND_S
 
     def last_seen_at_ms(self, worker_id: str) -> int:

@@ -27,7 +27,7 @@ Kind = tuple[tuple[str, ...] | None, int, int]
 
 @dataclass(slots=True, eq=False)
 class Pull:
-    """One poll that waits for jobs."""
+    """A poll that waits for jobs."""
 
     worker: Worker
     jobs_max: int
@@ -120,8 +120,6 @@ class Offer(NamedTuple):
 
 
 class Pulls:
-    """The polls that wait at this daemon."""
-
     def __init__(self, arrived: Callable[[], None] = lambda: None) -> None:
         """`arrived`: called when a poll begins to wait."""
         self._arrived = arrived

@@ -217,7 +217,7 @@ class Runner:
 
     @property
     def is_working(self) -> bool:
-        """Return whether a job is queued or running here.
+        """Whether a job is queued or running here.
 
         All others in flight have stopped, and wait for the store to know.
         """

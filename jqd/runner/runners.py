@@ -1,4 +1,4 @@
-"""Finds the runner of a job among all runners of the daemon, one for each partition, and sums over all."""
+"""The runners of a daemon, one for each partition of the store: finds one by a job's id, and sums over all."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -22,12 +22,12 @@ class Runners:
 
     @property
     def in_flight(self) -> int:
-        """Return the jobs in flight: queued, running, or stopped and not yet known to the store."""
+        """The jobs in flight: queued, running, or stopped and not yet known to the store."""
         return sum(runner.in_flight for runner in self._runners)
 
     @property
     def is_working(self) -> bool:
-        """Return whether a job is queued or running at this daemon."""
+        """Whether a job is queued or running at this daemon."""
         return any(runner.is_working for runner in self._runners)
 
     def stats(self) -> dict[str, Any]:

@@ -135,7 +135,7 @@ class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             raise refused("secrets", why)
 
     def _unqualified(self, name: str) -> str:
-        """Return a name without its tenant; a registration's names have none yet."""
+        """Return a name without its tenant; names of a registration have none."""
         return name
 
     def _check_style(self) -> None:
@@ -190,12 +190,12 @@ class Worker(WorkerSpec, frozen=True, kw_only=True, forbid_unknown_fields=False)
 
     @property
     def language(self) -> Format | None:
-        """Return the format of request bodies; None: plain text."""
+        """The format of request bodies; None: plain text."""
         return self.format or next(iter(FORMATS[self.style]), None)
 
     @property
     def standing_here(self) -> AddressPolicy:
-        """Return how near an address its URL may lead to from this daemon's machine."""
+        """How near an address its URL may lead to from this daemon's machine."""
         return standing_here(self.standing, self.machine)
 
     @property
@@ -204,12 +204,12 @@ class Worker(WorkerSpec, frozen=True, kw_only=True, forbid_unknown_fields=False)
 
     @property
     def place(self) -> tuple[str, str]:
-        """Return its tenant, and the host and port of its URL."""
+        """Its tenant, and the host and port of its URL."""
         return self.tenant, self.endpoint
 
     @property
     def takes_any(self) -> bool:
-        """Return whether the worker takes all jobtypes of its tenant."""
+        """Whether the worker takes all jobtypes of its tenant."""
         return self.jobs is None or self.jobs[0].endswith(SEPARATOR)
 
     def takes(self, jobtype: str, priority: int) -> bool:
@@ -232,7 +232,7 @@ def takes_type(jobs: Collection[str] | None, jobtype: str) -> bool:
 
 
 def jobs_of(spec: WorkerSpec, tenant: str) -> tuple[str, ...] | None:
-    """Return the annotated jobtypes that a tenant's registration takes."""
+    """Return the jobtypes that a registration takes, each with its tenant in front; None: any without a tenant."""
     if spec.jobs is None:
         return (any_of(tenant),) if tenant else None
     return tuple(dict.fromkeys(annotate(tenant, name) for name in spec.jobs))

@@ -51,7 +51,7 @@ class SchedulerConfig:
 
     @property
     def period_ms(self) -> int:
-        """Return the period of ageing in ms; 0: jobs do not age."""
+        """The period of ageing in ms; 0: jobs do not age."""
         return round(self.ageing_s * 1000)
 
     @property
@@ -72,7 +72,7 @@ class Waiting(Protocol):
     def waiting(self) -> int: ...
     @property
     def rank(self) -> int:
-        """Return the sort key, smallest first: the priority, less the steps that the best job gained by waiting."""
+        """The sort key, smallest first: the priority, less the steps that the best job gained by waiting."""
 
 
 class Policy(Protocol):
@@ -183,7 +183,6 @@ class _Times:
 
 
 def make_policy(config: SchedulerConfig, source: random.Random) -> Policy:
-    """Return the policy that is configured."""
     match config.policy:
         case "strict":
             return Strict()

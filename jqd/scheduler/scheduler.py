@@ -60,7 +60,6 @@ class Scheduler:
             yield Selection(best, NO_BOUND)
 
     def chosen(self, row: Row) -> None:
-        """Tell the policy that this row was chosen."""
         self._policy.chosen(row)
 
     def _rank(self, row: Waiting) -> tuple[Any, ...]:

@@ -7,7 +7,7 @@ from jqd.domain.record import Lane
 
 @dataclass(slots=True)
 class JournalCopies:
-    """How far a piece of the journal was copied. After a refusing disk, copying goes on from here."""
+    """How far a piece of the journal was copied, to go on there after the disk refused."""
 
     start: int
     end: int
@@ -23,7 +23,7 @@ class JournalCopies:
     done_at: int | None = None
     """End of the journal when all was copied; None: not all is."""
     owed_behind: int | None = None
-    """Position up to which outcomes whose followers wait for a quota are written once more and synced."""
+    """Position up to which outcomes whose followers wait for a quota were written again and synced."""
     ends_written: bool = False
     """Whether outcomes of copied jobs that ended meanwhile are written behind the copies and synced."""
     applied_at_ms: list[int] | None = None

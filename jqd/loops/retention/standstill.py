@@ -29,7 +29,7 @@ class Standstill:
 
     @property
     def complaint(self) -> str | None:
-        """Return why nothing has been deleted for long; None: all is well. A refusing disk is reported at once."""
+        """Why nothing has been deleted for long; None: all is well. A refusing disk is reported at once."""
         for_s = self._clock.mono_s() - self._moved_at_s
         if self._backoff.stuck or not self._held_by or for_s < COMPLAIN_S:
             return self._backoff.reason if self._backoff.stuck else None

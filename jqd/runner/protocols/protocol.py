@@ -132,14 +132,12 @@ Answer = JobReport | Refused | Started | ItemFailures | Pending | Unclear
 
 
 class Reader(Protocol):
-    """Reads the body of one answer."""
-
     is_decided: bool
     """Whether the status alone decides: the body is a result, and may be compressed or end with the connection."""
 
     @property
     def held(self) -> int:
-        """Return the bytes kept of a value that is not complete."""
+        """The bytes kept of a value that is not complete."""
 
     def is_costly(self, data: bytes) -> bool:
         """Return whether reading `data` (empty: the end) decodes much JSON: a number like 1e-300 takes 1 us."""

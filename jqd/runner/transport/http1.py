@@ -45,7 +45,7 @@ class Origin(NamedTuple):
 
 
 class Line:
-    """A TCP connection to a worker, used by one task at a time. Send and receive raise OSError. Sending has no
+    """A TCP connection to a worker, used by one task at a time. Send and receive raise OSError. Sending is no
     checkpoint unless it must wait, so an answer in one piece costs one wake-up."""
 
     def __init__(self, raw: socket.socket) -> None:
@@ -105,10 +105,10 @@ class Wire:
         self.pieces = 0
         self._line = line
         self._parser = httptools.HttpResponseParser(self)
-        self._body: list[bytes] = []  # pieces of the body that have come and were not handed on
+        self._body: list[bytes] = []  # pieces that were not handed on yet
         self._quiet_bytes = 0  # received since the last piece of a body
-        self._broken: BaseException | None = None  # the error that kept the request from going out whole
-        self._fault: LostError | None = None  # raised after the pieces of the body that came before it
+        self._broken: BaseException | None = None  # why the request did not go out whole
+        self._fault: LostError | None = None  # raised after the pieces before it
         self._whole = self._lasting = True  # nothing was asked yet
 
     async def ask(self, request: Request) -> None:
@@ -123,7 +123,7 @@ class Wire:
             why = f"the worker did not take the request in within {within_s:.0f} s"
             raise LostError(why, "not taken in") from None
         except OSError as error:
-            self._broken = error  # perhaps the worker answered before it had read the request to its end
+            self._broken = error  # perhaps the worker answered before it had read all
         while not self.status:
             if not await self._take_in():
                 raise LostError("the worker closed the connection without an answer", "closed") from self._broken
@@ -136,13 +136,13 @@ class Wire:
             if not await self._take_in():
                 if b"content-length" in self.headers or b"transfer-encoding" in self.headers:
                     raise LostError("the worker closed the connection in the middle of its answer", "closed")
-                self._whole = True  # as far as one can tell without a length
+                self._whole = True  # without a length one cannot tell more
         body, self._body = self._body, []
         return body[0] if len(body) == 1 else b"".join(body)
 
     @property
     def is_lasting(self) -> bool:
-        """Return whether the next request may use this connection."""
+        """Whether the next request may use this connection."""
         return self._lasting and self._whole and not self._body and self._broken is None
 
     async def _take_in(self) -> bool:

@@ -37,10 +37,8 @@ class UnreachedError(JqdError):
     """A worker could not be connected to: nothing was sent. The jobs go back."""
 
     def __init__(self, message: str, *, is_shared: bool = True) -> None:
-        """`is_shared`: whether every worker at the host and port is concerned.
-
-        If not, other callers or plain TCP may get through.
-        """
+        """`is_shared`: whether every worker at the host and port is unreachable; else perhaps only those of this
+        tenant, of its address policy, or with TLS."""
         super().__init__(message)
         self.is_shared = is_shared
 

@@ -45,10 +45,7 @@ _reading = trio.CapacityLimiter(1)  # more threads of Python would only take tur
 
 
 class End(enum.Enum):
-    """How a request ended."""
-
     COMPLETE = enum.auto()
-    """The answer was read to its end."""
     STATUS = enum.auto()
     """The status alone decides."""
     GARBLED = enum.auto()
@@ -64,7 +61,7 @@ class End(enum.Enum):
 
 
 class Ending(NamedTuple):
-    """How a request ended, with what the decision about its jobs needs."""
+    """How a request ended."""
 
     end: End
     judgement: Judgement = Judgement.READ
@@ -77,7 +74,7 @@ class Ending(NamedTuple):
 
     @property
     def brief(self) -> str:
-        """Return how the request ended, for logs: without text of the worker, which `message` may hold."""
+        """How the request ended, for logs: without text of the worker, which `message` may hold."""
         what = f"the worker answered {self.status}" if self.end is End.STATUS else self.end.name.lower()
         return f"{what}: {self.broke}" if self.broke else what
 
