@@ -10,7 +10,7 @@
     judged FAILED                      FAILED                     split in halves, sent again
     judged ERROR                       ERROR                      split in halves, sent again
     judged MISPLACED the same, and health warns
-    FAILED, in doubt           as BACK_OFF: while clocks are apart, it may be the date of our signature that is refused
+    FAILED, in doubt                   put off, no attempt         split in halves, sent again
     answer cannot be read on           ERROR INVALID_RESPONSE     the missing: split, sent again
     connection lost                    the missing: back untried, to be run alone; ERROR CONNECTION_LOST of one that was
     the same, the worker has left      the missing: interrupted: it ended in good order, and could not wait for them
@@ -21,7 +21,8 @@
 So one poison job is found in a few steps and takes no other along. "Several" counts the jobs of the request, not
 those still missing: a job is blamed for how a request ended only if it was the single one in it.
 
-A callback is tried again whatever its receiver answers but 2xx and 410, and each try is an attempt.
+In doubt is a refusal while clocks are apart: it may be the date of our signature that is refused. A callback is tried
+again whatever its receiver answers but 2xx and 410, and each try that is not in doubt is an attempt.
 """
 
 from collections.abc import Sequence
@@ -47,6 +48,7 @@ CALLBACK_ENDS = frozenset({End.STATUS, End.UNREACHABLE, End.LOST})
 AWAY = frozenset({429, 502, 503, 504})  # a receiver that says so gets nothing for a while
 REFUSES_DATE = frozenset({400, 401, 403})  # what receivers answer to a signature whose date they do not believe
 DOUBT_S = 150.0  # from which on that may be so: they allow 300 s, and what is theirs may be off as well
+DOUBT_WAIT_S = 60.0  # until a job is sent again that may have been refused by its date
 GONE_S = 5.0  # in which all daemons hear that a worker is taken out
 
 log = get_logger("runner")
@@ -55,6 +57,10 @@ log = get_logger("runner")
 def finish(shared: DeliveryContext, delivery: Delivery, ending: Ending) -> list[Delivery]:
     """Decide about the jobs that lack an outcome. Returns new deliveries to be sent."""
     now_s = shared.clock.mono_s()
+    if doubt := _doubt(shared, delivery, ending):
+        message = f"{doubt}: {ending.message}"
+        report = Report(status=SNOOZE_STATUS, reason=SNOOZE, retry_after_s=DOUBT_WAIT_S, message=message)
+        return _charge(shared, delivery, report, ending.brief)
     if delivery.is_callback and ending.end in CALLBACK_ENDS:
         if delivery.missing:  # else it was taken, and only the rest of the answer was lost
             _finish_callback(shared, delivery, ending, now_s)
@@ -152,8 +158,7 @@ def _lost(shared: DeliveryContext, delivery: Delivery, ending: Ending) -> None:
 def _finish_status(shared: DeliveryContext, delivery: Delivery, ending: Ending) -> list[Delivery]:
     worker, breaker = delivery.worker, delivery.breaker
     now_s = shared.clock.mono_s()
-    is_in_doubt = ending.judgement is Judgement.FAILED and _may_refuse_date(shared, delivery, ending)
-    match Judgement.BACK_OFF if is_in_doubt else ending.judgement:
+    match ending.judgement:
         case Judgement.LATER:
             delivery.entrust()
         case Judgement.BACK_OFF:
@@ -181,10 +186,12 @@ def _finish_status(shared: DeliveryContext, delivery: Delivery, ending: Ending) 
     return []
 
 
-def _may_refuse_date(shared: DeliveryContext, delivery: Delivery, ending: Ending) -> bool:
-    """Whether an answer may be about the date that was signed: then none of its jobs has failed."""
-    clock, is_signed = shared.clock, bool(delivery.worker.secrets)
-    return is_signed and ending.status in REFUSES_DATE and isinstance(clock, StoreClock) and clock.apart_s > DOUBT_S
+def _doubt(shared: DeliveryContext, delivery: Delivery, ending: Ending) -> str:
+    """Return why an answer may be about the date that was signed, so that no job has failed; "": it is not."""
+    clock, is_refusal = shared.clock, ending.judgement is Judgement.FAILED and ending.status in REFUSES_DATE
+    if not (is_refusal and delivery.worker.secrets and isinstance(clock, StoreClock)) or clock.apart_s <= DOUBT_S:
+        return ""
+    return f"the store's clock is {clock.apart_s:.0f} s off this machine's, and it may be the date that is refused"
 
 
 def _misplaced(delivery: Delivery, ending: Ending, now_s: float) -> str:

@@ -9,10 +9,13 @@ import trio
 import trio.testing
 
 from jqd.domain.clock import StoreClock, SystemClock
+from jqd.domain.flow import CALLBACK, Flow
 from jqd.domain.job import Fate
 from jqd.runner import Report, RunnerConfig
 from jqd.runner import runner as runner_module
+from jqd.runner.callbacks import callback_worker
 from jqd.runner.delivery import Delivery
+from jqd.runner.failures import DOUBT_WAIT_S
 from jqd.runner.protocols.protocol import JobReport, Judgement, Sending
 from jqd.runner.transport import Connections, End, Ending
 from tests.harness.worker import Reply, Request, open_worker, succeed
@@ -212,6 +215,12 @@ async def test_a_worker_that_answers_may_have_more_than_its_part(open_house: Ope
 # ------------------------------------------------ a date that is not believed
 
 
+def apart(by_s: int) -> StoreClock:
+    """Of a store whose clock is so many seconds ahead of ours."""
+    own = SystemClock()
+    return StoreClock({"a store": own.wall_ms() - round(own.boot_s() * 1000) + by_s * 1000}, own)
+
+
 @pytest.mark.parametrize("status", [400, 401, 403])
 async def test_a_signature_that_is_refused_while_clocks_are_apart_costs_no_attempt(
     open_house: OpenHouse, status: int
@@ -221,18 +230,40 @@ async def test_a_signature_that_is_refused_while_clocks_are_apart_costs_no_attem
     async def refuse(request: Request, reply: Reply) -> None:
         await reply.send(status)
 
-    apart_ms: dict[object, int] = {"a store": 0}
-    own = SystemClock()
-    clock = StoreClock(apart_ms, own)
+    for secrets, by_s in ([SECRET], -360), ([SECRET], 360), ([], 360), ([SECRET], 100):
+        async with open_worker(refuse) as worker, open_house(clock=apart(by_s)) as house:
+            house.register(worker.url, secrets=secrets)
+            (outcome,) = await house.run_to_end(hold())
+            if secrets and abs(by_s) > 300:
+                assert (outcome.fate, outcome.snoozes, outcome.delay_ms) == (Fate.RETRY, 1, DOUBT_WAIT_S * 1000)
+                assert f"answered {status}" in outcome.message
+                assert "it may be the date that is refused" in outcome.message
+            else:
+                assert (outcome.fate, outcome.snoozes) == (Fate.FAILED, 0)
 
-    async with open_worker(refuse) as worker, open_house(clock=clock) as house:
-        for number, (secrets, by_s) in enumerate((([SECRET], -360), ([SECRET], 360), ([], 360), ([SECRET], 100))):
-            apart_ms["a store"] = own.wall_ms() - round(own.boot_s() * 1000) + by_s * 1000
-            card = house.register(f"{worker.url}/{number}", batch=1, secrets=secrets)
-            (held,) = hold()
-            house.runner.run_jobs(card.id, "mail", [held])
-            await house.stopped(number + 1)
-            is_in_doubt = secrets and abs(by_s) > 300
-            assert (
-                house.returned[-1:] == ids([held]) if is_in_doubt else house.outcomes[held.job.id].fate is Fate.FAILED
-            )
+
+@pytest.mark.parametrize("batch", [1, 8])
+async def test_a_job_that_is_rightly_refused_meanwhile_holds_no_other_up(open_house: OpenHouse, batch: int) -> None:
+    """Its worker was backed off, and it went back to its place: the first, so that it was the next one for ever."""
+
+    async def refuse_one(request: Request, reply: Reply) -> None:
+        if any(job["argument"] == "bad" for job in request.jobs()):
+            await reply.send(400)
+        else:
+            await succeed(request, reply)
+
+    async with open_worker(refuse_one) as worker, open_house(clock=apart(360)) as house:
+        house.register(worker.url, batch=batch, secrets=[SECRET])
+        outcomes = await house.run_to_end([*hold(argument="bad"), *hold(7)])
+        assert [one.fate for one in outcomes] == [Fate.RETRY, *[Fate.SUCCEEDED] * 7]
+
+
+async def test_a_callback_that_may_be_refused_by_its_date_costs_no_attempt(open_house: OpenHouse) -> None:
+    async def refuse(request: Request, reply: Reply) -> None:
+        await reply.send(401)
+
+    networks = {"callback_networks": ("127.0.0.0/8",)}
+    async with open_worker(refuse) as worker, open_house(clock=apart(360), **networks) as house:
+        house.workers.own[CALLBACK] = callback_worker("", SECRET)
+        (outcome,) = await house.run_to_end(hold(jobtype=CALLBACK, flow=Flow(callback=worker.url)))
+        assert (outcome.fate, outcome.snoozes, outcome.delay_ms) == (Fate.RETRY, 1, DOUBT_WAIT_S * 1000)
