@@ -264,7 +264,7 @@ class Claims:
             await trio.sleep(self.rest_s)
         owner = self._membership.seated
         if owner is not None and self.must_compare:
-            await reconcile(self._store, self.runner, owner)
+            await reconcile(self._store, self.runner.get_running_jobs, owner)
             self.reply_lost, self._compare_at_s = False, self._clock.mono_s() + self._membership.config.lease_s
         if owner is None or not self.may_claim:
             self.rows = []

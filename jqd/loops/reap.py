@@ -6,6 +6,7 @@ the store answered.
 
 import math
 import random
+from collections.abc import Callable
 from functools import partial
 
 import trio
@@ -15,7 +16,6 @@ from jqd.domain.lease import BeatAge, Heartbeats
 from jqd.domain.log import get_logger
 from jqd.loops.backoff import LoopBackoff
 from jqd.loops.membership import Membership
-from jqd.runner import Runner
 from jqd.runner.departures import Departures
 from jqd.store import Member, Owner, Store
 
@@ -94,15 +94,15 @@ class Reap:
         self.departures.note("daemon", sysid, died=died, last_seen_at_ms=last_seen_at_ms, jobs=jobs)
 
 
-async def reconcile(store: Store, runner: Runner, owner: Owner) -> int:
-    """Give back jobs that the store has leased to us and that we do not know of; returns how many. No claim may be
-    running.
+async def reconcile(store: Store, running: Callable[[], dict[str, int]], owner: Owner) -> int:
+    """Give back jobs that the store has leased to us and that are not `running` (id → fence); returns how many. No
+    claim may be under way.
 
     Raises StoreError.
     """
-    before = runner.get_running_jobs()
+    before = running()
     held = await store.get_held(owner)
-    ours = before | runner.get_running_jobs()  # a job that left meanwhile did so because the store knows of it
+    ours = before | running()  # a job that left meanwhile did so because the store knows of it
     unknown = {job_id: fence for job_id, fence in held.items() if fence not in (ours.get(job_id), before.get(job_id))}
     if unknown:
         await store.release_jobs(owner, unknown)

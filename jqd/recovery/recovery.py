@@ -318,7 +318,7 @@ class Recovery:
         async with self._claims:
             lost = await self._store.reassert(owner, self._not_left(), self._runner.get_generations())
             self._runner.drop_lost(lost)
-            given_back = await reconcile(self._store, self._runner, owner)
+            given_back = await reconcile(self._store, self._not_left, owner)
             self._reap.departures.lost("daemon", owner.sysid, given_back)
         if lost:
             self._log.warning("recovery.lost", count=len(lost))
