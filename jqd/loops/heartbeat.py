@@ -20,6 +20,7 @@ from jqd.loops.membership import Membership
 from jqd.store import Member, Owner, Renewed, Store
 
 DOUBT_S = 1.0  # timers do not run while the machine is suspended: work is stopped at most so long after it woke
+GRACE_S = 0.02  # for answers that came while our loop stood still: a small part of the margin, and nothing is started
 MOTION_S = 0.25  # between renewals while other daemons are waited for: claims begin soon after the last is through
 
 
@@ -40,6 +41,7 @@ class Heartbeat:
         self.backoff = LoopBackoff("heartbeat", source=source)
         self._store, self._membership, self._clock = store, membership, clock
         self._stop_work, self._cancelled, self._seen = stop_work, cancelled, seen
+        self._trusted_as: tuple[Owner, str | None] | None = None  # at the last renewal: as whom, in which life
         self._peers: dict[str, Member] = {}
         self._heartbeats = Heartbeats(membership.config)
         self._log = get_logger("heartbeat")
@@ -69,7 +71,9 @@ class Heartbeat:
             await self._membership.wait_trusted()
             while (left_s := self._membership.work_left_s) > 0:  # noqa: ASYNC110 - time alone ends it
                 await trio.sleep(min(left_s, next_beat_s(DOUBT_S)))
-            self._stop_work()
+            await trio.sleep(min(GRACE_S, self._membership.config.margin_s / 4))
+            if self._membership.work_left_s <= 0:
+                self._stop_work()
 
     def peers(self) -> list[Peer]:
         """Return all daemons of the last renewal's answer, this one first."""
@@ -105,16 +109,19 @@ class Heartbeat:
             self._cancelled(answer.cancels)
         if owner != membership.seated or life != membership.life:
             return  # the answer to a membership, or of a life, that is over
-        self._trust(sent_at_s, answer)
+        self._trust(owner, sent_at_s, answer)
         self._note_members(answer.members)
         if membership.through:
             self._seen(answer.members)
 
-    def _trust(self, sent_at_s: float, answer: Renewed) -> None:
+    def _trust(self, owner: Owner, sent_at_s: float, answer: Renewed) -> None:
         """Allow new jobs to start.
 
-        Jobs in flight from before trust ended are stopped: the lease may have been lost since.
+        Jobs in flight from before trust ended are stopped, unless we are still whom we were then: nobody else could
+        have them.
         """
-        if self._membership.work_left_s <= 0:
+        trusted_as = owner, self._membership.life
+        if self._membership.work_left_s <= 0 and trusted_as != self._trusted_as:
             self._stop_work()  # `run_trust_check` is late when the machine was suspended
+        self._trusted_as = trusted_as
         self._membership.renewed(sent_at_s, answer)
