@@ -4,7 +4,7 @@
     evicted_keys            7               7…90          90          so it is the number that tells
 
 Of the jobs whose keys were lost nobody knows: they count as waiting, or as applied, and no journal brings them back. So
-it stays so until the store was emptied. Keys with an expiry may go: jqd has none.
+it stays so until the store was emptied, or this daemon is restarted. Keys with an expiry may go: jqd has none.
 """
 
 from jqd.domain.diagnostic import Diagnostic, Severity
