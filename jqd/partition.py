@@ -261,6 +261,7 @@ class Partition:
             outcomes=self.outcomes,
             claims=self.claims.lock,
             source=self._shared.source,
+            begins=lambda sysid: self._shared.worker_views.begins(sysid, ""),
             period_ms=self._shared.scheduler.period_ms,
         )
 

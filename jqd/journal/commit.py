@@ -102,6 +102,7 @@ class Commits:
         self._voids: deque[Void] = deque(maxlen=VOIDS_MAX)
         self._refusal: Refusal | None = None
         self._began_s: float | None = None  # monotonic: when the running commit began
+        self._steady_since_s = -math.inf  # monotonic: when it refused last
         self._rotate_after_s = -math.inf  # monotonic: until then no other try to replace a full segment
         self._to_delete: deque[Segment] = deque()
         self._work = trio.Event()
@@ -121,22 +122,24 @@ class Commits:
         if self._refusal is None and self._began_s is not None:
             silent_s = self._clock.mono_s() - self._began_s
             if silent_s > STALLED_S:
-                return Refusal(
-                    f"the disk has not answered for {silent_s:.0f} s; look at it, pushes resume with it", False
-                )
+                why = f"the disk has not answered for {silent_s:.0f} s; look at it, pushes resume with it"
+                return Refusal(why, full=False)
         return self._refusal
 
     @property
     def refusing(self) -> str | None:
         """Return why nothing can be written now; None: it can."""
-        refusal = self.refusal
-        return refusal.why if refusal else None
+        return refusal.why if (refusal := self.refusal) else None
+
+    @property
+    def steady_s(self) -> float:
+        """Return for how many seconds it has refused nothing; infinite: since it was opened."""
+        return 0.0 if self.refusal else self._clock.mono_s() - self._steady_since_s
 
     @property
     def refusing_full(self) -> bool:
         """Whether writes are refused because the disk is full."""
-        refusal = self.refusal
-        return refusal is not None and refusal.full
+        return (refusal := self.refusal) is not None and refusal.full
 
     def write(self, lane: Lane, records: int, body: bytes, *, patient: bool = False) -> int:
         """Append one frame of `records` records; returns the position after it. Not durable before `wsync`.
@@ -174,9 +177,8 @@ class Commits:
             self._due = end
             self._work.set()
         elif self._due_s == math.inf:
-            self._due_s = trio.current_time() + min(
-                max(PATIENCE_S, PATIENCES * self.figures.ms_last / 1000), PATIENCE_S_MAX
-            )
+            wait_s = max(PATIENCE_S, PATIENCES * self.figures.ms_last / 1000)
+            self._due_s = trio.current_time() + min(wait_s, PATIENCE_S_MAX)
             self._work.set()
         return end
 
@@ -303,6 +305,8 @@ class Commits:
         self._writer.commit(batch)
 
     def _note_durable(self, batch: list[Pending], ms: float) -> None:
+        if ms > STALLED_S * 1000:
+            self._steady_since_s = self._clock.mono_s()
         self.end = self._accepted_end = batch[-1].end
         size = self.end - batch[0].start
         self.pending_bytes -= size
@@ -350,7 +354,7 @@ class Commits:
             return
         self._enlist()
         self.end = self.written
-        self._refusal = None
+        self._refusal, self._steady_since_s = None, self._clock.mono_s()
         self._log.warning("journal.resumed", position=self.end)
         self._wake_waiters()
 

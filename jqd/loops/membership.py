@@ -29,6 +29,8 @@ class Membership:
         """Sysid and epoch under which we hold jobs, of our last membership, even a lost one. None before the first."""
         self.sole = self.is_alone = sole
         """`is_alone`: no other daemon was a member at the last renewal."""
+        self.others: tuple[str, ...] = ()
+        """The other members at the last renewal."""
         self._clock = clock
         self._trust = Trust(config)
         self._changed = trio.Event()
@@ -142,7 +144,7 @@ class Membership:
         """Note a confirmed renewal; `sent_at_s`: when it was sent, since boot."""
         self._trust.renewed(sent_at_s)
         others = [(sysid, m) for sysid, m in answer.members.items() if sysid != self.sysid and m.epoch]
-        self.is_alone = not others
+        self.is_alone, self.others = not others, tuple(sysid for sysid, _ in others)
         waits_for = tuple(sorted(sysid for sysid, member in others if not member.through))
         if isinstance(self.state, Seated | Through):
             known = self.state.known._replace(waits_for=waits_for, settled=answer.settled, behind=answer.behind)

@@ -3,7 +3,7 @@
 An outcome is acknowledged to the worker, as a push is to its client: it goes to the journal first, and the `outcomes`
 lane of `ingest` applies it. A job handed back goes straight to `release_jobs`; while the journal refuses, so does an
 interrupted attempt, uncounted. Jobs stay in flight until the store knows their end. While the journal takes no outcomes
-none is claimed, and after a minute of that `recovery` lets others have those in hand (docs/adr/0006).
+none is claimed, and after a minute of that `recovery` lets others have those in flight (docs/adr/0006).
 """
 
 import math
@@ -30,9 +30,6 @@ OUTCOMES = 2_000  # in one frame: some 200 KiB, one sync
 T = TypeVar("T")
 
 REFUSED_WAIT_S = 0.5  # until outcomes that the journal refused are offered again
-SLOW_S = 10.0  # a write takes milliseconds: a disk that needs so long is not well yet
-PROBATION_S = 60.0  # how long outcomes must be taken, after jobs were left to others, before any is started
-PROBATION_MAX_S = 3600.0  # it doubles each time, and after as long without a slow write it is short again
 
 
 class OutcomesLoop:
@@ -61,17 +58,16 @@ class OutcomesLoop:
         self.since_s = math.inf
         """Since when outcomes are being written, by trio's clock; infinite: none are."""
         self._begun = trio.Event()  # while they are
-        self._slow_at_s = -math.inf  # when a slow write ended last
-        self._probation_s = 0.0
+        self.on_probation: str | None = None
+        """Why no job may be started although the journal takes what is written."""
         self._log = get_logger("outcomes")
 
     @property
     def reason(self) -> str | None:
-        """Return why no job may be started: the journal would not take its end. None: it would."""
-        why = self._journal.refusing or self._refused
-        if why is None and trio.current_time() < self._slow_at_s + self._probation_s:
-            why = f"it took none for long; now it does, and must go on so for {self._probation_s:g} s"
-        return why and f"the journal takes no outcomes, so no job is started: {why}"
+        """Return why no job may be started: the journal would not take its end, or lately did not. None: it would."""
+        if (why := self._journal.refusing or self._refused) is not None:
+            return f"the journal takes no outcomes, so no job is started: {why}"
+        return self.on_probation
 
     @property
     def pending(self) -> int:
@@ -92,8 +88,6 @@ class OutcomesLoop:
                 self._unwritten, self.since_s = len(outcomes), trio.current_time()
                 self._begun.set()
                 await self._write(outcomes)
-                if trio.current_time() - self.since_s >= SLOW_S:
-                    self._note_slow()
                 self._unwritten, self.since_s, self._begun = 0, math.inf, trio.Event()
 
     async def wait_stuck(self, for_s: float) -> None:
@@ -103,17 +97,6 @@ class OutcomesLoop:
                 await trio.sleep(left_s)
             else:
                 await self._begun.wait()
-
-    def left(self) -> None:
-        """Note that jobs were left to other daemons, as their outcomes were stuck."""
-        self._note_slow()
-        self._probation_s = min(max(PROBATION_S, 2 * self._probation_s), PROBATION_MAX_S)
-
-    def _note_slow(self) -> None:
-        now_s = trio.current_time()
-        if min(self.since_s, now_s) - self._slow_at_s > PROBATION_MAX_S:
-            self._probation_s = 0.0
-        self._slow_at_s = now_s
 
     async def run_returns(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Hand jobs back to the store."""

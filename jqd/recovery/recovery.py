@@ -10,7 +10,7 @@ Each life of the store is entered by one pass:
                all members are through (`store_standing.py`)
 
     resigned   catching up made no progress for a minute while all others wait, or we died at it again and again, or
-               our journal took no outcomes for a minute: leave, let others go on, also with what is in our hand, and
+               our journal took no outcomes for a minute: leave, let others go on, also with what is in flight here, and
                come back as after a start, when our endings can be read (docs/adr/0006)
 
 Catching up means the lanes of cancels and outcomes, for jobs that ended must not start again, that of changes, for an
@@ -24,7 +24,7 @@ changes. The protocol was verified in a model first (docs/adr/0006).
 """
 
 import random
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import trio
@@ -56,6 +56,7 @@ from jqd.store import Owner, Store, StoreLook
 
 WORDS = (*ENDINGS, Lane.CHANGES, Lane.RULES)  # lanes that must be applied before anybody may claim a job
 RESIGN_S = 60.0  # how long one bad disk may stop the claims of all daemons, or hold its jobs; one that works takes less
+PROBATION_S = 300.0  # how long a journal that left jobs to others must refuse nothing before any is started
 LEAVE_S = 5.0  # to leave the store; where that fails, the others declare us dead after a lease
 NOTICE_S = 1.0  # between checks that the store is still the same, while its lanes are waited for
 
@@ -75,15 +76,17 @@ class Recovery:
         outcomes: OutcomesLoop,
         claims: trio.Lock,
         source: random.Random,
+        begins: Callable[[str], bool],
         period_ms: int = 0,
     ) -> None:
         """`claims`: held during a claim, so that its jobs are in flight before we compare.
 
-        `period_ms`: in which a waiting job gains a step of priority."""
+        `begins`: whether another daemon, by its sysid, starts jobs now, as far as is known. `period_ms`: in which a
+        waiting job gains a step of priority."""
         self.backoff = LoopBackoff("recovery", source=source)
         self._journal, self._store, self._membership, self._lanes = journal, store, membership, lanes
         self._runner, self._reap, self._claims, self._period_ms = runner, reap, claims, period_ms
-        self._outcomes = outcomes
+        self._outcomes, self._begins = outcomes, begins
         self._left_to_others: dict[str, int] = {}  # id → fence, as the journal took no outcomes
         for lane in lanes.values():
             lane.pause()  # nothing goes to a store before it was looked at: it may be another's
@@ -270,12 +273,17 @@ class Recovery:
         self._membership.mark_restored()
 
     async def _leave_stuck(self) -> None:
-        """Leave our jobs to the other daemons, if there are any, once the journal has not taken outcomes for too long.
+        """Leave our jobs to the other daemons, if any of them starts jobs, once the journal has not taken outcomes for
+        too long.
 
         Those that ended run once more. Where their ends are noted after all, successes still count."""
-        membership, outcomes = self._membership, self._outcomes
+        outcomes = self._outcomes
+        while outcomes.on_probation:
+            await trio.sleep(NOTICE_S)
+            if self._journal.steady_s >= PROBATION_S or not self._others_begin():
+                outcomes.on_probation = None
         await outcomes.wait_stuck(RESIGN_S)
-        while membership.sole or membership.is_alone or not self._not_left():
+        while not (self._not_left() and self._others_begin()):
             await trio.sleep(NOTICE_S)
             await outcomes.wait_stuck(RESIGN_S)
         error = JournalStuck(
@@ -284,7 +292,15 @@ class Recovery:
         )
         if await self._resign(error):
             self._left_to_others = self._runner.get_running_jobs()
-            outcomes.left()
+            outcomes.on_probation = (
+                f"no job is started, as other daemons start them: the journal took no outcomes for {RESIGN_S:g} s, and "
+                f"must refuse nothing for {PROBATION_S:g} s first"
+            )
+
+    def _others_begin(self) -> bool:
+        """Return whether another daemon starts jobs: one whose journal takes no outcomes, or that is drained, says so
+        in its view."""
+        return any(map(self._begins, self._membership.others))
 
     def _not_left(self) -> dict[str, int]:
         """Return id → fence of the jobs in flight without those that were left to others: their ends are told when the

@@ -183,6 +183,7 @@ class House:
             barred=lambda: self.settle.reason,
         )
         self.dispatch = Dispatch([self.claims], self.scheduler, clock, PoisonGuard(clock))
+        self.resting: set[str] = set()  # other daemons that start no jobs
         self.viewed = 0  # so often it was asked whether the store has heard how workers are seen here
         self.settle = OutcomesLoop(
             journal=journal,
@@ -225,6 +226,7 @@ class House:
             outcomes=self.settle,
             claims=self.claims.lock,
             source=source,
+            begins=lambda sysid: sysid not in self.resting,
         )
         self._position = 0
 

@@ -3,7 +3,7 @@
 import errno
 import math
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,9 +16,8 @@ from jqd.domain.record import Lane
 from jqd.journal import JournalConfig, open_journal
 from jqd.journal.commit import STALLED_S
 from jqd.journal.thread import WriterThread
-from jqd.loops.outcomes import PROBATION_S
 from jqd.loops.store_standing import Past
-from jqd.recovery.recovery import RESIGN_S
+from jqd.recovery.recovery import PROBATION_S, RESIGN_S
 from jqd.runner import Stopped
 from jqd.store import Claimed
 from tests.harness.files import MemoryFiles
@@ -80,6 +79,22 @@ async def ended(bad: House, held: Held, fate: Fate = Fate.SUCCEEDED, reason: str
     bad.runner.over.add(held.job.id)
     bad.runner.stop(Stopped([Outcome(held.job.id, held.fence, fate, "a", 0, 1, reason=reason)], []))
     await trio.sleep(1)
+
+
+async def claimed(here: House, bad: House) -> list[Held]:
+    """A job that is pushed here is claimed there."""
+    await push(here)
+    await here.lanes[Lane.JOBS].wait_caught_up(here.journal.end)
+    return await claim(bad, await bad.wait_claimable(), 1)
+
+
+async def left(here: House, bad: House, disk: Disk) -> None:
+    """Its disk dies, and it leaves a job to the others."""
+    (held,) = await claimed(here, bad)
+    disk.dies("read-only")
+    await ended(bad, held)
+    await until(lambda: bad.runner.stops)
+    await until(lambda: bad.membership.through)
 
 
 @pytest.mark.parametrize("how", ["read-only", "writes fail", "hangs"])
@@ -177,31 +192,55 @@ async def test_what_was_left_to_others_is_not_taken_back_when_the_store_changes(
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize("how", ["read-only", "hangs"])
 async def test_a_disk_that_takes_a_batch_now_and_then_gets_no_jobs_each_time(
-    autojump_clock: None, monkeypatch: pytest.MonkeyPatch
+    how: str, autojump_clock: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each time it claimed as many as its workers take, and left them to others a minute later: all ran twice."""
     async with house() as here, trio.open_nursery() as nursery:
         await here.join(nursery)
         async with beside(nursery, here, monkeypatch) as (bad, disk):
-            await until(lambda: here.membership.settled and bad.membership.settled)
-            pauses_s = []
-            for _ in range(3):
-                await push(here)
-                await here.lanes[Lane.JOBS].wait_caught_up(here.journal.end)
-                (held,) = await claim(bad, await bad.wait_claimable(), 1)
-                bad.runner.stops = 0
-                disk.dies("read-only")
-                await ended(bad, held)
-                await until(lambda: bad.runner.stops)
-                await trio.sleep(5)
+            await left(here, bad, disk)
+            disk.is_back()
+            await until(lambda: bad.settle.since_s == math.inf)
+            for share in (0.9, 0.5, 0.1):
+                assert "must refuse nothing for 300 s first" in str(bad.settle.reason)
+                await trio.sleep(share * PROBATION_S)
+                disk.dies(how)
+                with trio.move_on_after(2 * STALLED_S), suppress(JournalRefused):
+                    await push(bad)
                 disk.is_back()
-                await until(lambda: bad.settle.since_s == math.inf)
-                taken_s = trio.current_time()
-                assert "must go on so" in str(bad.settle.reason)
+                await until(lambda: bad.journal.refusing is None)
+                again_s = trio.current_time()
+            await until(lambda: bad.settle.reason is None)
+            assert abs(trio.current_time() - again_s - PROBATION_S) < 5
+        nursery.cancel_scope.cancel()
+
+
+async def test_where_nobody_else_starts_jobs_they_are_not_left_and_started_at_once(
+    autojump_clock: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Daemons of one disk left each other what they had, and for up to an hour behind it none started any."""
+    async with house() as here, trio.open_nursery() as nursery:
+        await here.join(nursery)
+        async with beside(nursery, here, monkeypatch) as (bad, disk):
+            await until(lambda: here.membership.settled and bad.membership.settled)
+            bad.resting.add("d1")
+            (held,) = await claimed(here, bad)
+            disk.dies("read-only")
+            await ended(bad, held)
+            await trio.sleep(3 * RESIGN_S)
+            assert bad.runner.stops == 0
+            bad.resting.clear()
+            await until(lambda: bad.runner.stops)
+            await until(lambda: bad.membership.through)
+            disk.is_back()
+            await until(lambda: bad.settle.since_s == math.inf)
+            await trio.sleep(5)
+            assert "no job is started, as other daemons start them" in str(bad.settle.reason)
+            bad.resting.add("d1")
+            with trio.fail_after(5):
                 await until(lambda: bad.settle.reason is None)
-                pauses_s.append(round((trio.current_time() - taken_s) / PROBATION_S))
-            assert pauses_s == [1, 2, 4]
         nursery.cancel_scope.cancel()
 
 

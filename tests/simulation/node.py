@@ -24,7 +24,6 @@ from jqd.http import Urgency
 from jqd.journal import JournalConfig, open_journal
 from jqd.journal import tail as tail_module
 from jqd.loops import lane_records as chunks_module
-from jqd.loops import outcomes as outcomes_module
 from jqd.loops import reap as reap_module
 from jqd.loops import settings as rules_module
 from jqd.recovery import recovery as barrier_module
@@ -137,9 +136,7 @@ def without_edge(seed: int, kinds: Collection[str] = ()) -> Iterator[None]:
         (decide_module, "LATE_MS", round(LATE_S * 1000)),
         (reap_module, "REAP_JOBS", REAPS[seed % len(REAPS)]),
         (barrier_module, "RESIGN_S", RESIGN_S),
-        (outcomes_module, "SLOW_S", RESIGN_S / 6),
-        (outcomes_module, "PROBATION_S", RESIGN_S),
-        (outcomes_module, "PROBATION_MAX_S", 2 * RESIGN_S),
+        (barrier_module, "PROBATION_S", RESIGN_S),
         (tail_module, "TAIL_BYTES", 0 if UNREADABLE in kinds else tail_module.TAIL_BYTES),
     ]
     real = [(module, name, getattr(module, name)) for module, name, _ in exchanged]
