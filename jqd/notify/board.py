@@ -96,6 +96,8 @@ class Notice(Struct, omit_defaults=True):
     rows: list[Row]
     held_since_ms: int = 0
     """Since when notices were held back, for there had been too many; 0: none was."""
+    is_plain: bool = False
+    """Whether it has counts alone, by tenant: the one before was refused, perhaps for what it quoted."""
     is_last_until_ms: int = 0
     """It is the last that there may be until then; 0: others may follow."""
     done: list[str] = []
@@ -125,6 +127,8 @@ class Channel(Struct, omit_defaults=True):
     """Since when (ms) notices are due that are held back."""
     rest_until_ms: int = 0
     """Until when (ms) no notice is sent, after one was refused for good; 0: at once."""
+    is_plain: bool = False
+    """Whether the next notice is, as the last one was refused."""
     trouble: str = ""
     """Why notices cannot be sent this way, for health; empty: they can."""
     notice: Notice | None = None

@@ -17,9 +17,9 @@ RESOLVED_S_MIN = 600.0  # what may be read twice, after a restart, is no older: 
 Later = Annotated[float, Meta(ge=RESOLVED_S_MIN, le=30 * 86_400.0, description="10 minutes to 30 days")]
 Port = Annotated[int, Meta(ge=1, le=65_535, description="1 to 65535")]
 # What a mail server takes without the extension for other alphabets, and what no header can be ended with: words with
-# dots between them, as a header is refused that has others.
+# dots between them, as a header is refused that has others; and no `=?`, which begins an encoded word.
 _ATOM, _LABEL = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+", r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
-_MAILBOX = re.compile(rf"(?=.{{1,254}}\Z)(?=[^@]{{1,64}}@){_ATOM}(\.{_ATOM})*@{_LABEL}(\.{_LABEL})*")
+_MAILBOX = re.compile(rf"(?=.{{1,254}}\Z)(?=[^@]{{1,64}}@)(?!.*=\?){_ATOM}(\.{_ATOM})*@{_LABEL}(\.{_LABEL})*")
 
 
 @dataclass(frozen=True, slots=True)

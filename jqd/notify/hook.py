@@ -20,7 +20,7 @@ from jqd.runner.transport import Pool
 from jqd.runner.transport.http1 import LostError, Origin
 from jqd.runner.transport.network import Network, UnreachedError
 
-SEND_S = 30.0  # for all of it, as for a mail
+SEND_S = 30.0  # for all of it: senders of web hooks wait no longer, so receivers answer sooner
 CONNECT_S = 10.0
 LATER = frozenset({408, 425, 429})  # and all from 500 on: a deploy is under way
 

@@ -4,7 +4,7 @@
 
 Whoever exchanges the state acts next; who finds it exchanged begins again from what stands there. So no failure is
 counted twice or lost, and a notice is noted in the store before it is sent. The others watch: when the state stands
-still for HOLD_S on their own clocks, one of them takes over.
+still for HOLD_S on their own clocks, one of them takes over. Who waits for a slow server writes it again and again.
 """
 
 import random
@@ -26,13 +26,14 @@ from jqd.notify.board import NOWHERE, Board, Channel, Failure, Notice, Place, de
 from jqd.notify.config import NotifyConfig
 from jqd.notify.hook import HookSender
 from jqd.notify.mail import MailSender
+from jqd.notify.render import TROUBLE_LENGTH_MAX
 from jqd.notify.rule import Fate, Result
 from jqd.service.job_filter import last_line
 from jqd.store import JobView, Store
 
 LOOK_S = 2.0  # between looks: a call of the store, and one of each partition
-HOLD_S = 60.0  # so long the state stands still before another daemon acts: twice as long as a notice may be sent
-BEAT_S = 15.0  # so often who acts shows it, by writing up to when all is counted
+HOLD_S = 60.0  # so long the state stands still before another daemon acts
+BEAT_S = 15.0  # so often who acts shows it, by writing up to when all is counted; also while it sends
 PAGES = 10  # of a hundred failures each, in a row: some 50 ms
 BUSY_S = 0.1  # between looks while there are more: some 5,000 failures a second are read
 AGAIN_MS = 2_000  # of failures before the last look that are looked at again: more than the clock may go back unseen
@@ -47,7 +48,7 @@ class Sender(Protocol):
     """Sends notices to the administrator in one way: by mail, or by web hook."""
 
     async def send(self, notice: Notice) -> Result:
-        """Send a notice; returns within 30 s, whatever the server does."""
+        """Send a notice; returns within some minutes, whatever the server does."""
         ...
 
 
@@ -150,10 +151,11 @@ class NoticeLoop:
         out = self._take_notices(board, now_ms)
         if not await self._exchange(board):
             return 0.0
+        self._results.clear()
         for partition, reading in self._readings.items():
             reading.counted = max(reading.counted, board.counted[partition])
         if out:
-            await self._send(out)
+            await self._send(board, out)
             return 0.0
         return BUSY_S if is_behind else LOOK_S
 
@@ -255,14 +257,17 @@ class NoticeLoop:
         if done.state is not None:
             self._take(done.version, done.state)
             return False
-        self._results.clear()
         self._version, self._packed = done.version, packed
         self._stands_since_s = self._written_at_s = self._clock.mono_s()
         return True
 
-    async def _send(self, out: Mapping[str, Notice]) -> None:
+    async def _send(self, board: Board, out: Mapping[str, Notice]) -> None:
         async def send(name: str, notice: Notice) -> None:
-            result = await self._senders[name].send(notice)
+            try:
+                result = await self._senders[name].send(notice)
+            except Exception as error:  # noqa: BLE001 - what workers wrote is in it, and must end no daemon
+                self._log.error("notices.broken", channel=name, exc_info=error)
+                result = Result(Fate.REFUSED, f"a notice by {name} cannot be written: {error!r}"[:TROUBLE_LENGTH_MAX])
             self._results[name] = notice.id, result
             self.counts[name][result.fate.name.lower()] += 1
             note = self._log.info if result.fate is Fate.SENT else self._log.warning
@@ -270,8 +275,24 @@ class NoticeLoop:
             note("notices.sent", channel=name, fate=result.fate.name.lower(), groups=len(notice.rows), **fields)
 
         async with trio.open_nursery() as nursery:
-            for name, notice in out.items():
-                nursery.start_soon(send, name, notice)
+            sent = trio.Event()
+            nursery.start_soon(self._stay, board, sent)
+            async with trio.open_nursery() as sending:
+                for name, notice in out.items():
+                    sending.start_soon(send, name, notice)
+            sent.set()
+
+    async def _stay(self, board: Board, sent: trio.Event) -> None:
+        """Show the others that this daemon acts, until the notices are sent, or another daemon acts."""
+        is_ours = True
+        while is_ours:
+            with trio.move_on_after(BEAT_S):
+                await sent.wait()
+                return
+            try:
+                is_ours = await self._exchange(board)
+            except (StoreAway, StoreChanged, StoreRefused) as error:  # the next look finds out
+                self._log.debug("notices.not_shown", error=str(error))
 
 
 def _lines(views: Sequence[JobView]) -> list[tuple[str, str]]:

@@ -12,6 +12,7 @@ import ssl
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from email.errors import MessageError
 from email.headerregistry import Address
 from email.message import EmailMessage
 from email.policy import SMTP
@@ -25,7 +26,8 @@ from jqd.notify.config import NotifyConfig
 from jqd.notify.render import TEST, TROUBLE_LENGTH_MAX, one_line, subject, text
 from jqd.notify.rule import Fate, Result
 
-STEP_S = 10.0  # for one answer, or to be connected: RFC 5321 lets servers take minutes, but others take over by then
+STEP_S = 10.0  # for one answer, or to be connected
+TEXT_S = 120.0  # for the answer to the text, behind filters that read it: Postfix gives them 100 s (RFC 5321: 10 min)
 _DOT = re.compile(rb"^\.", re.MULTILINE)
 
 
@@ -61,7 +63,10 @@ class Session:
     def send(self, mail: EmailMessage, recipients: Sequence[str]) -> tuple[list[str], str]:
         """Send a mail. Returns the recipients that have it or never will, and in words which never will; empty: none.
         Raises MailError."""
-        text = mail.as_bytes(policy=SMTP)
+        try:
+            text = mail.as_bytes(policy=SMTP)
+        except (ValueError, MessageError) as error:
+            raise MailError(f"the mail cannot be written: {_words_of(error)}", is_final=True) from error
         smtp = smtplib.SMTP(local_hostname=_own_name(), timeout=STEP_S)
         try:
             self._connect(smtp)
@@ -72,7 +77,10 @@ class Session:
             return delivered
         except (OSError, smtplib.SMTPException, ValueError) as error:  # a step says what it is refused; here the line
             # broke, or what came is no answer: to a login some bytes that are no base64, for instance
-            raise MailError(f"{self._where} {_broke(error)}", may_have_arrived=self.may_have_arrived) from error
+            within_s = TEXT_S if self.may_have_arrived else STEP_S
+            raise MailError(
+                f"{self._where} {_broke(error, within_s)}", may_have_arrived=self.may_have_arrived
+            ) from error
         finally:
             smtp.close()
 
@@ -159,6 +167,8 @@ class Session:
             raise MailError(f"{where} took too long")
         _expect(smtp.docmd("DATA"), f"{where} takes no text", "ask who runs it", 354)
         self.may_have_arrived = True
+        assert self._raw is not None, "a text is sent over a line"
+        self._raw.settimeout(TEXT_S)
         smtp.send(_DOT.sub(b"..", text) + (b"" if text.endswith(b"\r\n") else b"\r\n") + b".\r\n")
         answer = smtp.getreply()
         self.may_have_arrived = False
@@ -178,10 +188,10 @@ def _answer(code: int, text: bytes | str) -> str:
     return one_line(f"{code} {words}", TROUBLE_LENGTH_MAX)
 
 
-def _broke(error: Exception) -> str:
+def _broke(error: Exception, within_s: float) -> str:
     """Return what the mail server did that is no answer."""
     is_silent = isinstance(error, TimeoutError) or "timed out" in str(error)
-    return f"does not answer within {STEP_S:g} s" if is_silent else f"ended the connection: {_words_of(error)}"
+    return f"does not answer within {within_s:g} s" if is_silent else f"ended the connection: {_words_of(error)}"
 
 
 def _words_of(error: Exception | str) -> str:
@@ -196,7 +206,7 @@ def _own_name() -> str:
     return name if "." in name and name.isascii() else "[127.0.0.1]"
 
 
-SEND_S = 30.0  # for all of it: a daemon that sends must act again before others take over (loop.HOLD_S)
+SEND_S = 150.0  # for all of it: what failed meanwhile waits, and so does the web hook
 REFERENCES_MAX = 10  # groups that one mail is filed under
 DOMAIN_LENGTH_MAX = 40  # characters in ids: a longer header would be folded
 
@@ -262,7 +272,7 @@ def _mail(config: NotifyConfig, about: str, words: str, at_ms: int) -> EmailMess
     mail = EmailMessage(policy=SMTP)
     mail["From"] = Address("jqd", addr_spec=config.mail_from)
     mail["To"] = [Address(addr_spec=each) for each in config.mail_to]
-    mail["Subject"] = about
+    mail["Subject"] = about.replace("=?", "= ?")  # an encoded word would be decoded here, and could end the header
     mail["Date"] = datetime.fromtimestamp(at_ms // 1000, UTC)
     mail["Auto-Submitted"] = "auto-generated"
     mail["X-Auto-Response-Suppress"] = "All"

@@ -1,7 +1,7 @@
 """A notice in words: subject, text, and the body of the web hook. Pure; the same notice gives the same bytes.
 
 What workers wrote is one printable line here, however it was written: it ends no header and forges no line. Arguments
-of jobs are in none of it.
+of jobs are in none of it. A plain notice has nothing that workers or pushers wrote.
 """
 
 import shlex
@@ -12,6 +12,7 @@ import msgspec
 
 from jqd.domain.dates import iso
 from jqd.domain.error_pattern import FOLDED
+from jqd.domain.tenant import annotate
 from jqd.notify.board import OTHERS, Notice, Row, name_of
 
 SHOWN_MAX = 50  # groups of one notice: a screen or two; the rest is counted
@@ -30,6 +31,8 @@ def one_line(text: str, most: int) -> str:
 
 def subject(notice: Notice) -> str:
     """Return the subject of a mail: the most important group, and how many others there are."""
+    if notice.is_plain:
+        return f"[jqd] New failures: {sum(row.new for row in notice.rows)}"
     first, others = notice.rows[0], len(notice.rows) - 1
     more = f" and {others} more" if others else ""
     if first.is_over and first.is_known:
@@ -45,14 +48,15 @@ def text(notice: Notice, link: str) -> str:
 
 def body(notice: Notice, link: str) -> bytes:
     """Return the JSON that a web hook gets."""
+    rows = _rows(notice)
     fields = {
         "type": "jobs.failed",
         "timestamp": iso(notice.at_ms),
         "data": {
             "summary": subject(notice),
-            "groups": [_group(row, link) for row in notice.rows[:SHOWN_MAX]],
-            "more_groups": len(notice.rows[SHOWN_MAX:]),
-            "more_failures": sum(row.new for row in notice.rows[SHOWN_MAX:]),
+            "groups": [_group(row, link) for row in rows[:SHOWN_MAX]],
+            "more_groups": len(rows[SHOWN_MAX:]),
+            "more_failures": sum(row.new for row in rows[SHOWN_MAX:]),
             "held_back_since": iso(notice.held_since_ms) if notice.held_since_ms else None,
             "last_until": iso(notice.is_last_until_ms) if notice.is_last_until_ms else None,
         },
@@ -65,9 +69,12 @@ def _lines(notice: Notice, link: str) -> Iterator[str]:
         new = sum(row.new for row in notice.rows)
         yield f"Held back since {iso(notice.held_since_ms)}: {len(notice.rows)} groups with {new} new failures, for"
         yield "as many notices had been sent within an hour as may be (notify.hourly_max).\n"
-    for row in notice.rows[:SHOWN_MAX]:
-        yield from _lines_of(row, link)
-    if rest := notice.rows[SHOWN_MAX:]:
+    if notice.is_plain:
+        yield "The notice before was refused, perhaps for what it quoted, so this one quotes nothing.\n"
+    rows, lines_of = _rows(notice), _plain_lines_of if notice.is_plain else _lines_of
+    for row in rows[:SHOWN_MAX]:
+        yield from lines_of(row, link)
+    if rest := rows[SHOWN_MAX:]:
         new = sum(row.new for row in rest)
         yield f"And {len(rest)} more groups, with {new} new failures: `jqd errors` shows all.\n"
     if notice.is_last_until_ms:
@@ -87,6 +94,38 @@ def _lines_of(row: Row, link: str) -> Iterator[str]:
         yield f"  look:   {shlex.join([*_jqd(row), 'get', row.job_id])}"
     if command := _retry(row):
         yield f"  retry:  {command}"
+    if url := _link(row, link):
+        yield f"  {url}"
+    yield ""
+
+
+def _rows(notice: Notice) -> list[Row]:
+    """Return the groups that are told; of a plain notice one for each tenant, with the counts of all that it has."""
+    if not notice.is_plain:
+        return notice.rows
+    each: dict[str, list[Row]] = {}
+    for row in notice.rows:
+        each.setdefault(name_of(row)[0], []).append(row)
+    return [
+        Row(
+            annotate(tenant, OTHERS),
+            OTHERS,
+            min(row.since_ms for row in own),
+            max(row.latest_ms for row in own),
+            sum(row.count for row in own),
+            sum(row.new for row in own),
+            "",
+            is_over=all(row.is_over for row in own),
+        )
+        for tenant, own in each.items()
+    ]
+
+
+def _plain_lines_of(row: Row, link: str) -> Iterator[str]:
+    tenant, _ = name_of(row)
+    yield f"Tenant {tenant}" if tenant else "Jobs of no tenant"
+    yield f"  {row.count} failed, {row.new} of them since the last notice; the last {iso(row.latest_ms)}"
+    yield f"  look:   {shlex.join([*_jqd(row), 'errors'])}"
     if url := _link(row, link):
         yield f"  {url}"
     yield ""

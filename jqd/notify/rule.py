@@ -22,6 +22,9 @@ HOUR_MS = 3_600_000
 # Until a notice that a server did not take is tried again; twice as long each time, an hour at most: greylisting takes
 # minutes, a server that is away hours.
 AGAIN_MS = 60_000
+# So often a notice is sent at most, over a quarter of an hour, where it arrived at others or may have: whoever does not
+# take it, or takes it without an answer, keeps the next notices from nobody.
+TRIES_MAX = 5
 
 
 class Fate(Enum):
@@ -89,6 +92,7 @@ def compose(channel: Channel, config: NotifyConfig, new_id: Callable[[], str], n
         now_ms,
         _sorted(rows),
         held_since_ms=channel.held_since_ms,
+        is_plain=channel.is_plain,
         is_last_until_ms=free_ms if left == 1 else 0,
     )
     channel.held_since_ms = 0
@@ -120,14 +124,23 @@ def settle(channel: Channel, result: Result, now_ms: int) -> None:
     if result.fate in (Fate.SENT, Fate.UNKNOWN) or result.done:
         _note_sent(channel, now_ms)
     notice.done = [*notice.done, *result.done]
-    match Fate.SENT if result.fate is Fate.REFUSED and notice.done else result.fate:
+    match Fate.SENT if _is_enough(notice, result) else result.fate:
         case Fate.SENT:
             _mark_notified(channel, notice, now_ms)
-            channel.notice, channel.rest_until_ms = None, 0
+            channel.notice, channel.rest_until_ms, channel.is_plain = None, 0, False
         case Fate.LATER | Fate.UNKNOWN:
             notice.next_ms = now_ms + min(AGAIN_MS << min(notice.tries - 1, 10), HOUR_MS)
         case Fate.REFUSED:  # its groups are due as before: the next notice tells all that there is by then
-            channel.notice, channel.rest_until_ms = None, now_ms + HOUR_MS
+            # Perhaps for a text that a worker of one tenant wrote: so the next one, which comes soon, quotes none.
+            channel.rest_until_ms = now_ms + (HOUR_MS if notice.is_plain else AGAIN_MS)
+            channel.notice, channel.is_plain = None, True
+
+
+def _is_enough(notice: Notice, result: Result) -> bool:
+    """Return whether the notice is done with, though not all have taken it: what is wrong is left to health."""
+    if result.fate is Fate.REFUSED:
+        return bool(notice.done)
+    return notice.tries >= TRIES_MAX and (bool(notice.done) or result.fate is Fate.UNKNOWN)
 
 
 def resume(channel: Channel) -> None:

@@ -7,6 +7,7 @@ import pytest
 import trio
 
 from jqd.notify import loop
+from jqd.notify.board import Notice
 from jqd.notify.loop import HOLD_S
 from jqd.notify.rule import Fate, Result
 from tests.loops.conftest import threads_in_place
@@ -73,12 +74,12 @@ async def test_a_daemon_that_dies_while_it_sends(autojump_clock: None, nursery: 
 async def test_the_holder_goes_on_while_it_sends_for_long(autojump_clock: None, nursery: trio.Nursery) -> None:
     site = Site(nursery)
     await site.look()
-    site.told.within_s = 29
+    site.told.within_s = 140
     for sysid in ("one", "two", "three"):
         await site.daemon(sysid)
     for letter in "abcde":
         await site.fail(f"error {letter}")
-        await trio.sleep(70)
+        await trio.sleep(190)
     await trio.sleep(200)
     assert site.told.new == [{f"error {letter}": 1} for letter in "abcde"]
 
@@ -103,11 +104,14 @@ async def test_a_daemon_that_was_suspended_while_it_sent_changes_nothing(
     await site.look()
     slow, quick = Told(), Told()
     slow.within_s = 500
-    await site.daemon("one", slow)
+    one = await site.daemon("one", slow)
     await trio.sleep(1)
     await site.daemon("two", quick)
     await site.fail("no")
+    await trio.sleep(40)
+    one.stores[0].away = "its daemon is suspended"
     await trio.sleep(1_000)
+    one.stores[0].away = None
     await site.fail("more")
     await trio.sleep(100)
     assert (slow.new, quick.new) == ([{"no": 1}], [{"no": 1}, {"more": 1}])
@@ -176,11 +180,29 @@ async def test_what_is_wrong_is_told_at_all_daemons_and_counted(autojump_clock: 
     await site.fail("no")
     await trio.sleep(1_800)
     assert one.notices.complaints() == two.notices.complaints() == ["notices: 550 no such user"]
-    assert len(site.told.notices) == 1, "no loop"
-    assert one.notices.counts["hook"] == {"sent": 0, "later": 0, "unknown": 0, "refused": 1}
+    assert [notice.is_plain for notice in site.told.notices] == [False, True], "no loop"
+    assert one.notices.counts["hook"] == {"sent": 0, "later": 0, "unknown": 0, "refused": 2}
     site.told.result = SENT
     await trio.sleep(3_600)
     assert one.notices.complaints() == two.notices.complaints() == []
+
+
+async def test_one_that_cannot_be_written_ends_no_daemon(autojump_clock: None, nursery: trio.Nursery) -> None:
+    class Strict(Told):
+        async def send(self, notice: Notice) -> Result:
+            if not notice.is_plain:
+                raise UnicodeEncodeError("ascii", "\xd7", 0, 1, "a word that nobody can write")
+            return await super().send(notice)
+
+    site = Site(nursery)
+    await site.look()
+    strict = Strict()
+    daemon = await site.daemon(told=strict)
+    await site.fail("no")
+    await trio.sleep(60)
+    assert "cannot be written" in daemon.notices.complaints()[0]
+    await trio.sleep(60)
+    assert (strict.new, daemon.notices.complaints()) == ([{"no": 1}], [])
 
 
 async def test_a_store_that_comes_and_goes_brings_no_second_try(autojump_clock: None, nursery: trio.Nursery) -> None:
@@ -195,7 +217,7 @@ async def test_a_store_that_comes_and_goes_brings_no_second_try(autojump_clock: 
         await trio.sleep(60)
         daemon.stores[0].away = None
         await trio.sleep(60)
-    assert len(site.told.notices) == 1
+    assert [notice.is_plain for notice in site.told.notices] == [False, True]
 
 
 async def test_what_was_sent_is_noted_when_the_store_is_back(autojump_clock: None, nursery: trio.Nursery) -> None:

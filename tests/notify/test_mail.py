@@ -7,6 +7,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from email import message_from_bytes, policy
+from email.errors import MessageError
+from email.message import EmailMessage
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ import msgspec
 import pytest
 import trio
 import trustme
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jqd.domain.errors import ConfigError
@@ -22,7 +24,7 @@ from jqd.notify import mail as mails
 from jqd.notify.board import Notice, Row
 from jqd.notify.config import NotifyConfig
 from jqd.notify.mail import MailSender, mail_of
-from jqd.notify.render import body
+from jqd.notify.render import body, text
 from jqd.notify.rule import Fate
 from tests.notify.server import Postbox, free_port, mail_server
 
@@ -91,10 +93,18 @@ async def test_a_group_is_one_thread_and_a_notice_the_same_mail() -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["x\r\nBcc: evil@example.org\r\n\r\nbody", "a\x0b\x1b[31m\u2028b\u202ec", "\ud800", "." * 400]
+    "line",
+    [
+        "x\r\nBcc: evil@example.org\r\n\r\nbody",
+        "a\x0b\x1b[31m\u2028b\u202ec",
+        "\ud800",
+        "." * 400,
+        "=?us-ascii?q?=ff?=",
+        "=?us-ascii?q?x=0D=0ABcc:_evil@example.org=0D=0A=0D=0Abody?=",
+    ],
 )
 async def test_no_error_ends_a_header_or_forges_a_line(line: str) -> None:
-    bad = row(line=line), row(jobtype=f"acme\x1f{line[:100]}", line=line)
+    bad = row(jobtype=f"acme\x1f{line[:100]}", line=line), row(line=line)
     with mail_server() as (box, port):
         result = await MailSender(config(port)).send(notice(*bad))
         assert result.fate is Fate.SENT
@@ -199,14 +209,16 @@ async def test_nobody_is_there() -> None:
 
 
 @contextmanager
-def answering(*answers: bytes, drips: bool = False) -> Iterator[int]:
-    """A server that says these, one for each line that comes, and then nothing. `drips`: a byte at a time, for ever."""
+def answering(*answers: bytes, drips: bool = False, last_s: float = 0) -> Iterator[int]:
+    """A server that says these, one for each line that comes, the last one after `last_s`, and then nothing. `drips`:
+    a byte at a time, for ever."""
     over = threading.Event()
 
     def serve(listener: socket.socket) -> None:
         line, _ = listener.accept()
         with line:
-            for answer in answers:
+            for place, answer in enumerate(answers, 1):
+                over.wait(last_s if place == len(answers) else 0)
                 line.sendall(answer)
                 line.recv(65_536)
             while drips and not over.wait(0.05):
@@ -237,9 +249,46 @@ async def test_a_silent_server_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_one_that_is_silent_behind_the_text_may_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jqd.notify.mail.STEP_S", 0.2)
+    monkeypatch.setattr("jqd.notify.mail.TEXT_S", 0.2)
     with answering(*HELLO, b"250 ok\r\n", b"250 ok\r\n", b"354 go\r\n") as port:
         assert (await MailSender(config(port)).send(notice())).fate is Fate.UNKNOWN
+
+
+async def test_one_that_reads_the_text_for_long_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jqd.notify.mail.STEP_S", 0.2)
+    with answering(*HELLO, b"250 ok\r\n", b"250 ok\r\n", b"354 go\r\n", b"250 taken\r\n", last_s=0.5) as port:
+        assert (await MailSender(config(port)).send(notice())).fate is Fate.SENT
+
+
+async def test_one_that_cannot_be_written_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As newer versions of Python do with a header that would not be read as it was meant."""
+
+    def refuses(*_: Any, **__: Any) -> bytes:
+        raise MessageError("it ends a header")
+
+    monkeypatch.setattr(EmailMessage, "as_bytes", refuses)
+    result = await MailSender(config(25)).send(notice())
+    assert (result.fate, result.trouble) == (Fate.REFUSED, "the mail cannot be written: it ends a header")
+
+
+def test_one_that_is_plain_has_counts_by_tenant_and_nothing_that_others_wrote() -> None:
+    rows = [
+        row("acme\x1fspam", "cheap pills", example="cheap pills 7", job_id="pills"),
+        row("spam"),
+        row("acme\x1fmail"),
+    ]
+    told, link = notice(*rows, is_plain=True), "https://jqd.example.org/errors"
+    mail = mail_of(told, config(25, link=link))
+    words, sent = mail.get_content(), body(told, link)
+    assert mail["Subject"] == "[jqd] New failures: 9"
+    assert "Tenant acme\n  6 failed, 6 of them since the last notice; the last 2027-01-15T08:00:00.000Z\n" in words
+    assert "jqd --tenant acme errors" in words
+    assert f"{link}?tenant=acme\n" in words
+    assert not {each for each in ("pills", "spam", "route") if each in words or each.encode() in sent}
+    assert [(one["tenant"], one["failures"]) for one in msgspec.json.decode(sent)["data"]["groups"]] == [
+        ("acme", 6),
+        ("", 3),
+    ]
 
 
 async def test_what_a_server_says_after_it_took_the_mail_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,8 +318,15 @@ async def test_answers_that_are_none_end_no_daemon(monkeypatch: pytest.MonkeyPat
             assert result.fate in (Fate.LATER, Fate.REFUSED)
 
 
-LETTERS = st.text(max_size=300) | st.text(
-    st.sampled_from('\r\n\0\t .=?_:;,<>@"\\(){}[]é語\ud800\u2028\u202e🎉'), max_size=300
+LETTERS = (
+    st.text(max_size=300)
+    | st.text(st.sampled_from('\r\n\0\t .=?_:;,<>@"\\(){}[]é語\ud800\u2028\u202e🎉'), max_size=300)
+    | st.lists(
+        st.sampled_from(
+            ("=?", "?=", "?q?", "?b?", "us-ascii", "utf-8", "unicode_escape", "=0D=0A", "=ff", "DQo=", "\\ud800", " ")
+        ),
+        max_size=20,
+    ).map("".join)
 )
 
 
@@ -283,6 +339,7 @@ def test_any_words_make_a_mail_and_a_body(name: str, line: str, tenant: str, tim
     assert read.keys() == mail_of(notice(), wanted).keys()
     assert not read.defects
     assert str(read["Subject"]).startswith("[jqd] Failed: ")
+    assert read.get_content().replace("\r\n", "\n") == text(told, wanted.link)
     assert msgspec.json.decode(body(told, wanted.link))["data"]["groups"][0]["failures"] == times
 
 
@@ -333,6 +390,7 @@ ADDRESS_LETTERS = "ab.-_+=?'@%/{`0"
 
 
 @given(st.text(ADDRESS_LETTERS, min_size=3, max_size=14))
+@example("=?us-ascii?q?=ff?=@example.org")
 def test_each_address_that_the_settings_take_can_stand_in_a_header(address: str) -> None:
     """What raised at the first notice would end the daemon, and again at each start."""
     try:

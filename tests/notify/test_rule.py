@@ -62,9 +62,9 @@ class Desk:
         if notice := rule.begin(self.channel, self.config, self.now_ms):
             if self.result.fate in (Fate.SENT, Fate.UNKNOWN):
                 self.told.append((self.now_ms, notice))
-            if self.result.fate is Fate.SENT:
-                self.arrived.append(notice)
             rule.settle(self.channel, self.result, self.now_ms)
+            if self.result.fate is not Fate.REFUSED and self.channel.notice is None:
+                self.arrived.append(notice)
             self.channel = decode(encode(State(channels={"mail": self.channel}))).channels["mail"]
 
     def go(self, seconds: float, tick_ms: int = TICK_MS) -> None:
@@ -189,6 +189,46 @@ def test_what_a_server_does_not_take_is_tried_again_ever_later_and_is_the_same()
     assert not desk.channel.trouble
 
 
+def test_who_never_takes_a_notice_that_others_have_keeps_the_next_from_nobody() -> None:
+    """A mailbox that was full for a week, and no later failure was told to anybody."""
+    desk = Desk()
+    desk.fail()
+    desk.result = Result(Fate.LATER, "452 full", done=["a@x"])
+    desk.go(1_200)
+    assert (len(desk.arrived), desk.channel.trouble) == (1, "452 full")
+    desk.fail(line="other")
+    desk.go(60)
+    assert desk.channel.notice is not None
+    assert [row.line for row in desk.channel.notice.rows] == ["other"]
+
+
+def test_a_server_that_never_answers_gets_a_notice_five_times_and_then_the_next() -> None:
+    desk = Desk()
+    desk.fail()
+    desk.result = Result(Fate.UNKNOWN, "does not answer")
+    desk.go(1_200)
+    assert desk.at_s == [30, 90, 210, 450, 930]
+    assert desk.channel.notice is None
+    desk.fail(line="other")
+    desk.go(60)
+    assert [row.line for row in desk.told[-1][1].rows] == ["other"]
+
+
+def test_after_one_that_was_refused_the_next_quotes_nothing_and_comes_soon() -> None:
+    """A spam filter refused the text of one tenant's failure for ever, and with it those of all others."""
+    desk = Desk()
+    desk.fail("acme\x1fmail", "cheap pills")
+    desk.result = Result(Fate.REFUSED, "554 spam")
+    desk.go(30)
+    desk.fail("print", "jam")
+    desk.result = SENT
+    desk.go(60)
+    assert [(notice.is_plain, len(notice.rows)) for _, notice in desk.told] == [(True, 2)]
+    desk.fail("print", "no paper")
+    desk.go(60)
+    assert not desk.told[-1][1].is_plain
+
+
 def test_what_is_refused_for_good_is_told_by_another_an_hour_later() -> None:
     desk = Desk(resolved_s=86_400)
     desk.fail()
@@ -199,7 +239,7 @@ def test_what_is_refused_for_good_is_told_by_another_an_hour_later() -> None:
     desk.fail()
     desk.result = SENT
     desk.go(900)
-    assert (desk.at_s, desk.counts) == ([3_630], [[(2, 2, False)]])
+    assert (desk.at_s, desk.counts) == ([3_690], [[(2, 2, False)]])
 
 
 def test_who_begins_to_act_tries_at_once() -> None:
