@@ -1,8 +1,8 @@
 """The output of one attempt: its end for the log, the jobs that it lists to follow, and whether it is too large."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from jqd.domain.job_lines import is_job, job_of
+from jqd.domain.job_lines import Followers, is_job
 
 LOG_BYTES_MAX = 65_536  # kept of an attempt, its last ones: as much as a daemon keeps
 LINE_BYTES_MAX = 1 << 20  # of a line that asks for a job: as much as an outcome may have of them
@@ -21,11 +21,15 @@ NO_LOG = Log(0, "")
 
 class JobOutput:
     def __init__(self, bytes_max: int) -> None:
-        self.follows: list[dict[str, str]] = []
-        """The jobs to follow, as the code printed them."""
+        self._followers = Followers()
         self._left, self._seen = bytes_max, 0
         self._log = bytearray()
         self._begun = bytearray()
+
+    @property
+    def follows(self) -> list[dict[str, Any]]:
+        """The jobs to follow, as the code printed them."""
+        return self._followers.jobs
 
     @property
     def is_too_much(self) -> bool:
@@ -37,7 +41,8 @@ class JobOutput:
         self._begun += data
         if MARK in self._begun:
             *lines, self._begun = self._begun.split(b"\n")
-            self.follows += [job_of(line) for line in map(bytes, lines) if is_job(line)]
+            for line in filter(is_job, map(bytes, lines)):
+                self._followers.add(line)
         else:
             del self._begun[: self._begun.rfind(b"\n") + 1]
         del self._begun[LINE_BYTES_MAX:]

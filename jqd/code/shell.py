@@ -12,10 +12,10 @@ code says how it went: 0 well, any other badly.
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import trio
 
@@ -24,8 +24,8 @@ from jqd.code.batch import LATE, NO_RESPONSE, Batch, LeasedJob, failed, succeede
 from jqd.code.config import CodeConfig
 from jqd.code.context import BEFORE, BEFORE_S, CODE, SHOWN_CHARS, Broken, dying
 from jqd.code.output import JobOutput, Log
-from jqd.code.process import Process
-from jqd.domain.job_lines import is_job, job_of, line_of, status_of, why_unread
+from jqd.code.process import Process, in_thread
+from jqd.domain.job_lines import Followers, is_job, line_of, status_of, why_unread
 from jqd.worker.lease import Outcome
 
 READY, BROKEN = b"r", b"b"  # what the shim says first begins with
@@ -38,7 +38,7 @@ class LineAnswer(NamedTuple):
 
     status: int
     text: str
-    follows: tuple[dict[str, str], ...] = ()
+    follows: Sequence[dict[str, Any]] = ()
 
     @property
     def is_success(self) -> bool:
@@ -165,31 +165,34 @@ def read_batch(printed: bytes, jobs: int, *, is_whole: bool) -> list[LineAnswer]
     end."""
     *lines, last = printed.split(b"\n")
     answers: list[LineAnswer] = []
-    follows: tuple[dict[str, str], ...] = ()
+    followers = Followers()
     for line in [*lines, last] if is_whole else lines:
         if is_job(line):
-            follows += (job_of(line),)
+            followers.add(line)
         elif line.startswith(b"#") or not line.strip() or len(answers) == jobs:
             continue
         elif answer := status_of(line):
             answers.append(LineAnswer(*answer))
             if answers[-1].is_success:
-                answers[-1], follows = answers[-1]._replace(follows=follows), ()
+                answers[-1], followers = answers[-1]._replace(follows=tuple(followers.jobs)), Followers()
         else:
             answers += [LineAnswer(500, why_unread(line, "the code printed"))] * (jobs - len(answers))
     last_success = next((at for at in reversed(range(len(answers))) if answers[at].is_success), None)
     if last_success is not None:
-        answers[last_success] = answers[last_success]._replace(follows=answers[last_success].follows + follows)
+        follows = (*answers[last_success].follows, *followers.jobs)
+        answers[last_success] = answers[last_success]._replace(follows=follows)
     return answers
 
 
 def read_one(printed: bytes, code: int, how: str) -> LineAnswer:
     """Return the answer to the only job of a process, from its exit code. `how`: the same in words."""
     lines = printed.split(b"\n")
-    follows = tuple(job_of(line) for line in lines if is_job(line))
+    followers = Followers()
+    for line in filter(is_job, lines):
+        followers.add(line)
     rows = [line for line in lines if line.strip() and not line.startswith(b"#") and not is_job(line)]
     if rows and (number := _ONE_STATUS.match(rows[0])):
         text = rows[0][number.end() :].decode("utf-8", "replace").strip()
-        return LineAnswer(int(number[1]), text, follows)
+        return LineAnswer(int(number[1]), text, followers.jobs)
     text = b"\n".join(rows).decode("utf-8", "replace").strip()
-    return LineAnswer(200, text, follows) if code == 0 else LineAnswer(500, f"{text}\n{how}".lstrip())
+    return LineAnswer(200, text, followers.jobs) if code == 0 else LineAnswer(500, f"{text}\n{how}".lstrip())

@@ -9,6 +9,7 @@ import re
 from typing import Any
 
 from jqd.domain import json_ext
+from jqd.domain.followers import FOLLOWERS_BYTES_MAX, FOLLOWERS_MAX
 
 STATUS_MAX = 999  # a larger number counts as this
 QUOTE_BYTES = 100  # of an unreadable line, shown in the job's message
@@ -47,6 +48,20 @@ def why_unread(line: bytes, who: str) -> str:
 
 def is_job(line: bytes) -> bool:
     return line.startswith(PREFIXES)
+
+
+class Followers:
+    """The jobs that lines ask for. Beyond what can follow one job, so many are kept that their success is refused."""
+
+    def __init__(self) -> None:
+        self.jobs: list[dict[str, Any]] = []
+        """As `jobs` of an outcome has them."""
+        self._bytes = 0
+
+    def add(self, line: bytes) -> None:
+        if len(self.jobs) <= FOLLOWERS_MAX and self._bytes <= FOLLOWERS_BYTES_MAX:
+            self.jobs.append(job_of(line))
+            self._bytes += len(line)
 
 
 def job_of(line: bytes) -> dict[str, Any]:

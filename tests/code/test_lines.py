@@ -4,6 +4,7 @@ import pytest
 
 from jqd.code.output import LOG_BYTES_MAX, JobOutput
 from jqd.code.shell import LineAnswer, read_batch, read_one
+from jqd.domain.followers import FOLLOWERS_MAX
 
 
 @pytest.mark.parametrize(
@@ -39,6 +40,17 @@ def test_new_jobs_follow_the_next_success_or_the_last() -> None:
     assert (a, b) == ({"name": "a", "argument": "1"}, {"name": "b", "argument": "2|3"})
     assert (c, d) == ({"name": "c"}, {"name": "d", "argument": ""})
     assert read_batch(b"J: a|1\n500 no\n", 1, is_whole=True)[0].follows == (), "without a success nothing follows"
+
+
+def test_of_more_jobs_than_can_follow_so_many_are_kept_that_they_are_refused() -> None:
+    """Of 16 MiB of them a slot was held for hours, and the worker took 700 MiB."""
+    many, large = b"J: a\n" * 300_000, (b"J: a|" + b"x" * 700_000 + b"\n") * 4
+    for printed, kept in ((many, FOLLOWERS_MAX + 1), (large, 2)):
+        output = JobOutput(16 << 20)
+        output.printed(printed)
+        (first, second) = read_batch(b"200\n" + printed + b"200\n" + printed, 2, is_whole=True)
+        one = read_one(printed, 0, "")
+        assert [len(each.follows) for each in (output, first, second, one)] == [kept, 0, 2 * kept, kept]
 
 
 @pytest.mark.parametrize(

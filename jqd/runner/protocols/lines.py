@@ -18,12 +18,12 @@ outcome therefore waits for the end of the answer. An answer without a success p
 """
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import msgspec
 
 from jqd.domain import job_lines
 from jqd.domain.errors import AnswerGarbled
-from jqd.domain.followers import FOLLOWERS_BYTES_MAX, FOLLOWERS_MAX
 from jqd.domain.job import NIL
 from jqd.runner.outcome import Report
 from jqd.runner.protocols.protocol import (
@@ -69,9 +69,8 @@ class _Lines:
         self._single = single
         self._begun = bytearray()  # the beginning of a line whose end has not come
         self._success: JobReport | None = None  # the last success, held back
-        self._own: list[object] = []  # new jobs that belong to it
-        self._jobs: list[object] = []  # new jobs of lines since
-        self._jobs_bytes = 0
+        self._own: list[dict[str, Any]] = []  # new jobs that belong to it
+        self._follows = job_lines.Followers()  # new jobs of lines since
 
     @property
     def held(self) -> int:
@@ -93,13 +92,13 @@ class _Lines:
         last = [*self._read(bytes(self._begun))]
         if self._single and (job_id := next(self._left, None)) is not None:
             last += self._hold(JobReport(job_id, Report(status=self._status)))  # no line of it came: the status counts
-        self._own, self._jobs = self._own + self._jobs, []
+        self._own = self._own + self._follows.jobs
         return [*last, *self._release()]
 
     def _read(self, line: bytes) -> Iterator[Answer]:
         """Yield the answers that one line completes. A success is complete only at the next outcome."""
         if job_lines.is_job(line):
-            self._follow(line)
+            self._follows.add(line)
             return
         for reported in self._reports(line):
             if 200 <= reported.report.status < 300:
@@ -107,16 +106,10 @@ class _Lines:
             else:
                 yield reported
 
-    def _follow(self, line: bytes) -> None:
-        """Keep a new job. Beyond what can follow one job, only so many are kept that their success is refused."""
-        if len(self._jobs) <= FOLLOWERS_MAX and self._jobs_bytes <= FOLLOWERS_BYTES_MAX:
-            self._jobs.append(job_lines.job_of(line))
-            self._jobs_bytes += len(line)
-
     def _hold(self, reported: JobReport) -> Iterator[Answer]:
         """Hold a success back until the next line shows what follows it. Yields the one held before, or Pending."""
         yield from self._release() if self._success is not None else (Pending(),)
-        self._success, self._own, self._jobs, self._jobs_bytes = reported, self._jobs, [], 0
+        self._success, self._own, self._follows = reported, self._follows.jobs, job_lines.Followers()
 
     def _release(self) -> Iterator[Answer]:
         reported, self._success = self._success, None
