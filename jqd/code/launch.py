@@ -18,7 +18,7 @@ from typing import NamedTuple
 from jqd.client.environ import passed_on
 from jqd.code.config import MIB, CodeConfig, Limits
 from jqd.code.descendants import PR_SET_CHILD_SUBREAPER
-from jqd.code.sandbox import Owner, as_owner, owner_of, sandboxed
+from jqd.code.sandbox import HOME, Owner, as_owner, owner_of, sandboxed
 from jqd.domain.log import get_logger
 
 PR_SET_PDEATHSIG = 1
@@ -89,10 +89,12 @@ def start(
     if owner is not None:
         for fd in fds:
             os.fchown(fd, owner.uid, owner.gid)  # a shell opens them by their names
-    given = {"HOME": str(home), "TMPDIR": str(home), "JQD_CODE": "1"}
+    is_apart = config.sandbox == "bwrap"
+    seen = HOME if is_apart else str(home)
+    given = {"HOME": seen, "TMPDIR": seen, "JQD_CODE": "1"}
     try:
         child = subprocess.Popen(
-            sandboxed(command, config, home) if config.sandbox == "bwrap" else command,
+            sandboxed(command, config) if is_apart else command,
             stdin=stdin,
             stdout=printed,
             stderr=complained,
@@ -100,7 +102,7 @@ def start(
             cwd=home,
             env=passed_on(config.environment) | given | (variables or {}),
             start_new_session=True,
-            preexec_fn=_prepared(config.limits, lang, uid, own_privileges=config.sandbox == "none"),
+            preexec_fn=_prepared(config.limits, lang, uid, own_privileges=not is_apart),
             **as_owner(owner),
         )
     except (OSError, subprocess.SubprocessError) as error:

@@ -1,7 +1,7 @@
 """Code apart from its worker: as a user of its own, where the worker is root, and in bubblewrap, where it sees the
 system's programs, its interpreter and its home, and no other process or file.
 
-It writes to its home, and to /tmp and /dev/shm, which are memory that no process is charged with: each is bounded.
+It writes to its home and to /dev/shm alone. Both are memory that no process is charged with, and each is bounded.
 """
 
 import os
@@ -17,6 +17,7 @@ from jqd.code.config import MIB, CodeConfig
 from jqd.domain.errors import ConfigError
 from jqd.domain.log import get_logger
 
+HOME = "/tmp"  # noqa: S108 - its own, and empty: programs write there, whatever they are given
 PROBE_S = 10.0  # for a sandbox that starts in some milliseconds
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64")
 KNOWN = ("ld.so.cache", "ca-certificates", "alternatives", "localtime", "passwd", "group")
@@ -28,11 +29,13 @@ TRUSTED = (
 NETWORK = ("resolv.conf", "hosts", "nsswitch.conf", "services")
 
 
-def sandboxed(command: Sequence[str], config: CodeConfig, home: Path) -> list[str]:
+def sandboxed(command: Sequence[str], config: CodeConfig) -> list[str]:
     rows = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
-    size = ["--size", str(config.limits.memory_mib * MIB)] if _bounds_memory() else []
+    size = ["--size", str(config.limits.memory_mib * MIB)] if _knows("--size") else []
+    if _knows("--disable-userns"):  # in a namespace of its own code might mount memory without a bound
+        rows += ["--unshare-user", "--disable-userns"]
     rows += ["--proc", "/proc", "--dev", "/dev", *size, "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]  # noqa: S108
-    rows += [*size, "--tmpfs", "/tmp"]  # noqa: S108 - its own, and empty
+    rows += [*size, "--tmpfs", HOME]
     for path in SYSTEM:
         if Path(path).is_symlink():
             rows += ["--symlink", str(Path(path).readlink()), path]
@@ -45,24 +48,23 @@ def sandboxed(command: Sequence[str], config: CodeConfig, home: Path) -> list[st
             rows += ["--ro-bind", path, path]
     if config.network:
         rows.append("--share-net")
-    rows += ["--bind", str(home), str(home), "--remount-ro", "/"]
-    return [*rows, "--chdir", str(home), "--", *command]
+    return [*rows, "--remount-ro", "/", "--chdir", HOME, "--", *command]
 
 
 @cache
-def _bounds_memory() -> bool:
-    """Return whether this bubblewrap can bound what is written to memory, as from version 0.5 on."""
+def _knows(option: str) -> bool:
+    """Return whether this bubblewrap has an option: `--size` came with 0.5, `--disable-userns` with 0.8."""
     helped = subprocess.run(["bwrap", "--help"], capture_output=True, timeout=PROBE_S, check=False)
-    return b"--size" in helped.stdout + helped.stderr
+    return option.encode() in helped.stdout + helped.stderr
 
 
-def expect_sandbox(config: CodeConfig, base: Path) -> None:
+def expect_sandbox(config: CodeConfig) -> None:
     """Start a sandboxed process that does nothing. Raises ConfigError where that fails."""
     if config.sandbox == "none":
         return
     try:
         tried = subprocess.run(
-            sandboxed(["true"], config, base),
+            sandboxed(["true"], config),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=PROBE_S,
@@ -77,9 +79,9 @@ def expect_sandbox(config: CodeConfig, base: Path) -> None:
             f"--sandbox bwrap does not work here: {why or 'it ended without a word'}. Install bubblewrap, and allow"
             " user namespaces to this user (a systemd unit: no RestrictNamespaces); no code runs without it"
         )
-    if not _bounds_memory():
-        why = "this bubblewrap has no --size: what code writes to /tmp and /dev/shm is memory without a limit"
-        get_logger("code").warning("code.memory_unbounded", why=f"{why}; install 0.5 or newer")
+    if missing := [option for option in ("--size", "--disable-userns") if not _knows(option)]:
+        why = f"this bubblewrap has no {' and no '.join(missing)}: code may write to memory without a limit"
+        get_logger("code").warning("code.memory_unbounded", why=f"{why}; install 0.8 or newer, or bound the worker")
 
 
 class Owner(NamedTuple):

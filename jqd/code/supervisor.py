@@ -42,7 +42,7 @@ async def supervise(config: CodeConfig) -> int:
     try:
         if owner_of(config.user) is not None:
             base.chmod(0o711)  # noqa: ASYNC240 - once, of a folder of ours; what lies in it is that user's
-        expect_sandbox(config, base)
+        expect_sandbox(config)
         guard_this_process()
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as arriving:
             worker = _Worker(config, base)

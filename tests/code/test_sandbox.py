@@ -16,7 +16,7 @@ from tests.code.conftest import handler, job, value
 
 def why_not() -> str:
     try:
-        expect_sandbox(CodeConfig(daemons=[], sandbox="bwrap"), Path("/tmp"))
+        expect_sandbox(CodeConfig(daemons=[], sandbox="bwrap"))
     except ConfigError as error:
         return str(error)
     return ""
@@ -39,9 +39,9 @@ return [len(pids), os.path.exists(argument[1]), os.path.exists("/etc/shadow"), n
 
 
 def test_certificates_are_seen_and_no_private_keys_beside_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sandbox, "_bounds_memory", lambda: True)
+    monkeypatch.setattr(sandbox, "_knows", lambda option: True)
     monkeypatch.setattr(Path, "exists", lambda _: True)
-    command = sandbox.sandboxed(["true"], CodeConfig(daemons=[], sandbox="bwrap"), Path("/tmp"))
+    command = sandbox.sandboxed(["true"], CodeConfig(daemons=[], sandbox="bwrap"))
     assert {"/etc/ssl/cert.pem", "/etc/pki/tls/cert.pem", "/etc/pki/tls/certs"} <= {*command}
     assert {"/etc/ssl", "/etc/pki", "/etc/pki/tls", "/etc/ssl/private"}.isdisjoint(command)
 
@@ -87,20 +87,34 @@ def write(path):
 multiprocessing.Lock()
 with open("/dev/null", "w") as file:
     file.write("fine")
-return [write(path) for path in ("/tmp/a", "/dev/shm/a", "/a", "/dev/a", "/usr/a", "own")]
+return [write(path) for path in ("/tmp/a", "/dev/shm/a", "/a", "/dev/a", "/usr/a")]
+"""
+NESTED = """
+import ctypes, errno, os
+libc = ctypes.CDLL(None, use_errno=True)
+return [libc.unshare(0x10000000), errno.errorcode[ctypes.get_errno()]]  # CLONE_NEWUSER
 """
 
 
 @needs_bwrap
-async def test_what_it_writes_to_memory_is_bounded_and_the_rest_but_its_home_read_only(bench: Any) -> None:
+async def test_what_it_writes_is_memory_and_bounded_and_the_rest_is_read_only(bench: Any, tmp_path: Path) -> None:
     async with bench(Limits(memory_mib=100), sandbox="bwrap") as at:
         told = value(await at.one(handler("python", FULL, tenant="acme"), 100))
-        assert told == ["ENOSPC", "ENOSPC", "EROFS", "EROFS", "EROFS", "written"]
+        assert told == ["ENOSPC", "ENOSPC", "EROFS", "EROFS", "EROFS"]
+        seen = "import os; return [os.getcwd(), os.environ['HOME'], os.environ['TMPDIR']]"
+        assert value(await at.one(handler("python", seen, tenant="acme"))) == ["/tmp"] * 3
+        assert not [*tmp_path.glob("*/*")], "nothing is on the disk"  # noqa: ASYNC240 - of a few files
+
+
+@needs_bwrap
+async def test_it_mounts_no_memory_in_a_namespace_of_its_own(bench: Any) -> None:
+    async with bench(sandbox="bwrap") as at:
+        assert value(await at.one(handler("python", NESTED))) == [-1, "ENOSPC"]
 
 
 @needs_bwrap
 async def test_tenants_never_meet(bench: Any) -> None:
-    body = "import os\nwas = os.path.exists('left'); open('left', 'w').close(); return [was, os.getcwd()]"
+    body = "import os\nwas = os.path.exists('left'); open('left', 'w').close(); return [was, os.stat('.').st_dev]"
     async with bench(sandbox="bwrap") as at:
         one, again, other = [
             value(await at.one(handler("python", body, eid="same", tenant=tenant)))
@@ -112,18 +126,21 @@ async def test_tenants_never_meet(bench: Any) -> None:
 
 @needs_bwrap
 def test_an_old_one_that_bounds_no_memory_is_told_at_the_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    expect_sandbox(CodeConfig(daemons=[], sandbox="bwrap"), tmp_path)
+    expect_sandbox(CodeConfig(daemons=[], sandbox="bwrap"))
     assert "memory_unbounded" not in capsys.readouterr().out
-    monkeypatch.setattr(sandbox, "_bounds_memory", lambda: False)
-    expect_sandbox(CodeConfig(daemons=[], sandbox="bwrap"), tmp_path)
-    assert "memory_unbounded" in capsys.readouterr().out
+    for missing in ("--size", "--disable-userns"):
+        monkeypatch.setattr(sandbox, "_knows", missing.__ne__)
+        expect_sandbox(CodeConfig(daemons=[], sandbox="bwrap"))
+        told = capsys.readouterr().out
+        assert "memory_unbounded" in told
+        assert f"has no {missing}:" in told
 
 
 def test_one_that_does_not_work_is_refused_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert shutil.which("bwrap") is None
     with pytest.raises(ConfigError, match="--sandbox bwrap does not work here"):
-        expect_sandbox(CodeConfig(daemons=[], sandbox="bwrap"), tmp_path)
-    expect_sandbox(CodeConfig(daemons=[]), tmp_path)
+        expect_sandbox(CodeConfig(daemons=[], sandbox="bwrap"))
+    expect_sandbox(CodeConfig(daemons=[]))
