@@ -10,6 +10,7 @@ from jqd.code.definition import Definition
 from jqd.code.output import NO_LOG, Log
 from jqd.code.process import Process
 from jqd.domain import json_ext
+from jqd.domain.json_large import packed_of
 from jqd.worker.lease import Outcome
 
 MESSAGE_CHARS_MAX = 16_384  # of a message, its end: as much as a daemon keeps
@@ -19,8 +20,6 @@ TIMEOUT = "TIMEOUT"
 CANCELLED = "cancelled"  # why a process was killed: no job of it is to blame
 STOPPING = "its worker stops"
 LATE = "late"
-
-_encode = msgspec.msgpack.Encoder().encode
 
 
 class LeasedJob(msgspec.Struct, frozen=True):
@@ -68,7 +67,7 @@ def succeeded(job: LeasedJob, result: Any, follows: Sequence[dict[str, str]], lo
 
 def result_of(text: bytes) -> Raw:
     """Return a JSON value as MessagePack. Raises ValueError."""
-    return Raw(_encode(json_ext.decode(text)))
+    return Raw(packed_of(text, json_ext.decode))
 
 
 class Batch:

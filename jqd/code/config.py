@@ -9,6 +9,7 @@ from jqd.worker.lease import SILENCE_S_MIN
 
 Sandbox = Literal["none", "bwrap"]
 MIB = 1 << 20
+THREADS_MIN, THREADS_EACH = 64, 4  # node has eleven in one process, numpy one for each core; a shell pipeline has few
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,6 +27,11 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Printed by one attempt; its last 64 KiB are kept."""
     cpu_s: int = 3600
     """Of the processor, of each process in its whole life: as long as a context may live."""
+
+    @property
+    def threads(self) -> int:
+        """At once, of all its processes together: a worker has to start some, too."""
+        return THREADS_MIN + THREADS_EACH * self.processes
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:

@@ -19,8 +19,9 @@ from jqd.code.batch import CANCELLED, LATE, STOPPING, Batch, LeasedJob, failed, 
 from jqd.code.config import CodeConfig
 from jqd.code.definition import ContextKey, Definition
 from jqd.code.output import JobOutput
-from jqd.code.process import Process
+from jqd.code.process import Process, in_thread
 from jqd.domain.error_summary import error_line
+from jqd.domain.json_large import PIECE_BYTES
 from jqd.domain.log import get_logger
 from jqd.worker.lease import INVALID_RESPONSE, Outcome
 
@@ -148,7 +149,7 @@ class Context:
                 batch.end(failed(job, begun.message, self._output.log))
                 continue
             answer = await self._ask({"job": _facts(job)}, job.timeout)
-            batch.end(_outcome(job, answer, self._output))
+            batch.end(await _outcome(job, answer, self._output))
         after = await self._ask({"ended": definition.called}, EACH_S)
         if after.status != 200:
             self._log.warning("code.after_each_failed", handler=definition.called, error=after.error)
@@ -226,15 +227,16 @@ def _facts(job: LeasedJob) -> dict[str, object]:
     return facts | {"argument": Raw(job.argument_json)}
 
 
-def _outcome(job: LeasedJob, answer: Answer, output: JobOutput) -> Outcome:
+async def _outcome(job: LeasedJob, answer: Answer, output: JobOutput) -> Outcome:
     if answer.status != 200:
         outcome = failed(job, answer.message, output.log, status=answer.status)
         outcome.error = answer.error[-ERROR_CHARS_MAX:] or None
         if answer.retry_after is not None:
             outcome.retry_after = max(0.0, answer.retry_after)  # a time that is over means now
         return outcome
+    text = bytes(answer.result)
     try:
-        result = result_of(bytes(answer.result))
+        result = result_of(text) if len(text) <= PIECE_BYTES else await in_thread(result_of, text)
     except UNREADABLE as error:
         return failed(job, f"{INVALID_RESPONSE}: its result cannot be kept: {error}", output.log)
     return succeeded(job, result, output.follows, output.log)

@@ -23,8 +23,12 @@ class Usage(NamedTuple):
     """What a process uses, with all below it."""
 
     processes: int
+    threads: int
+    """Of all these, the first one of each included."""
     memory_bytes: int
     """Resident, and files in memory (memfd_create) that are open. What processes share is counted in each of them."""
+    hides: bool
+    """Whether one of them lets nobody see which files it has open (PR_SET_DUMPABLE)."""
 
 
 def guard_this_process() -> None:
@@ -40,11 +44,13 @@ def usage(leaders: Iterable[int]) -> dict[int, Usage]:
     found: dict[int, Usage] = {}
     for leader in leaders:
         pids, files = [leader, *below(leader)], dict[tuple[int, int], int]()
-        sizes = [_resident_bytes(pid) for pid in pids]
-        for pid in pids:
-            files |= _memory_files(pid)
-        memory = sum(sizes) + max(0, sum(files.values()) - (sum(map(_shared_bytes, pids)) if files else 0))
-        found[leader] = Usage(sum(size > 0 for size in sizes), memory)  # dead ones that nobody has reaped have none
+        sizes = {pid: _resident_bytes(pid) for pid in pids}
+        living = [pid for pid in pids if sizes[pid]]  # dead ones that nobody has reaped have none
+        opened = [_memory_files(pid) for pid in living]
+        for own in opened:
+            files |= own or {}
+        memory = sum(sizes.values()) + max(0, sum(files.values()) - (sum(map(_shared_bytes, pids)) if files else 0))
+        found[leader] = Usage(len(living), sum(map(_threads, living)), memory, None in opened)
     return found
 
 
@@ -91,11 +97,21 @@ def _resident_bytes(pid: int) -> int:
         return 0  # it has ended meanwhile
 
 
-def _memory_files(pid: int) -> dict[tuple[int, int], int]:
-    """Return the bytes of the files without a name that it has open: they are nobody's resident memory."""
+def _threads(pid: int) -> int:
+    try:
+        return len(os.listdir(f"/proc/{pid}/task"))
+    except OSError:
+        return 0  # it has ended meanwhile
+
+
+def _memory_files(pid: int) -> dict[tuple[int, int], int] | None:
+    """Return the bytes of the files without a name that it has open: they are nobody's resident memory. None: it lets
+    nobody see which these are."""
     found: dict[tuple[int, int], int] = {}
     try:
         names = os.listdir(f"/proc/{pid}/fd")
+    except PermissionError:
+        return None if _hides(pid) else found  # else the worker itself may not look: CAP_SYS_PTRACE is missing
     except OSError:
         return found  # it has ended meanwhile
     for name in names:
@@ -107,6 +123,14 @@ def _memory_files(pid: int) -> dict[tuple[int, int], int]:
         except OSError:
             continue  # it has closed that meanwhile
     return found
+
+
+def _hides(pid: int) -> bool:
+    """Return whether a process made itself undumpable: its files in /proc are root's then."""
+    try:
+        return os.stat(f"/proc/{pid}/fd").st_uid != os.stat(f"/proc/{pid}").st_uid
+    except OSError:
+        return False  # it has ended meanwhile
 
 
 def _shared_bytes(pid: int) -> int:

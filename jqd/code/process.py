@@ -3,6 +3,7 @@
 import os
 import signal
 from collections.abc import Callable
+from typing import TypeVar, TypeVarTuple
 
 import trio
 
@@ -15,6 +16,8 @@ from jqd.worker.programs import LOOK_S, ending, wait_ended
 READ_BYTES = 1 << 16
 READS_MAX = 64  # in one go: a program that prints without end must not hold up other jobs
 DEAD_S = 10.0  # for a killed process to be gone: one that waits for a disk may take its time
+Result = TypeVar("Result")
+Arguments = TypeVarTuple("Arguments")
 
 
 class Process:
@@ -50,7 +53,7 @@ class Process:
                 self._open.clear()
                 self._gone()
                 self.ended.set()
-                await trio.to_thread.run_sync(remove, self._home)
+                await in_thread(remove, self._home)
 
     def kill(self, why: str) -> None:
         if self._child.returncode is None:
@@ -110,3 +113,20 @@ class Process:
                 self._child.returncode = -signal.SIGKILL  # whoever reaped it had killed it
             except OSError:  # no descriptor is left for it, perhaps for a moment
                 await trio.sleep(LOOK_S)
+
+
+async def in_thread(call: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
+    """Call it in a thread; in this one where none can be started, as code has taken all that the machine grants us."""
+    is_called = False
+
+    def called() -> Result:
+        nonlocal is_called
+        is_called = True
+        return call(*arguments)
+
+    try:
+        return await trio.to_thread.run_sync(called)
+    except RuntimeError:
+        if is_called:
+            raise
+        return call(*arguments)

@@ -89,7 +89,7 @@ async def run(
     if answer != READY and process.why_killed in ("", LATE):
         why = (output.log.text[-SHOWN_CHARS:], dying(process.why_killed or process.how, output.log.text))
         raise Broken("\n".join(filter(None, why)), CODE if answer == BROKEN else BEFORE)
-    answers = await trio.to_thread.run_sync(_answers, definition.batch, bytes(printed), len(jobs), process)
+    answers = await in_thread(_answers, definition.batch, bytes(printed), len(jobs), process)
     _settle(batch, jobs, answers, process, output.log)
     return answer == READY
 

@@ -22,6 +22,7 @@ import trio
 from jqd.code.config import CodeConfig
 from jqd.code.descendants import end_strays, guard_this_process
 from jqd.code.folders import remove
+from jqd.code.process import in_thread
 from jqd.code.sandbox import expect_owner, expect_sandbox, owner_of
 from jqd.domain.backoff import Backoff
 from jqd.domain.errors import ConfigError
@@ -94,7 +95,7 @@ class _Worker:
             with trio.CancelScope(shield=True):
                 await wait_dead(child)
                 await _sweep()
-                await trio.to_thread.run_sync(remove, self._base)  # with it the homes; it is made anew
+                await in_thread(remove, self._base)  # with it the homes; it is made anew
         assert child.returncode is not None
         return child.returncode
 

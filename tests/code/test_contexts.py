@@ -11,7 +11,6 @@ import trio
 from jqd.client.environ import PASSED
 from jqd.code.config import Limits
 from jqd.code.context import BEGIN, CODE, Broken
-from jqd.code.descendants import usage
 from jqd.code.launch import NotStarted
 from tests.code.conftest import handler, job, value
 
@@ -330,37 +329,6 @@ async def test_few_idle_contexts_are_kept_and_no_large_ones(bench: Any) -> None:
         assert large.key not in at.pool.warm, "it holds more than half of what it may"
 
 
-async def test_what_a_context_uses_is_counted_with_all_it_started(bench: Any) -> None:
-    body = "import subprocess, os, time\nsubprocess.Popen('sleep 60 & sleep 60', shell=True, start_new_session=True)\n"
-    async with bench() as at:
-        pid = value(await at.one(handler("python", body + "time.sleep(0.3); return os.getpid()")))
-        used = usage([pid])[pid]
-        assert used.processes >= 3
-        assert used.memory_bytes > 5_000_000
-
-
-async def test_files_in_memory_count_as_memory(bench: Any) -> None:
-    """Nobody's resident memory grows with them, and each is smaller than a file may be."""
-    body = """
-import os, time
-for _ in range(8):
-    file = os.memfd_create("hidden")
-    for _ in range(40):
-        os.write(file, bytes(1 << 20))
-time.sleep(60)
-"""
-    async with bench(Limits(memory_mib=250, file_mib=50)) as at, trio.open_nursery() as nursery:
-
-        async def look() -> None:
-            while True:
-                at.pool.look()
-                await trio.sleep(0.05)
-
-        nursery.start_soon(look)
-        assert "MEMORY" in (await at.one(handler("python", body))).message
-        nursery.cancel_scope.cancel()
-
-
 async def test_limits_are_those_of_the_process(bench: Any) -> None:
     body = """
 import resource as r, os
@@ -394,3 +362,18 @@ async def test_a_pool_that_stops_while_a_context_starts_breaks_no_handler(bench:
         nursery.start_soon(stop)
         assert await at.run(handler("python", "return 1", before="import time; time.sleep(60)")) == {}
         assert [one.job_id for one in at.batch.left] == ["j"], "it goes back"
+
+
+async def test_a_large_result_of_small_values_holds_up_nothing_else(bench: Any, unstalled: None) -> None:
+    async with bench(Limits(memory_mib=2_000)) as at:
+        result = (await at.one(handler("python", "return [[] for _ in range(argument)]"), 1_000_000)).result
+        assert bytes(result) == b"\xdd" + (1_000_000).to_bytes(4, "big") + b"\x90" * 1_000_000
+
+
+async def test_where_no_thread_can_be_started_the_worker_goes_on(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def starts_none(*_: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(trio.to_thread, "run_sync", starts_none)
+    async with bench() as at:
+        assert value(await at.one(handler("sh", "read -r line; echo 200 $line"), "x")) == "x"
