@@ -22,7 +22,7 @@ from tests.simulation.say import PUT as SAY_PUT
 from tests.simulation.world import World
 
 SEEDS = 60  # `make campaign` goes on from there
-SHORT_SEEDS = 10  # of each change; seeds of planted mistakes have a run without them, too (test_mistakes.py)
+SHORT_SEEDS = 5  # of each change; seeds of planted mistakes have a run without them, too (test_mistakes.py)
 PLANS = 500
 APART_SEEDS = 10  # over two partitions, and over three
 APART_PLANS = 20
@@ -45,7 +45,7 @@ def test_every_promise_holds_whatever_happens(first: int) -> None:
 
 
 @pytest.mark.parametrize("first", chunks(APART_SEEDS, APART_SHORT))
-@pytest.mark.parametrize("partitions", [2, 3])
+@pytest.mark.parametrize("partitions", [2, pytest.param(3, marks=pytest.mark.long)])
 def test_every_promise_holds_over_partitions(first: int, partitions: int) -> None:
     for seed in range(first, first + CHUNK):
         report = simulate(seed, plan=make_plan(seed, partitions=partitions))

@@ -33,10 +33,18 @@ def names(seen: Seen) -> str:
     return seen.name
 
 
+OFTEN = ("now", "jobs", "job succeeded", "errors", "bulk", "no such job")
+"""Pages that a browser draws with each change. The other tests read all pages without one."""
+
+
 def in_a_browser(pages: Iterable[Seen]) -> list[Any]:
-    """With each change one page of each template, in light on a desk and in dark on a phone."""
-    often = [pytest.param(seen, [DARK_PHONE], id=seen.name) for seen in pages if not seen.again]
-    return often + [pytest.param(seen, OTHERWISE, id=f"{seen.name}+", marks=pytest.mark.long) for seen in pages]
+    """One page of each template, in light on a desk and in dark on a phone; then all pages in every other way."""
+    first = [
+        pytest.param(seen, [DARK_PHONE], id=seen.name, marks=[pytest.mark.long] * (seen.name not in OFTEN))
+        for seen in pages
+        if not seen.again
+    ]
+    return first + [pytest.param(seen, OTHERWISE, id=f"{seen.name}+", marks=pytest.mark.long) for seen in pages]
 
 
 @pytest.mark.parametrize(("seen", "otherwise"), in_a_browser(PAGES))
@@ -121,6 +129,7 @@ def test_a_failed_job_is_mended_and_retried_in_one_step_without_javascript(
         assert client.get(job_id, wait=30).state == "succeeded"
 
 
+@pytest.mark.long  # test_attack.py reads all pages with each change
 def test_what_a_pusher_wrote_is_text_everywhere(site: Site, chromium: Chromium) -> None:
     """`watched` would see a script of theirs, or a request; here that nothing of it became a part of the page."""
 

@@ -1,5 +1,6 @@
 """Many windows of one browser over plain HTTP, which opens six connections to one address: all load and are live."""
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from tests.webui.chromium import Chromium
@@ -8,6 +9,7 @@ from tests.webui.conftest import Push, Site
 WINDOWS = 8
 
 
+@pytest.mark.long
 def test_one_window_more_than_a_browser_has_connections_loads_and_is_live(
     site: Site, chromium: Chromium, push: Push
 ) -> None:
