@@ -1,1 +1,1 @@
-"""Jobs inside programs built with a web framework, pushed and run there."""
+"""Integrations with web frameworks, to push and run jobs in their programs."""

@@ -1,4 +1,4 @@
-"""Jobs in a FastAPI application: async ones run as tasks of its loop, plain ones in threads, behind a router.
+"""Runs jobs in a FastAPI application, behind a router: async ones as tasks of its loop, plain ones in threads.
 
     web.include_router(router(jobs, secret=SECRET), prefix="/jqd")
 
@@ -15,7 +15,7 @@ from jqd.worker.app import App
 
 
 def router(app: App, *, secret: Secret, body_bytes_max: int = BODY_BYTES_MAX) -> APIRouter:
-    """Return the jobs of `app` as a router; `secret` and `body_bytes_max` are as of `Mount`."""
+    """Return a router that runs the jobs of `app`. `secret`, `body_bytes_max`: see `Mount`."""
     mount = Mount(app, secret=secret, body_bytes_max=body_bytes_max)
     found = APIRouter(include_in_schema=False)
 

@@ -1,8 +1,8 @@
-"""Jobs in a Flask application: they run in its server's threads, behind a blueprint.
+"""Runs jobs in a Flask application, in its server's threads, behind a blueprint.
 
     web.register_blueprint(blueprint(jobs, secret=SECRET), url_prefix="/jqd")
 
-and once after each deploy, from anywhere (`jqd unregister` takes it back):
+and once after each deploy, from anywhere (`jqd unregister` reverses it):
 
     flask --app web jqd register http://10.0.0.5:8000/jqd
 """
@@ -17,11 +17,11 @@ from jqd.client import NotFound
 from jqd.contrib.mount import BODY_BYTES_MAX, MAX_JOBS_DEFAULT, Mount, Secret, register
 from jqd.worker.app import App
 
-CHUNK_BYTES = 65_536  # of a body that comes in: as servers hand it on
+CHUNK_BYTES = 65_536  # of a request's body that are read at once
 
 
 def blueprint(app: App, *, secret: Secret, name: str = "jqd", body_bytes_max: int = BODY_BYTES_MAX) -> Blueprint:
-    """Return the jobs of `app` as a blueprint; `secret` and `body_bytes_max` are as of `Mount`."""
+    """Return a blueprint that runs the jobs of `app`. `secret`, `body_bytes_max`: see `Mount`."""
     mount = Mount(app, secret=secret, body_bytes_max=body_bytes_max)
     found = Blueprint(name, __name__)
 

@@ -1,11 +1,11 @@
-"""An app's jobs behind one URL of a program that serves HTTP already, whatever framework it is built with.
+"""Runs an app's jobs behind one URL of a program that already serves HTTP, with any framework.
 
     daemon ──POST a job──▶ the program's server ──▶ Mount.answer ──▶ the function, in the server's own thread or loop
                           ◀── its outcome ─────────────────────────┘
 
-A request carries one job, so the program's server says how many run at once; it should have room for `max_jobs` of them
-beside its visitors. Who may send jobs is told by a signature: the program's other visitors reach the same port. The
-daemons know the URL by a handler for each job, which stays until it is deleted, over restarts of both sides.
+A request carries one job, so the program's server limits how many run at once; it should have room for `max_jobs` of
+them beside its visitors. Requests are signed, as other visitors reach the same port. The daemons know the URL by a
+handler for each job, which stays until it is deleted, across restarts of both sides.
 """
 
 import hashlib
@@ -33,31 +33,31 @@ from jqd.worker.signed import is_ours
 from jqd.worker.wire import Codec, codec_of
 
 NOT_SIGNED = "no daemon signed this in the last five minutes with the secret that its handler was set with"
-MAX_JOBS_DEFAULT = 4  # at once: few enough for a server of some threads to go on answering its visitors
-# Of a request. A daemon's is about 4 MiB at the most, or one job, which has 1 MiB unless `api.job_bytes_max` says more.
+MAX_JOBS_DEFAULT = 4  # at once: few enough for a server with some threads to answer its visitors, too
+# Of a request. A daemon sends at most about 4 MiB, or one job, of 1 MiB unless `api.job_bytes_max` allows more.
 BODY_BYTES_MAX = 8 << 20
 Secret = str | Sequence[str] | None
 
 
 class Answer(NamedTuple):
-    """A response of the program's server."""
+    """The response that the program's server should send."""
 
     status: int
     content_type: str
     body: bytes
     headers: Mapping[str, str]
-    """Beside the type of the body."""
+    """Headers besides the content type."""
 
 
 class Mount:
-    """Takes requests with jobs, from any thread or task."""
+    """Answers requests with jobs, from any thread or task."""
 
     def __init__(
         self, app: App, *, secret: Secret, body_bytes_max: int = BODY_BYTES_MAX, clock: Clock | None = None
     ) -> None:
-        """`secret`: one or several, by which daemons sign, as given to `register`; None: any sender is believed, for a
-        port that only daemons reach. Raises ValueError for what is no secret. `body_bytes_max`: of a request; what is
-        larger is answered with 413, unread."""
+        """`secret`: one or several with which daemons sign, as given to `register`; None: accept unsigned requests, for
+        a port that only daemons reach. Raises ValueError for a malformed secret. `body_bytes_max`: larger requests are
+        answered with 413, unread."""
         self._app = app
         self._body_bytes_max = body_bytes_max
         self._keys = None if secret is None else [key_of(one) for one in secrets_of(secret)]
@@ -67,13 +67,13 @@ class Mount:
             log.configure()  # on stderr, as `jqd worker` does
 
     def _body(self, headers: Mapping[str, str]) -> Body:
-        """Return the body of a request, to be taken in. Raises Refusal."""
+        """Return a `Body` to collect the request's body. Raises Refusal."""
         most = self._body_bytes_max
         too_large = f"this program takes requests of up to {most} bytes; send fewer jobs, or raise body_bytes_max here"
         return Body(headers.get("content-length", ""), most, too_large)
 
     def answer(self, headers: Mapping[str, str], chunks: Iterable[bytes]) -> Answer:
-        """Run the jobs of a request in this thread, an async function in a loop of its own. Headers in lower case."""
+        """Run the jobs of a request in this thread, async functions in a new loop. `headers`: with lower-case names."""
         try:
             body = self._body(headers)
             for chunk in chunks:
@@ -90,7 +90,7 @@ class Mount:
         return _answered(codec, ended)
 
     async def aanswer(self, headers: Mapping[str, str], chunks: AsyncIterable[bytes]) -> Answer:
-        """Run the jobs of a request: an async function as a task of this loop, a plain one in a thread."""
+        """Run the jobs of a request for an async server: async functions in this task, plain ones in a thread."""
         try:
             body = self._body(headers)
             async for chunk in chunks:
@@ -113,7 +113,7 @@ class Mount:
     def _taken(self, headers: Mapping[str, str], body: bytes) -> tuple[Codec, list[Item], list[bytes]]:
         """Return the jobs to run, and the outcomes of jobs without a function. Raises Refusal."""
         if self._keys is not None and not is_ours(self._keys, headers, body, self._clock.wall_ms() / 1000):
-            # Not 403, which fails jobs: after a 503 they wait, untried, until somebody has mended a secret or a clock.
+            # Not 403, which fails jobs: after a 503 they wait, untried, until the secret or a clock is corrected.
             raise Refusal(503, "Not signed", NOT_SIGNED)
         codec = codec_of(headers.get("content-type", "-"))
         if codec is None:
@@ -131,7 +131,7 @@ class Mount:
         return codec, items, ended
 
     async def _run_async(self, item: Item) -> bytes:
-        """Run an async job in the loop of this request; otherwise as `Attempts.run_async`."""
+        """Run an async job in this task, under asyncio or trio, and return its outcome."""
         job: Any = item.function
         at_work.set(self._attempts.context(item))
         try:
@@ -150,23 +150,22 @@ class Mount:
 
 
 def _let_through(error: BaseException) -> None:
-    """Raise the error again if it says that the request itself is cancelled: nobody reads other errors then."""
+    """Raise the error again if it means that the request itself is cancelled, so that nobody reads an outcome."""
     cancelled = anyio.get_cancelled_exc_class()
     ended = error.split(cancelled)[0] if isinstance(error, BaseExceptionGroup) else error
     if ended is None or not isinstance(ended, cancelled | BaseExceptionGroup):
         return
-    if sniffio.current_async_library() == "trio" or is_cancelled():  # under asyncio a job may raise it by itself
+    if sniffio.current_async_library() == "trio" or is_cancelled():  # under asyncio a job itself may raise it
         raise ended from None
 
 
 def register(
     app: App, url: str, *, secret: Secret, max_jobs: int = MAX_JOBS_DEFAULT, client: Client | None = None
 ) -> list[str]:
-    """Register at the daemons that the jobs of `app` run at `url`: a handler for each, at most `max_jobs` of them at
-    once.
+    """Make the daemons run the jobs of `app` at `url`: sets a handler for each, with at most `max_jobs` at once.
 
-    Answers the names of the jobs whose handler is new or was changed; unchanged ones are not set again, so a program
-    may call this whenever it starts. Raises ConfigError for an app without jobs, and what `Client` raises.
+    Returns the names of the jobs whose handler is new or changed. Unchanged ones are not set again, so a program may
+    call this at each start. Raises ConfigError for an app without jobs, and the errors of `Client`.
     """
     if not app.jobs:
         raise ConfigError(f"there is nothing to run at {url}: the app has no jobs; was their module imported?")
@@ -174,7 +173,7 @@ def register(
     asked = client or app.client
     for job in app.jobs.values():
         options = {"style": "native", "batch": 1, "max_jobs": max_jobs, **job.declared, **signs}
-        # Of a daemon's answer secrets are left out: by this note we know whether the handler is ours as it is now.
+        # Daemons do not show secrets. This note tells whether the handler is exactly this one.
         eid = hashlib.sha256(msgspec.json.encode([url, options], order="sorted")).hexdigest()[:32]
         try:
             known = asked.handler(job.name).get("eid")

@@ -21,7 +21,7 @@ MINUTE_MS = 60_000
 FINE_MINUTES = 8 * 60  # up to here in steps of a minute, beyond in steps of ten
 COARSE_MINUTES = 8 * 24 * 60
 TEN = 10
-TYPES_MAX = 200  # of one answer: some 800 kB of eight hours
+TYPES_MAX = 200  # jobtypes of one answer: some 800 kB for eight hours
 SUCCEEDED, FAILED, DEAD = (OUTCOMES.index(name) for name in ("succeeded", "failed", "dead"))
 
 
@@ -106,7 +106,7 @@ async def get(parts: ApiContext, request: Request) -> Response:
 
 
 class _OfType(NamedTuple):
-    """Numbers of a jobtype, by step."""
+    """Counts of a jobtype, one for each step."""
 
     pushed: list[int]
     started: list[int]
@@ -119,14 +119,14 @@ class _OfType(NamedTuple):
 
 
 class _Sums:
-    """What was read until now, by the steps that are asked for: the last minute that is over, or the ten minutes that
-    are under way, is the last."""
+    """Sums up rows of the store in the requested steps. The last step is the last whole minute, or the present ten
+    minutes."""
 
     def __init__(self, services: Services, query: HistoryQuery) -> None:
         self._principal, self._by_type = services.principal, query.types in YES
         self._name = None if query.name is UNSET else services.qualified_name(query.name)
         self.minutes = 1 if query.minutes <= FINE_MINUTES else TEN
-        """Of a step."""
+        """Minutes of a step."""
         self.step_ms = self.minutes * MINUTE_MS
         self.steps = [Counts() for _ in range(-(-query.minutes // self.minutes))]
         present = services.workers.settings.now_ms(services.clock) // self.step_ms

@@ -1,9 +1,9 @@
-"""What was counted of one jobtype in some minutes, and a row of many: as a daemon keeps it, and the store. Pure.
+"""Rows of counts, by jobtype, of some minutes: summed up, bounded, and encoded for the store.
 
     row    version, then per jobtype: qualified name, pushed, started, ended by OUTCOMES, wait, run, wait ms, run ms
 
-Of many jobtypes the busiest stand by their names, of each tenant but "" no more than a tenth; the others of a tenant
-are summed up under its name and OTHER, and those of further tenants under EVERYBODY.
+If there are many jobtypes, only the busiest keep their names, of each tenant but "" at most a share of 1/PART. A
+tenant's others are summed up under its name and OTHER, and those of further tenants under EVERYBODY.
 """
 
 from collections import Counter
@@ -16,8 +16,8 @@ from jqd.domain.tally import EVERYBODY, OTHER, OUTCOMES, RUN_S, WAIT_S, Counts, 
 from jqd.domain.tenant import annotate, tenant_of
 
 VERSION = 1
-TYPES_MAX = 200  # of a row, by their names: some 80 B each, or 45 KiB an hour of a daemon with ten
-TENANTS_MAX = 100  # of a row that have an OTHER
+TYPES_MAX = 200  # named jobtypes of a row: some 80 B each, or 45 KiB an hour for a daemon with ten
+TENANTS_MAX = 100  # tenants of a row that have an OTHER
 
 
 class _Packed(msgspec.Struct, array_like=True, frozen=True):
@@ -36,7 +36,7 @@ _decoder = msgspec.msgpack.Decoder(tuple[int, list[_Packed]])
 
 
 def added(rows: Iterable[Row]) -> dict[str, Counts]:
-    """Sum up rows by jobtype, in new counts."""
+    """Return the sum of rows, by jobtype."""
     sums: dict[str, Counts] = {}
     for row in rows:
         for jobtype, counts in row.items():
@@ -45,8 +45,7 @@ def added(rows: Iterable[Row]) -> dict[str, Counts]:
 
 
 def bounded(row: Row) -> Row:
-    """Return the row with at most TYPES_MAX jobtypes by their names, and the others summed up. Bounding it again
-    changes nothing."""
+    """Return the row with at most TYPES_MAX named jobtypes, and the others summed up. Idempotent."""
     if len(row) <= TYPES_MAX // PART:
         return row
     kept: dict[str, Counts] = {}
@@ -75,7 +74,7 @@ def encode(row: Row) -> bytes:
 
 
 def decode(data: bytes) -> Row | None:
-    """Return a row; None for one that cannot be read, as of a later release."""
+    """Return a row; None if it cannot be read, for example one of a later release."""
     try:
         version, packed = _decoder.decode(data)
     except msgspec.MsgspecError:

@@ -1,10 +1,10 @@
-"""Writes what this daemon counted to the store, a minute at a time: each row of a minute once, that of ten minutes as
-it grows.
+"""Writes this daemon's counts to the store every minute: a row for the minute, and the grown row of the present ten
+minutes.
 
-    Tally ──each minute──▶ a row of the minute     waits here until the store has it, of late 53 at least
-                       └─▶ added to a row of ten   whole each time, in place of what was sent before
+    Tally ──each minute──▶ a row of the minute           waits here until the store has it; at least the last 53 do
+                       └─▶ added to the row of ten       sent whole each time, replacing the one sent before
 
-A row that is sent twice counts once. Nothing waits for it, and what is lost is a number of a chart.
+A row that is sent twice counts once. No job waits for this loop, and a lost row is only a gap in a chart.
 """
 
 import secrets
@@ -20,19 +20,21 @@ from jqd.history.counts import added, bounded, encode
 from jqd.store import HistoryRow, Store
 
 MINUTE_MS, TEN = 60_000, 10
-SMALL_MS = 50  # behind the minute, for a clock that is a little early
-AWAY_MAX = 60  # rows that wait for the store, at most 1 MB: 53 minutes and their tens; of longer the oldest are lost
-ROWS = 20  # in one call, at most some 330 kB
-LAST_S = 1.0  # at the end of the daemon
+SMALL_MS = 50  # wait so long after the minute, in case the sleep ends early
+AWAY_MAX = 60  # rows that wait for the store, at most 1 MB: 53 minutes and their tens; then the oldest are lost
+ROWS = 20  # rows in one call, at most some 330 kB
+LAST_S = 1.0  # to send the last rows when the daemon ends
 
 
 class HistoryLoop:
+    """Sends this daemon's rows to the store, minute by minute."""
+
     def __init__(self, *, store: Store, daemon: str, tally: Tally, now_ms: Callable[[], int]) -> None:
         """`store`: the partition that has the history. `now_ms`: the time by the store's clock."""
         self.lost = 0
-        """Minutes that the store was not there for."""
+        """Minutes whose rows were dropped, as the store was away for too long."""
         self.complaint: str | None = None
-        """What an operator must look at, for health."""
+        """Why the store refuses rows, for health; None: it does not."""
         self._store, self._daemon, self._now_ms = store, daemon, now_ms
         self._name = self._new_name()
         self._tally, self._counted = tally, dict[str, Counts]()
@@ -56,7 +58,7 @@ class HistoryLoop:
                 await self._send_all()
 
     def close_minute(self, *, last: bool = False) -> None:
-        """Make rows of what was counted, if the minute is over. A clock that was set back begins other rows."""
+        """Make rows of the counts, if the minute is over. After the clock was set back, rows get a new name."""
         now = self._now_ms() // MINUTE_MS
         if now < self._minute - 1:
             self._name, self._ten = self._new_name(), {}
@@ -82,12 +84,12 @@ class HistoryLoop:
         return HistoryRow(TEN, ten * MINUTE_MS, encode(self._ten[ten]))
 
     async def _send_all(self) -> None:
-        """Send what waits, in pieces; what cannot be sent waits for the next minute."""
+        """Send the waiting rows, in pieces; rows that cannot be sent wait for the next minute."""
         while self._waiting:
             some: Sequence[HistoryRow] = [*self._waiting][:ROWS]
             try:
                 kept = await self._store.put_history(self._name, some)
-            except StoreChanged as error:  # `recovery` finds out who answers there now
+            except StoreChanged as error:  # `recovery` deals with that
                 self._log.debug("history.store_changed", error=str(error))
                 return
             except (StoreAway, StoreRefused) as error:

@@ -1,1 +1,1 @@
-"""What this daemon counts, and how Prometheus reads it and the numbers of the store."""
+"""Metrics for Prometheus: this daemon's counters, and the store's numbers."""

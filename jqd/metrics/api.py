@@ -1,4 +1,4 @@
-"""GET /metrics: what this daemon counted, and the exact numbers of the store, for Prometheus."""
+"""GET /metrics: this daemon's counters, and the exact numbers of the store, for Prometheus."""
 
 from collections import Counter
 from itertools import chain
@@ -48,7 +48,7 @@ async def _of_all(parts: ApiContext, request: Request, own: bytes, form: Format)
 
 
 def _look_at_process() -> list[Metric]:
-    """Read memory, processor time and number of open files of this process, in a thread: files may be thousands."""
+    """Return memory, processor time and open files of this process. Blocks: for a thread, as files may be thousands."""
     return [*_process.collect()]
 
 
@@ -61,7 +61,7 @@ async def _read(services: Services, meter: Meter, request: Request) -> Common:
         found.store = await services.store.stats()
         views = await services.store.list_types()
     except (StoreAway, StoreRefused):
-        found.store = None  # and `jqd_store_up` says so
+        found.store = None  # `jqd_store_up` is then 0
     else:
         why: dict[str, str] = {}
         await in_steps(_stalled(services, views, takers, why), request.breathe)

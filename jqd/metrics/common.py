@@ -1,5 +1,5 @@
-"""Metrics that are the same at all daemons: numbers of the store and settings. Take their maximum over daemons, not the
-sum.
+"""Metrics that are the same at all daemons: numbers of the store, and settings. Use their maximum over daemons, not
+their sum.
 """
 
 from collections import Counter
@@ -23,7 +23,7 @@ STATES = tuple(state.value for state in State)
 
 @dataclass(slots=True)
 class TypeRow:
-    """The numbers of one label."""
+    """The numbers for one label."""
 
     counts: list[int] = field(default_factory=lambda: [0] * len(STATES))
     oldest_s: float = 0.0
@@ -32,10 +32,10 @@ class TypeRow:
 
 @dataclass(slots=True)
 class Common:
-    """What was read for one scrape."""
+    """The data of one scrape."""
 
     store: StoreStats | None = None
-    """The numbers of the store; None: it is away, and no sample of jobs is exposed."""
+    """The numbers of the store; None: it is away, and there are no samples of jobs."""
     types: Mapping[Key, TypeRow] = field(default_factory=dict)
     workers: Mapping[str, int] = field(default_factory=dict)
     """Health → number of workers."""
@@ -46,10 +46,10 @@ class Common:
 def by_label(
     views: Iterable[TypeView], config: MetricsConfig, now_ms: int, why: Mapping[str, str]
 ) -> Steps[Mapping[Key, TypeRow]]:
-    """Sum up jobtypes by label: the first `types_max` have their own, the first of each tenant by name, then the second
-    of each: so all daemons agree on them, and no tenant pushes out another's.
+    """Sum up jobtypes by label. The first `types_max` have their own: by name the first of each tenant, then the second
+    of each, and so on. So all daemons choose the same, and no tenant displaces another's.
 
-    `why`: qualified jobtype → why none of its ready jobs is begun."""
+    `why`: qualified jobtype → why none of its ready jobs starts."""
     rows: dict[Key, TypeRow] = {}
     places, ranked = Counter[str](), list[tuple[int, Key, TypeView]]()
     for view in sorted(views, key=lambda view: view.jobtype):
@@ -71,7 +71,7 @@ def by_label(
 
 
 def families(common: Common, labels: tuple[str, ...]) -> Iterator[Metric]:
-    """`labels`: `type`, or `tenant` and `type`."""
+    """Yield the families. `labels`: `type`, or `tenant` and `type`."""
     store, rows = common.store, [(key[-len(labels) :], row) for key, row in sorted(common.types.items())]
     yield from gauge("jqd_store_up", "1 while the store answers this daemon, else 0", store is not None)
     yield from gauge(

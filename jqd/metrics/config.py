@@ -5,7 +5,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-TYPES_MAX = 10_000  # labels: some 400 samples each, and what keeps them has to hold them for weeks
+TYPES_MAX = 10_000  # labels: some 400 samples each, which Prometheus has to store for weeks
 Types = Annotated[int, Meta(ge=1, le=TYPES_MAX, description=f"1 to {TYPES_MAX:,}")]
 
 

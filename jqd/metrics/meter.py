@@ -1,4 +1,4 @@
-"""The metrics of a daemon: what it counts, and gauges that it samples."""
+"""The metrics that a daemon collects: counters, and gauges that it samples."""
 
 import os
 from collections import deque
@@ -16,26 +16,26 @@ from jqd.domain.tally import Tally
 from jqd.metrics.config import MetricsConfig
 from jqd.metrics.work import Totals
 
-STEP_S = 1.0  # between looks at how far the store is behind: an alert waits for minutes
-STEPS_MAX = 3_600  # an hour of them, some 300 kB; a longer lag is told as that hour
+STEP_S = 1.0  # between samples of the lag; alerts wait for minutes
+STEPS_MAX = 3_600  # samples of an hour, some 300 kB; a longer lag is shown as an hour
 
 
 class Meter:
-    """What `GET /metrics` reads. Without a daemon around it, it has the numbers of the store only."""
+    """Collects the data of `GET /metrics`. Without a daemon around it, it has only the store's numbers."""
 
     def __init__(self, _: SettingTable, clock: Clock, config: MetricsConfig | None = None) -> None:
         self.config = config or MetricsConfig()
         self.tally, self.totals = Tally(), Totals(self.config)
         self.tally.readers.append(self.totals.add)
         self.own: Callable[[], Iterable[Metric]] = tuple
-        """Gives the samples of this daemon's own parts."""
+        """Returns the families about the daemon itself; the daemon sets it."""
         self.disk_free_bytes: int | None = None
-        """Free bytes of the journal's disk at the last look; None: not known."""
+        """Free bytes of the journal's disk when last examined; None: unknown."""
         self.lag = Lag()
         self._clock = clock
 
     def look_at_disk(self, directory: Path) -> Iterable[Diagnostic]:
-        """Note how much room there is; called from a thread. Raises OSError."""
+        """Note the disk's free bytes; returns no findings. Called from a thread. Raises OSError."""
         state = os.statvfs(directory)
         self.disk_free_bytes = state.f_bavail * state.f_frsize
         return ()
@@ -43,7 +43,7 @@ class Meter:
     async def watch(
         self, end: Callable[[], int], behind: Callable[[], int], *, task_status: trio.TaskStatus[None]
     ) -> None:
-        """Note each second how far the journal is, and how many of its bytes are not in the store."""
+        """Sample the lag every second. `end`: returns the journal's end; `behind`: how many bytes the store lacks."""
         task_status.started()
         while True:
             now_s, written = self._clock.mono_s(), end()
@@ -52,16 +52,14 @@ class Meter:
 
 
 class Lag:
-    """For how long the oldest record that is not in the store has been in the journal. Pure."""
+    """Measures for how long the oldest record that the store lacks has been in the journal."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
         self._steps: deque[tuple[float, int]] = deque(maxlen=STEPS_MAX)
 
     def note(self, now_s: float, end: int, applied: int) -> None:
-        """Note how far the store is behind. `end`: the journal's end; `applied`: the position up to which the store has
-        it.
-        """
+        """Take a sample. `end`: the journal's end; `applied`: the position up to which the store has it."""
         steps = self._steps
         steps.append((now_s, end))
         while len(steps) > 1 and steps[1][1] <= applied:

@@ -1,4 +1,4 @@
-"""What only this daemon knows of itself, as families of samples."""
+"""Metrics about this daemon itself."""
 
 import platform
 from collections.abc import Iterator, Mapping
@@ -10,7 +10,7 @@ from jqd.domain.histogram import Histogram
 from jqd.journal.journal import JournalStats
 from jqd.metrics.families import counter, counters, gauge, gauges, histograms
 
-# Of `runner` in /v1/stats: what went wrong with workers.
+# Counter of `runner` in /v1/stats → label of `jqd_worker_trouble`.
 TROUBLE = {
     "timeouts": "timeout",
     "lost": "lost",
@@ -23,13 +23,13 @@ TROUBLE = {
 
 
 class Own(NamedTuple):
-    """The samples that a daemon has of itself."""
+    """A daemon's data about itself for one scrape."""
 
     stats: Mapping[str, Any]
-    """The daemon's counters, as `GET /v1/stats` has them."""
+    """The daemon's counters, as in `GET /v1/stats`."""
     fsync_s: Histogram
     ready: tuple[bool, bool] | None
-    """Whether it takes pushes, and runs jobs; None: it is there for neither."""
+    """Whether it takes pushes, and whether it runs jobs; None: it is made for neither."""
     warnings: int
     started_at_s: float
     """Unix time."""

@@ -1,7 +1,7 @@
-"""What this daemon did since it began, by label: plain numbers, and as families of samples.
+"""Counts this daemon's jobs since its start, by label, and makes families of samples of the counts.
 
-How many labels there are is bounded: after `types_max` of them what is new counts as OTHER. One keeps its row until the
-daemon stops, for a counter must not begin anew.
+The number of labels is bounded: after `types_max` of them new ones count as OTHER. A label keeps its row until the
+daemon stops, as a counter must not start again.
 """
 
 from collections import Counter
@@ -19,15 +19,17 @@ OTHER = "other"
 
 
 class Totals:
+    """The counts since the daemon's start."""
+
     def __init__(self, config: MetricsConfig) -> None:
         self._config = config
         self.rows: dict[tuple[str, str], Counts] = {("", OTHER): Counts()}
-        """(tenant, jobtype) → counts; without labels for tenants the tenant is ""."""
+        """(tenant, jobtype) → counts; the tenant is "" if samples have no label for it."""
         self._of: Counter[str] = Counter()
-        """Tenant → its labels: with a name at most half of what the others leave."""
+        """Tenant → number of its labels. A tenant (but "") gets a new one only if more are free than it has."""
 
     def add(self, row: Row) -> None:
-        """Add what was counted since the last time."""
+        """Add the counts since the last call."""
         for qualified, counts in row.items():
             self._counts(qualified).add(counts)
 
@@ -35,7 +37,7 @@ class Totals:
         label = label_of(qualified, self._config)
         if label not in self.rows:
             tenant, most = tenant_of(qualified), self._config.types_max
-            left = most + 1 - len(self.rows)  # OTHER has none of them
+            left = most + 1 - len(self.rows)  # + 1: the row of OTHER does not count
             is_much = bool(tenant) and self._of[tenant] >= left
             if qualified == EVERYBODY or left <= 0 or is_much:
                 label = "", OTHER
@@ -48,11 +50,11 @@ def label_of(qualified: str, config: MetricsConfig) -> tuple[str, str]:
     return tenant_of(qualified) if config.tenants else "", bare(qualified)
 
 
-ATTEMPTS = OUTCOMES[:-1]  # how one ends; a cancel ends none, and one that was under way is told as ended
+ATTEMPTS = OUTCOMES[:-1]  # without `cancelled`, which ends no attempt; a running attempt ends with another outcome
 
 
 def families(totals: Totals, labels: tuple[str, ...]) -> Iterator[Metric]:
-    """`labels`: `type`, or `tenant` and `type`."""
+    """Yield the families. `labels`: `type`, or `tenant` and `type`."""
     rows = [(key[-len(labels) :], row) for key, row in sorted(totals.rows.items())]
     yield from counters(
         "jqd_jobs_pushed",

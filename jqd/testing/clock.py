@@ -10,29 +10,29 @@ class ManualClock:
         self._suspended_s = 0.0
 
     def wall_ms(self) -> int:
-        """Milliseconds since 1970, UTC."""
+        """Return milliseconds since 1970, UTC."""
         return self._wall_ms
 
     def mono_s(self) -> float:
-        """Seconds, growing only by `advance`."""
+        """Return seconds that grow only by `advance`."""
         return self._mono_s
 
     def boot_s(self) -> float:
-        """Seconds, growing by `advance` and by `suspend`."""
+        """Return seconds that grow by `advance` and `suspend`."""
         return self.mono_s() + self._suspended_s
 
     def suspend(self, seconds: float) -> None:
-        """Let the machine be suspended for so long: the monotonic clock does not notice."""
+        """Act as if the machine was suspended: wall and boot clock go on, the monotonic clock does not."""
         self._suspended_s += seconds
         self._wall_ms += round(seconds * 1000)
 
     def advance(self, seconds: float) -> None:
-        """Let `seconds` pass on both clocks."""
+        """Let `seconds` pass on all clocks."""
         if seconds < 0:
             raise ValueError(f"time cannot pass backwards ({seconds} s); use set_wall_ms to step the wall clock")
         self._mono_s += seconds
         self._wall_ms += round(seconds * 1000)
 
     def set_wall_ms(self, wall_ms: int) -> None:
-        """Step the wall clock, as an operator or NTP would; the monotonic clock does not notice."""
+        """Step the wall clock, as an operator or NTP would; the other clocks do not change."""
         self._wall_ms = wall_ms

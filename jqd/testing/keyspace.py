@@ -1,7 +1,7 @@
-"""What a data server holds, as plain Python: those commands of Redis that our functions use, and no more.
+"""The data of a Redis server in plain Python, with only those commands that jqd's Lua functions use.
 
 Keys, fields and values are bytes. A hash is a dict, a list a list, a string bytes, a sorted set a `SortedSet`; one that
-becomes empty is gone, as on the server. An argument may be a number: it is written as the server writes it.
+becomes empty is deleted, as on the server. An argument may be a number: it is stored as the server writes it.
 """
 
 import operator
@@ -17,19 +17,19 @@ Value = Any  # dict[bytes, bytes] | list[bytes] | bytes | SortedSet
 TYPES: dict[type, bytes] = {dict: b"hash", list: b"list", bytes: b"string"}
 _score = operator.itemgetter(0)
 NOTHING: dict[bytes, bytes] = {}
-WHOLE_MAX = 2.0**63  # from there on the server has no whole numbers, and writes an exponent
+WHOLE_MAX = 2.0**63  # from here on the server writes numbers with an exponent
 
 
 class WrongType(Exception):
-    """WRONGTYPE of the server: a command met a key of another kind."""
+    """The server's error WRONGTYPE: the key has another type than the command needs."""
 
 
 class NoSuchKey(Exception):
-    """What the server says of a key that must be there."""
+    """The server's error for a missing key that a command needs."""
 
 
 class SortedSet:
-    """Members by score; of equal scores by their bytes."""
+    """Members sorted by score; with equal scores by their bytes."""
 
     __slots__ = ("rows", "scores")
 
@@ -56,7 +56,7 @@ class SortedSet:
         return True
 
     def between(self, low: Text, high: Text) -> tuple[int, int]:
-        """Where those scores begin and end; "(" before one leaves it out."""
+        """Return the range of rows with scores from `low` to `high`; a bound with "(" before it is excluded."""
         return self._edge(low, after=False), self._edge(high, after=True)
 
     def _edge(self, bound: Text, *, after: bool) -> int:
@@ -66,27 +66,28 @@ class SortedSet:
         return find(self.rows, float(bound), key=_score)
 
     def copy(self) -> "SortedSet":
-        """For an image."""
+        """Return a copy that shares nothing with this set."""
         one = SortedSet()
         one.scores, one.rows = self.scores.copy(), self.rows.copy()
         return one
 
 
 class Keyspace:
-    """The keys of one server, and the commands on them: methods with the commands' names."""
+    """The keys of one server, and its commands: methods with their names, which return the commands' answers. False
+    stands for nil."""
 
     def __init__(self) -> None:
         self.keys: dict[bytes, Value] = {}
         self.seed = 0
-        """What the order of a scanned hash is made of: each run of a server has its own."""
-        self._random = random.Random(0)  # of ZRANDMEMBER; the same every time
+        """Determines the order in which `hscan` returns fields: it changes with each start of a server."""
+        self._random = random.Random(0)  # for ZRANDMEMBER; seeded, so that tests are repeatable
 
     def image(self) -> dict[bytes, Value]:
         """Return all keys and values, as a dump would hold them."""
         return _copied(self.keys)
 
     def load(self, image: Mapping[bytes, Value]) -> None:
-        """Hold that and nothing else."""
+        """Replace all keys by those of an image."""
         self.keys = _copied(image)
 
     def _of(self, key: bytes, kind: type) -> Any:
@@ -113,25 +114,21 @@ class Keyspace:
     # ------------------------------------------------------------ any key, strings
 
     def kind(self, key: bytes) -> bytes:
-        """TYPE."""
+        """Return the type of a key's value: the command TYPE."""
         value = self.keys.get(key)
         return b"none" if value is None else TYPES.get(type(value), b"zset")
 
     def exists(self, *keys: bytes) -> int:
-        """Return how many there are."""
         return sum(key in self.keys for key in keys)
 
     def get(self, key: bytes) -> bytes | bool:
-        """False: nil."""
         value: bytes | None = self._of(key, bytes)
         return False if value is None else value
 
     def set(self, key: bytes, value: Text) -> None:
-        """SET without options."""
         self.keys[key] = text(value)
 
     def unlink(self, *keys: bytes) -> int:
-        """Return how many were there."""
         return sum(self.keys.pop(key, None) is not None for key in keys)
 
     def rename(self, key: bytes, name: bytes) -> None:
@@ -142,7 +139,6 @@ class Keyspace:
     # ------------------------------------------------------------ hashes
 
     def hget(self, key: bytes, field: bytes) -> bytes | bool:
-        """False: nil."""
         return self._hash(key).get(field, False)
 
     def hmget(self, key: bytes, *fields: bytes) -> tuple[bytes | bool, ...]:
@@ -170,8 +166,8 @@ class Keyspace:
     def hscan(
         self, key: bytes, cursor: bytes, match: bytes, like: bytes, option: bytes, count: Text
     ) -> tuple[bytes, ...]:
-        """HSCAN with MATCH and COUNT, its answer flat: the cursor, then fields and values, in order of a number of each
-        field, which the seed makes."""
+        """HSCAN with MATCH and COUNT. Returns a flat answer: the cursor, then fields and values, in an order that
+        depends on the seed."""
         assert (match, like[-1:], option) == (b"MATCH", b"*", b"COUNT"), "our functions say how much they look at"
         start, last, looked = int(cursor), 0, 0
         found: list[bytes] = []
@@ -184,7 +180,6 @@ class Keyspace:
         return b"0", *found
 
     def hset(self, key: bytes, *pairs: Text) -> int:
-        """Return how many fields are new."""
         row = self._new(key, dict)
         before = len(row)
         for at in range(0, len(pairs), 2):
@@ -200,7 +195,6 @@ class Keyspace:
         return number
 
     def hdel(self, key: bytes, *fields: bytes) -> int:
-        """Return how many were there."""
         row = self._hash(key)
         gone = sum(row.pop(field, None) is not None for field in fields)
         self._drop_empty(key, row)
@@ -216,12 +210,10 @@ class Keyspace:
         return len(self._list(key))
 
     def lindex(self, key: bytes, at: Text) -> bytes | bool:
-        """False: nil."""
         rows, at = self._list(key), int(at)
         return rows[at] if -len(rows) <= at < len(rows) else False
 
     def lpos(self, key: bytes, value: bytes) -> int | bool:
-        """LPOS without options; False: nil."""
         rows = self._list(key)
         return rows.index(value) if value in rows else False
 
@@ -240,7 +232,7 @@ class Keyspace:
         self._drop_empty(key, rows)
 
     def lrem(self, key: bytes, count: Text, value: bytes) -> int:
-        """LREM of the first one."""
+        """Remove the first element with a value: LREM with count 1."""
         assert int(count) == 1, "our functions remove one"
         rows = self._list(key)
         if value not in rows:
@@ -255,7 +247,6 @@ class Keyspace:
         return len(self._set(key).scores)
 
     def zscore(self, key: bytes, member: bytes) -> bytes | bool:
-        """False: nil."""
         score = self._set(key).scores.get(member)
         return False if score is None else text(score)
 
@@ -268,7 +259,7 @@ class Keyspace:
         return max(0, last - first)
 
     def zadd(self, key: bytes, *words: Text) -> int:
-        """ZADD with XX, LT, GT and CH; how many are new, or with CH how many are new or have another score."""
+        """ZADD, perhaps with XX, LT, GT and CH."""
         at = 0
         while words[at] in (b"XX", b"LT", b"GT", b"CH"):
             at += 1
@@ -288,19 +279,18 @@ class Keyspace:
         return changed if b"CH" in options else len(rows.scores) - before
 
     def zrem(self, key: bytes, *members: bytes) -> int:
-        """Return how many were there."""
         rows = self._set(key)
         gone = sum([rows.drop(member) for member in members])
         self._drop_empty(key, rows.scores)
         return gone
 
     def zrandmember(self, key: bytes, count: Text) -> tuple[bytes, ...]:
-        """ZRANDMEMBER of some, each once."""
+        """ZRANDMEMBER with a positive count: each member once."""
         rows = self._set(key).rows
         return tuple([member for _, member in self._random.sample(rows, min(int(count), len(rows)))])
 
     def zrange(self, key: bytes, low: Text, high: Text, *options: Text) -> tuple[bytes, ...]:
-        """ZRANGE by rank, or BYSCORE; REV and LIMIT with the latter."""
+        """ZRANGE by rank, or BYSCORE, then also with REV and LIMIT."""
         rows = self._set(key)
         if not rows.rows:
             return ()
@@ -331,15 +321,14 @@ READS = {"TYPE": Keyspace.kind} | _named(
 )
 WRITES = _named("SET UNLINK RENAME HSET HSETNX HINCRBY HDEL RPUSH LTRIM LREM ZADD ZREM")
 ARRAYS = frozenset({"HMGET", "HKEYS", "HVALS", "HGETALL", "HSCAN", "LRANGE", "ZMSCORE", "ZRANGE", "ZRANDMEMBER"})
-"""Commands that answer with an array, which may be an empty one."""
+"""Commands that answer with an array, perhaps an empty one."""
 
 
 def text(value: Text) -> bytes:
-    """Return a number as the server writes it: whole ones without a point, others so that they are read back the
-    same."""
+    """Return a number as the server writes it: whole ones without a point, others with all digits; bytes unchanged."""
     if isinstance(value, bytes):
         return value
-    if isinstance(value, float) and (value % 1 or abs(value) >= WHOLE_MAX):  # of those without an end the rest is none
+    if isinstance(value, float) and (value % 1 or abs(value) >= WHOLE_MAX):  # of infinity `% 1` is nan, which is true
         return b"%.17g" % value
     return b"%d" % value
 
@@ -349,6 +338,6 @@ def _copied(keys: Mapping[bytes, Value]) -> dict[bytes, Value]:
 
 
 def _span(first: int, last: int, length: int) -> slice:
-    """Return the ends of a range, either of which may count from behind."""
+    """Return the slice for a range of Redis, whose ends are included, and may be negative: from the end."""
     first = max(0, first + length if first < 0 else first)
     return slice(first, max(first, (last + length if last < 0 else last) + 1))

@@ -1,4 +1,4 @@
-"""Runs the store's own functions on a `Keyspace`, in the Lua that Redis has (5.1).
+"""Runs the store's own Lua functions on a `Keyspace`, in Redis' version of Lua (5.1).
 
 Needs `lupa`, which is no dependency of jqd itself: the extra `testing` brings it.
 """
@@ -18,15 +18,15 @@ except ImportError as error:
         f"jqd.testing.store runs the store's functions in Lua, and lupa is not installed: {install_with('testing')}"
     ) from error
 
-FEW = 200  # values of an array that are handed over on Lua's stack; it has room for some thousand
+FEW = 200  # values of an array that are passed on Lua's stack, which has room for some thousand
 
 
 class ScriptError(Exception):
-    """What a function failed with: its first word is the name of the error."""
+    """A function failed. The message's first word is the name of the error."""
 
 
 class Machine:
-    """One Lua for all servers of a process: a library is loaded once, and run on the keyspace it is called for."""
+    """A Lua interpreter for all keyspaces of a process. Loads each library once."""
 
     def __init__(self) -> None:
         self._lua = lua = LuaRuntime(encoding=None, unpack_returned_tuples=True, register_eval=False)
@@ -53,7 +53,7 @@ class Machine:
         return many if name in ARRAYS else one
 
     def run(self, library: Library, name: str, keyspace: Keyspace, key: bytes, arguments: tuple[Any, ...]) -> object:
-        """Call a function; return what it answers, as a client reads it. Raises ScriptError."""
+        """Call a function on a keyspace; return its answer as a client reads it. Raises ScriptError."""
         loaded = self._loaded.get(library.digest)
         if loaded is None:
             loaded = self._loaded[library.digest] = self._load(library.source.partition("\n")[2].encode())
@@ -65,10 +65,10 @@ class Machine:
             return _read(answer)
         if isinstance(answer, (NoSuchKey, WrongType)):
             raise ScriptError(str(answer))
-        if isinstance(answer, (ValueError, OverflowError)):  # a number that is none, in a row or made of one
+        if isinstance(answer, (ValueError, OverflowError)):  # a stored value or an argument is no number
             raise ScriptError(f"ERR value is not an integer or a valid float: {answer}")
         if isinstance(answer, Exception):
-            raise answer  # a mistake in a command, or a call that we do not have
+            raise answer  # a bug in `Keyspace`, or a command that it lacks
         if isinstance(answer, bytes):
             raise ScriptError(f"ERR {name}: {answer.decode(errors='replace')}")
         raise ScriptError(answer[b"err"].decode(errors="replace"))
@@ -76,12 +76,12 @@ class Machine:
 
 @cache
 def machine() -> Machine:
-    """The one of this process."""
+    """Return the interpreter of this process."""
     return Machine()
 
 
 def _sent(word: Any) -> bytes:
-    """Return a word as a client sends it."""
+    """Return an argument as a client sends it."""
     return word if isinstance(word, bytes) else word.encode() if isinstance(word, str) else text(word)
 
 

@@ -1,4 +1,4 @@
-"""What lies where in a store in memory, for who looks at it from outside: tests, and the checks of the simulation."""
+"""Reads where jobs are in an in-memory store, for tests and the checks of the simulation."""
 
 from typing import NamedTuple
 
@@ -6,11 +6,11 @@ from jqd.store.keys import Keys
 from jqd.testing.keyspace import NOTHING, Keyspace, SortedSet
 
 WORKERS = "*"
-"""The name of the hand in which workers hold jobs by themselves."""
+"""The sysid under which the store keeps jobs that workers hold themselves."""
 
 
 class Place(NamedTuple):
-    """Where a job lies: in the set `name`, and at which daemon or worker, if one holds it."""
+    """Where a job is: in the set `name`, and at which daemon or worker, if one holds it."""
 
     name: str
     """ready, later, held, ended or dead."""
@@ -18,19 +18,19 @@ class Place(NamedTuple):
 
     @property
     def is_open(self) -> bool:
-        """The job has not ended."""
+        """Whether the job has not ended."""
         return self.name not in ("ended", "dead")
 
 
 class Places:
-    """Reads the keys as docs/build/STORE.md draws them. Nothing is remembered: each answer is of now."""
+    """Reads the keys that docs/build/STORE.md describes; each answer is the present state."""
 
     def __init__(self, keyspace: Keyspace, keys: Keys) -> None:
         self._keyspace = keyspace
         self._keys = keys
 
     def place(self, job_id: str) -> Place | None:
-        """Return the place of a job; None: the job is not there."""
+        """Return the place of a job; None: the store does not have it."""
         given = job_id.encode()
         if given not in self._hash("jobs"):
             return None
@@ -43,21 +43,21 @@ class Places:
         return Place("ready")
 
     def members(self) -> dict[str, tuple[int, int, str]]:
-        """Sysid → counter, epoch, identity of the life that it is through the barrier of."""
+        """Return sysid → counter, epoch, identity of the store for which it has finished recovery."""
         rows = {sysid.decode(): row.decode().split(":", 2) for sysid, row in self._hash("members").items()}
         return {sysid: (int(row[0]), int(row[1]), row[2]) for sysid, row in rows.items()}
 
     def hand(self, sysid: str) -> dict[str, int]:
-        """Id → fence, those included that have not come yet."""
+        """Return job id → fence of all jobs that a daemon holds, also those that have not reached it."""
         return {job_id.decode(): int(fence) for job_id, fence in self._set(self._keys.held(sysid)).scores.items()}
 
     def deaths(self) -> dict[str, tuple[int, int]]:
-        """Id → deaths that the job was in flight at, and those that it was alone at."""
+        """Return job id → number of deaths while it was in flight, and of those while it ran alone."""
         rows = {field.decode(): row.decode() for field, row in self._hash("deaths").items() if field[:1] not in b"@#"}
         return {job_id: (int(both.split(":")[0]), int(both.split(":")[1])) for job_id, both in rows.items()}
 
     def runs_alone(self, sysid: str, now_ms: int) -> str | None:
-        """The job that this daemon runs alone, and has in flight."""
+        """Return the job that a daemon runs alone now; None: there is none."""
         note = self._hash("deaths").get(b"@" + sysid.encode())
         if note is None:
             return None
@@ -65,7 +65,7 @@ class Places:
         return job_id if int(until_ms) > now_ms and job_id in self.hand(sysid) else None
 
     def waiting(self, jobtype: str) -> list[tuple[str, float]]:
-        """Ids and scores of those of a jobtype that may run now and have no constraint."""
+        """Return ids and scores of a jobtype's jobs that may run now and have no constraint."""
         rows = [*self._set(self._keys.ready(jobtype)).scores.items()]
         for first, priority in self._set(f"{self._keys['backlog']}:{jobtype}").scores.items():
             page: list[bytes] = self._keyspace.keys[f"{self._keys['page']}:{first.decode()}:{jobtype}".encode()]
@@ -73,17 +73,17 @@ class Places:
         return [(job_id.decode(), priority) for job_id, priority in rows]
 
     def named(self, name: str) -> str | None:
-        """The id that a pusher's own id stands for."""
+        """Return jqd's id for a pusher's own id; None: it is unknown."""
         row = self._hash("names").get(name.encode())
         return None if row is None else row.decode().split(" ")[1]
 
     def known(self) -> set[str]:
-        """Ids of all jobs that it has, or has a note of."""
+        """Return the ids of all jobs that the store has, or has a note about."""
         deaths = {note[1:] for note in self._set(self._keys["tomb"]).scores if note[:1] != b"n"}
         return {job_id.decode() for job_id in (*self._hash("jobs"), *deaths, *self._hash("about")) if job_id != b"?"}
 
     def journals(self) -> set[str]:
-        """Ids of those that have a position."""
+        """Return the ids of the journals of which the store has a position."""
         fields = (field.decode().partition(":") for field in self._hash("applied"))
         return {journal for journal, _, what in fields if journal != "last" and what != "kept"}
 

@@ -1,7 +1,7 @@
-"""Fixtures for pytest, there wherever jqd is installed. Nothing of jqd is loaded until a test asks for one of them.
+"""Fixtures for pytest, available wherever jqd is installed. jqd is only imported when a test uses one of them.
 
-jqd_app       the app that the setting `jqd_app` names, without a server: a `Trial`; `@pytest.mark.jqd("inline")`
-jqd_daemon    a real daemon in a temporary directory, one for each process of the run: a `Server`
+jqd_app       a `Trial`: the app that the setting `jqd_app` names, without a daemon; `@pytest.mark.jqd("inline")`
+jqd_daemon    a `Server`: a real daemon in a temporary directory, one for each process of the test run
 """
 
 import tempfile
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The settings, for pyproject.toml or pytest.ini."""
+    """Declare the settings, for pyproject.toml or pytest.ini."""
     parser.addini("jqd_app", "MODULE:APP, the jqd.App that the fixture jqd_app tests")
     parser.addini("jqd_store", "URL of a store for the fixture jqd_daemon; without it the daemon keeps one of its own")
 
@@ -29,7 +29,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def jqd_app(request: pytest.FixtureRequest) -> "Iterator[Trial]":
-    """The app of the setting `jqd_app` under `testing("fake")`, or as the test's mark says."""
+    """Yield the app of the setting `jqd_app` under `testing("fake")`, or with the arguments of the test's mark."""
     from jqd.worker.load import load_app
 
     target = request.config.getini("jqd_app")
@@ -42,14 +42,14 @@ def jqd_app(request: pytest.FixtureRequest) -> "Iterator[Trial]":
 
 @pytest.fixture(scope="session")
 def _jqd_server(request: pytest.FixtureRequest) -> "Iterator[Server]":
-    """The daemon's process."""
+    """Run the daemon for all tests of this process."""
     from jqd.testing.server import open_server
 
     store = request.config.getini("jqd_store")
-    # A short path, for the embedded store has a socket there: pytest's own directories may be too deep for that.
+    # A short path, as the embedded store has a socket there: pytest's own directories may be too deep.
     with tempfile.TemporaryDirectory(prefix="jqd-") as path:
         directory = Path(path)
-        # A prefix of its own: what others keep in that store is left alone. What tests push there may be lost.
+        # Its own prefix, to leave other data in that store alone. Losing the tests' jobs does no harm.
         settings = {"JQD_STORE__PREFIX": directory.name} if store else {}
         with open_server(directory, *(("--store", store, "--i-accept-loss") if store else ()), settings=settings) as it:
             yield it
@@ -57,7 +57,7 @@ def _jqd_server(request: pytest.FixtureRequest) -> "Iterator[Server]":
 
 @pytest.fixture
 def jqd_daemon(_jqd_server: "Server", monkeypatch: pytest.MonkeyPatch) -> "Server":
-    """A real daemon, for all tests of this process; `JQD_URL` names it as long as the test runs."""
+    """Return a real daemon, shared by all tests of this process; `JQD_URL` names it while the test runs."""
     monkeypatch.setenv("JQD_URL", _jqd_server.url)
     monkeypatch.delenv("JQD_TOKEN", raising=False)
     return _jqd_server

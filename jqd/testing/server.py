@@ -1,4 +1,4 @@
-"""A real daemon for tests: a process of its own in a temporary directory, with a store of its own unless one is named.
+"""Runs a real daemon for tests: its own process in a temporary directory, with its own store unless one is named.
 
 with open_server(directory) as server:
     client = server.client()
@@ -18,10 +18,10 @@ from jqd.client import Client
 from jqd.client.environ import surroundings
 from jqd.domain.clock import SystemClock
 
-START_S = 30.0  # a loaded machine of two cores starts a daemon and its store well within this; usually it takes one
-STOP_S = 30.0  # a drain is awaited; past it the process is killed
-LOOK_S = 0.02  # between two looks at whether a worker is registered
-LOG_CHARS = 4_000  # of a log, its end, where something did not start
+START_S = 30.0  # for a daemon and its store to start: usually a second, longer on a loaded machine
+STOP_S = 30.0  # for a drain; then the process is killed
+LOOK_S = 0.02  # between two checks whether a worker is registered
+LOG_CHARS = 4_000  # of the end of a log that an error shows
 
 
 class NotStarted(RuntimeError):
@@ -29,12 +29,12 @@ class NotStarted(RuntimeError):
 
 
 class Server:
-    """A daemon that runs."""
+    """A running daemon."""
 
     def __init__(self, url: str, directory: Path) -> None:
         self.url = url
         self.directory = directory
-        """Where its data and logs lie."""
+        """Directory of its data and logs."""
         self._workers = 0
 
     def client(self) -> Client:
@@ -43,7 +43,8 @@ class Server:
 
     @contextmanager
     def worker(self, target: str, *args: str, cwd: Path | None = None) -> Iterator[None]:
-        """`jqd worker TARGET ARGS…` in this block; it begins when the worker is registered here. Raises NotStarted."""
+        """Run `jqd worker TARGET ARGS…` during this block, which begins when the worker is registered. Raises
+        NotStarted."""
         self._workers += 1
         name = f"testing-{self._workers}"
         log = self.directory / f"{name}.log"
@@ -60,10 +61,8 @@ class Server:
 
 @contextmanager
 def open_server(directory: Path, *args: str, settings: Mapping[str, str] | None = None) -> Iterator[Server]:
-    """A daemon on a free port of the loopback, and its end. `args`: of `jqd serve`; `settings`: as in the environment.
-
-    Raises NotStarted.
-    """
+    """Run a daemon on a free port of the loopback during this block. `args`: of `jqd serve`; `settings`: environment
+    variables. Raises NotStarted."""
     log = directory / "daemon.log"
     command = ["serve", "--bind", "127.0.0.1:0", "--data-dir", str(directory / "d"), *args]
     with _process(command, log, settings or {}, directory) as child:
@@ -73,7 +72,8 @@ def open_server(directory: Path, *args: str, settings: Mapping[str, str] | None 
 
 @contextmanager
 def _process(args: list[str], log: Path, settings: Mapping[str, str], cwd: Path) -> Iterator[subprocess.Popen[str]]:
-    """`jqd` with these words; its stderr goes into a file. Ended by SIGTERM, and if that does not help killed."""
+    """Run `jqd` with these arguments during the block, its stderr in a file. Ends it by SIGTERM, and after STOP_S kills
+    it."""
     with log.open("ab") as output:
         child = subprocess.Popen(
             [sys.executable, "-m", "jqd", *args],
@@ -83,7 +83,7 @@ def _process(args: list[str], log: Path, settings: Mapping[str, str], cwd: Path)
             cwd=cwd,
             env=surroundings() | dict(settings),
             text=True,
-            start_new_session=True,  # a Ctrl-C that ends the tests is told by us, in order
+            start_new_session=True,  # Ctrl-C ends the tests, and these end the process
         )
     with child:
         try:
@@ -97,7 +97,7 @@ def _process(args: list[str], log: Path, settings: Mapping[str, str], cwd: Path)
 
 
 def _url_of(out: IO[str], log: Path) -> str:
-    """The URL that a daemon prints when it is ready. What it prints later is passed over."""
+    """Return the URL that a daemon prints when it is ready. Reads and drops its later output."""
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()
 
     def read() -> None:

@@ -1,4 +1,4 @@
-"""The store over a data server in memory: the real methods and functions, held to the contract (`tests/contract`).
+"""The store on an in-memory server: the real methods and Lua functions, under the same contract (`tests/contract`).
 
 store = FakeStore(clock)
 store.away = "cable pulled"      # every method raises StoreAway until it is None again
@@ -23,18 +23,18 @@ from jqd.testing.lua import ScriptError, machine
 from jqd.testing.places import Places
 
 LIBRARY: Library = shipped()
-"""What each of these stores runs; exchanged in tests."""
+"""The functions that all these stores run; tests may replace it."""
 
 
 class Server:
-    """The data of one acted server, which all its clients share."""
+    """The data of one in-memory server, which all its clients share."""
 
     def __init__(self) -> None:
         self.keyspace = Keyspace()
         self.runs = 1
-        """How often it was started."""
+        """How often the server was started."""
         self.lives = 0
-        """How many lives were begun; a name is taken for each that may begin."""
+        """Counter for the names of lives: each `look` uses one, as a life may begin then."""
 
     def run(self, name: str, keys: Keys, arguments: tuple[Any, ...]) -> object:
         """Call a function. Raises ScriptError."""
@@ -42,27 +42,27 @@ class Server:
 
 
 class Client:
-    """One daemon's way to the server: what `jqd.store.scripts.ScriptCaller` asks."""
+    """One daemon's connection to the server, in place of `jqd.store.scripts.ScriptCaller`."""
 
     def __init__(self, server: Server, keys: Keys, clock: Clock) -> None:
         self.away: str | None = None
         self.identity, self.seal = ".", ""
         self.server = server
         self.accepted_run = 0
-        """The run of the server that is accepted; 0: any."""
+        """The run of the server that the last look accepted; 0: any."""
         self.changed = ""
-        """Why nothing is sent before the next look."""
+        """Why no call is sent before the next look; empty: calls are sent."""
         self._keys = keys
         self._clock = clock
 
     async def expect_there(self) -> None:
-        """Raise StoreAway where the acted server is away."""
+        """Raise StoreAway if the server is set away."""
         await trio.lowlevel.checkpoint()
         if self.away is not None:
             raise StoreAway(f"the store does not answer: {self.away}")
 
     async def answer(self) -> None:
-        """Raises StoreAway, StoreChanged."""
+        """Check that the server may be called. Raises StoreAway, StoreChanged."""
         await self.expect_there()
         if self.accepted_run not in (0, self.server.runs):
             self.changed = "another run of the server answers than was accepted"
@@ -70,12 +70,11 @@ class Client:
             raise StoreChanged(self.changed)
 
     async def call(self, name: str, *arguments: Any) -> object:
-        """See Caller."""
         await self.answer()
         return self.call_now(name, *arguments)
 
     def call_now(self, name: str, *arguments: Any) -> object:
-        """As `call`, without waiting."""
+        """Call a function without waiting and without the checks of `call`."""
         try:
             return self.server.run(name, self._keys, (self._clock.wall_ms(), *arguments))
         except ScriptError as error:
@@ -85,22 +84,20 @@ class Client:
             raise known from error
 
     async def call_behind(self, name: str, *arguments: Any) -> object:
-        """See Caller: here nothing is ever on its way."""
+        """Call a function: here no earlier call is ever under way."""
         return await self.call(name, *arguments)
 
     async def info(self, *sections: str) -> dict[str, str]:
-        """See Caller."""
         await self.answer()
         return {}
 
 
 class FakeStore(Store):
-    """One client of a store."""
+    """One client of an in-memory store, whose only time is that of `clock`."""
 
     def __init__(self, clock: Clock, config: StoreConfig | None = None, server: Server | None = None) -> None:
-        """Time comes from `clock` alone."""
         self.durable = True
-        """What `wait_durable` says."""
+        """The answer of `wait_durable`."""
         self.clock = clock
         self.config = config or StoreConfig(url="redis://fake")
         self.server = server or Server()
@@ -117,7 +114,7 @@ class FakeStore(Store):
 
     @property
     def away(self) -> str | None:
-        """Why nothing answers, or None."""
+        """Return why the server does not answer; None: it does."""
         return self.client.away
 
     @away.setter
@@ -126,7 +123,7 @@ class FakeStore(Store):
 
     @property
     def places(self) -> Places:
-        """Return what lies where on the server."""
+        """Return a view of where jobs are on the server."""
         return Places(self.server.keyspace, self.keys)
 
     # ------------------------------------------------------------ what may happen to a server
@@ -136,27 +133,26 @@ class FakeStore(Store):
         return self.server.keyspace.image()
 
     def load(self, image: Mapping[bytes, Value]) -> None:
-        """Put an old dump in place of what there is, unnoticed by connections: all but the note of the life."""
+        """Replace all data, except the note of the life, by an older dump, without clients noticing."""
         life = self.keys["life"].encode()
         kept = {life: self.server.keyspace.keys[life]} if life in self.server.keyspace.keys else {}
         self.server.keyspace.load(image)
         self.server.keyspace.keys |= kept
 
     def restart(self, image: Mapping[bytes, Value] | None = None) -> None:
-        """Start anew, with an older dump or with all there is: connections lead to another run of it."""
+        """Restart the server, with its data or an older dump: clients find another run."""
         self.server.runs += 1
         self.server.keyspace.seed = self.server.runs
         if image is not None:
             self.server.keyspace.load(image)
 
     def wipe(self) -> None:
-        """Lose everything, as FLUSHALL does: connections stay."""
+        """Lose all data, as FLUSHALL does: connections stay."""
         self.server.keyspace.load({})
 
     # ------------------------------------------------------------ which store this is
 
     async def look(self, *, fresh: bool, highest: int = 0, before: int = 0) -> StoreLook:
-        """See Store."""
         await self.client.expect_there()
         run = self.server.runs
         about = (int(fresh), self.config.place, highest, before)
@@ -170,7 +166,6 @@ class FakeStore(Store):
         return StoreLook(client.identity, settled == client.identity.encode(), *numbers)
 
     async def new_life(self, identity: str) -> None:
-        """See Store."""
         await self.client.call("new_life", identity.rpartition(".")[2], self._name_life())
 
     def _name_life(self) -> str:
@@ -185,11 +180,9 @@ class FakeStore(Store):
         *,
         or_accepted: bool = False,
     ) -> bool:
-        """See Store."""
         await self.client.answer()
         return self.durable
 
     @property
     def durability_rule(self) -> str:
-        """See Store."""
         return "whatever `durable` says"

@@ -48,7 +48,7 @@ class Lossy:
 def test_a_lost_answer_costs_no_job_and_makes_none_twice(monkeypatch):
     monkeypatch.setattr("jqd.client.buffer.REQUEST_JOBS", 10)
     with app.testing("fake") as t:
-        lossy = Lossy(t._way)
+        lossy = Lossy(t._transport)
         client = Client("http://localhost", transport=lossy)
         client._http._sleep = lambda seconds: None
         with client.buffer() as buffer:

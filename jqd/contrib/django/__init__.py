@@ -1,4 +1,4 @@
-"""Tasks of Django (6, or before it of the package django-tasks) as jobs: in INSTALLED_APPS for `manage.py jqdworker`.
+"""Runs Django's tasks (of Django 6, or the package django-tasks) as jobs. In INSTALLED_APPS it adds `jqdworker`.
 
 TASKS = {"default": {"BACKEND": "jqd.contrib.django.backend.JqdBackend", "OPTIONS": {"max_retry": 3}}}
 """

@@ -1,11 +1,11 @@
-"""The backend behind `TASKS`: a task is a job under the dotted name of its function.
+"""The backend for Django's setting `TASKS`: a task is a job named by the dotted path of its function.
 
     send.enqueue("ann", subject="hi")   {"args": ["ann"], "kwargs": {"subject": "hi"}}, of the job "shop.tasks.send"
     send.using(queue_name="slow")       the job "slow:shop.tasks.send", for workers that serve that queue
     priority 10, larger is sooner       priority -10, smaller is sooner
 
-OPTIONS: `url` of the daemon (else JQD_URL), `token`, and `timeout`, `max_retry`, `keep_result` (True, if it says
-nothing, for `return_value`), `backoff`, `expires_in` of every task. A task that raises is tried again, as any job is.
+OPTIONS: `url` of the daemon (default: JQD_URL), `token`, and for all tasks `timeout`, `max_retry`, `keep_result`
+(default: True, for `return_value`), `backoff`, `expires_in`. A task that raises is retried, as any job.
 """
 
 import threading
@@ -29,20 +29,20 @@ except ImportError:  # before Django 6
     from django_tasks.signals import task_enqueued
 
 DEFAULT_QUEUE = "default"
-OF_JOBS = tuple(name for name in FIELDS if name != "priority")  # options of each job; Django has its own priority
+OF_JOBS = tuple(name for name in FIELDS if name != "priority")  # options for jobs; Django's tasks have a priority
 STATUS = {
     "running": TaskResultStatus.RUNNING,
     "succeeded": TaskResultStatus.SUCCESSFUL,
     "failed": TaskResultStatus.FAILED,
     "cancelled": TaskResultStatus.FAILED,
-}  # of all others READY: they wait
+}  # in all other states: READY
 
 tasks: dict[str, Any] = {}
-"""Dotted name → task, of those whose module was imported. A worker serves them."""
+"""Dotted path → task, for all whose module is imported. A worker serves them."""
 
 
 class JqdTask(Task):  # type: ignore[misc]  # Django has no types
-    """A task that workers know once its module is imported."""
+    """A task that registers itself in `tasks` when its module is imported."""
 
     def __post_init__(self) -> None:
         Task.__post_init__(self)
@@ -73,7 +73,7 @@ class JqdBackend(BaseTaskBackend):  # type: ignore[misc]
             return self._client
 
     def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
-        """Push it: it is safe on the daemon's disk when this returns. Raises what `Client.push` raises."""
+        """Push a task; it is safe on the daemon's disk when this returns. Raises as `Client.push`."""
         self.validate_task(task)
         result = self._result(task, "", TaskResultStatus.READY, args, kwargs, enqueued_at=timezone.now())
         run_at = task.run_after
@@ -86,30 +86,27 @@ class JqdBackend(BaseTaskBackend):  # type: ignore[misc]
             run_at=run_at,
             **self._given,
         )
-        object.__setattr__(result, "id", job_id)  # it is frozen for those who use it
+        object.__setattr__(result, "id", job_id)  # the dataclass is frozen
         task_enqueued.send(type(self), task_result=result)
         return result
 
     def get_result(self, result_id: str) -> Any:
-        """Return the state of a task.
-
-        Raises TaskResultDoesNotExist, also of a job that is no task a worker would serve here.
-        """
+        """Return the state of a task. Raises TaskResultDoesNotExist, also for a job that is no task of this project."""
         try:
             info = self.client.get(result_id, whole=True)
         except NotFound as error:
             raise TaskResultDoesNotExist(result_id) from error
         before, _, path = info.name.rpartition(":")
         queue = before or DEFAULT_QUEUE
-        if path not in tasks:  # it may be of an app whose tasks this process has not needed yet
+        if path not in tasks:  # its module may not be imported yet
             autodiscover_modules("tasks")
-        # Anybody who pushes jobs names them and fills them: what a name says is looked up, and never imported.
+        # Any pusher chooses the job's name and argument: so look the name up, and never import it.
         if path not in tasks or (self.queues and queue not in self.queues) or not _is_of_task(info.argument):
             raise TaskResultDoesNotExist(result_id)
         return self._result_of(tasks[path].using(queue_name=queue, backend=self.alias), info)
 
     def running(self, task: Any, job_id: str, args: Any, kwargs: Any, worker_ids: list[str]) -> Any:
-        """Return the result of a task whose attempt begins now. `worker_ids`: one for each attempt."""
+        """Return the state of a task whose attempt begins now. `worker_ids`: one for each attempt."""
         now = timezone.now()
         times = {"started_at": now, "last_attempted_at": now}
         return self._result(task, job_id, TaskResultStatus.RUNNING, args, kwargs, worker_ids=worker_ids, **times)
@@ -152,13 +149,13 @@ def job_name(path: str, queue: str) -> str:
 
 
 def _is_of_task(argument: Any) -> bool:
-    """Return whether an argument has the form of a task's."""
+    """Return whether a job's argument has the form of a task's: `args` and `kwargs`."""
     given = argument if isinstance(argument, dict) else {}
     return isinstance(given.get("args"), list) and isinstance(given.get("kwargs"), dict)
 
 
 def _error(message: str | None) -> Any:
-    """Return the error of a failed attempt from its traceback, whose last line names the exception."""
+    """Make the error of a failed attempt from its traceback, whose last line names the exception."""
     last = (message or "").rstrip().rpartition("\n")[2].partition(":")[0]
     path = last if all(part.isidentifier() for part in last.split(".")) else "Exception"
     return TaskError(exception_class_path=path if "." in path else f"builtins.{path}", traceback=message or "")

@@ -1,7 +1,7 @@
-"""The tasks of a Django project as an app: `jqd worker jqd.contrib.django.worker`, or `manage.py jqdworker`.
+"""The tasks of a Django project as an app: for `jqd worker jqd.contrib.django.worker`, or `manage.py jqdworker`.
 
-The modules `tasks` of all installed apps are imported, as the admin imports `admin`. Where DJANGO_SETTINGS_MODULE says
-which project it is, any process may load this: so `--processes` and SIGHUP work as ever.
+It imports the modules `tasks` of all installed apps, as Django's admin imports `admin`. Any process can load it if
+DJANGO_SETTINGS_MODULE names the project, so `--processes` and SIGHUP work as usual.
 """
 
 import os
@@ -28,7 +28,8 @@ WORKER = f"{socket.gethostname()}-{os.getpid()}"
 
 
 def _function(task: Any, name: str) -> Callable[[dict[str, Any]], Any]:
-    """Return a function that runs a task as Django expects: with fresh connections to the database, and its signals."""
+    """Return a job function that runs a task as Django expects: with its signals, and without stale database
+    connections."""
     backend = task.get_backend()
 
     def run(given: dict[str, Any], /) -> Any:
@@ -40,7 +41,7 @@ def _function(task: Any, name: str) -> Callable[[dict[str, Any]], Any]:
         try:
             returned = task.call(*before, *given["args"], **given["kwargs"])
         except Exception as error:
-            is_over = job.is_last and not isinstance(error, jqd.Snooze)  # which is no attempt: it begins again
+            is_over = job.is_last and not isinstance(error, jqd.Snooze)  # a snooze spends no attempt
             if is_over or isinstance(error, jqd.Failed | jqd.Cancelled):
                 backend.end(result, TaskResultStatus.FAILED)
                 task_finished.send(type(backend), task_result=result)

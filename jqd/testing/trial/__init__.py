@@ -1,4 +1,5 @@
-"""An app without a server, for `App.testing`: a real API and a real store's functions in memory, and time made up."""
+"""Runs an app without a daemon, for `App.testing`: the real API and the store's own functions, in memory, with a manual
+clock."""
 
 from jqd.testing.trial.trial import Mode, Trial
 

@@ -1,7 +1,6 @@
-"""One attempt of a job, as a worker makes it. A plain function runs in the thread that lets it run.
-
-So what a test has there holds for it: patches, context variables, a transaction. An async function runs in a loop of
-another thread, for a test may have a loop of its own, with a copy of the context variables.
+"""Makes one attempt of a job, as a worker does. A plain function runs in the test's own thread, so that the test's
+patches, context variables and transactions hold for it. An async function runs in a loop of another thread, as the test
+may have a loop itself, with a copy of the context variables.
 """
 
 import contextvars
@@ -26,39 +25,38 @@ from jqd.worker.context import Cancelled, Failed, Retry, Snooze
 from jqd.worker.job import Job
 from jqd.worker.wire import MSGPACK, JobIn
 
-RAISED_ON_PURPOSE = (Retry, Snooze, Failed, Cancelled)  # what a function raises to say how its attempt ended
+RAISED_ON_PURPOSE = (Retry, Snooze, Failed, Cancelled)  # exceptions by which a function ends its attempt
 
 
 class Watched(Attempts):
-    """Remembers what a function raised, where that was a mistake."""
+    """Remembers the unexpected exception of a function."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)
         self.unexpected: BaseException | None = None
 
     def raised(self, item: Item, error: BaseException) -> bytes:
-        """See Attempts."""
         if not isinstance(error, RAISED_ON_PURPOSE):
             self.unexpected = error
         return super().raised(item, error)
 
 
 class Outlet:
-    """The outbox of an asyncio loop for its item, in place of the one that leads to the loop of a worker."""
+    """The outbox of an asyncio loop for a single item, in place of a worker's `Outbox`."""
 
     def __init__(self) -> None:
         self._outcomes: queue.SimpleQueue[bytes] = queue.SimpleQueue()
 
     def deliver(self, item: Item, content: bytes, is_outcome: bool) -> None:
-        """From its thread."""
+        """Take the outcome; called from the loop's thread."""
         if is_outcome:
             self._outcomes.put(content)
 
     def soon(self, call: Callable[..., None], *args: object) -> None:
-        """Nobody waits in a loop here."""
+        """Do nothing: there is no trio loop."""
 
     def take(self) -> bytes:
-        """The outcome, when it comes: the loop ends an attempt at its timeout."""
+        """Wait for the outcome and return it. The loop ends the attempt at its timeout."""
         return self._outcomes.get()
 
 
@@ -69,7 +67,7 @@ class Worker:
         self._clock = clock
 
     def run(self, job: Job[..., Any, Any], held: Held) -> tuple[Report | Refused, BaseException | None]:
-        """How the attempt ended, and what the function raised by mistake."""
+        """Make an attempt; return its outcome, and the unexpected exception of the function, if any."""
         attempts = Watched(self._clock)
         item = _item(job, held)
         if job.loop is None:
@@ -114,7 +112,7 @@ def _item(job: Job[..., Any, Any], held: Held) -> Item:
 
 
 def _in_thread(call: Callable[[], bytes]) -> bytes:
-    """Return what `call` answers in a thread without a loop, with the context variables of this one."""
+    """Return what `call` returns in a new thread, with a copy of this thread's context variables."""
     answered: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     context = contextvars.copy_context()
     thread = threading.Thread(target=lambda: answered.put(context.run(call)), name="jqd-testing-job", daemon=True)

@@ -1,9 +1,8 @@
-"""A daemon in memory, for one test: the real API and services, the store's own functions, and nothing behind them.
+"""A daemon in memory, for one test: the real API and services on a `FakeStore`, without disk and workers.
 
-What is journaled is applied at once; jobs are claimed and ended by whoever asks. There are no loops, no leases to renew
-and no workers, so nothing happens that nobody asks for, and time is a `ManualClock`.
-
-It lives in a trio loop of its own thread, and is asked from any other.
+Journaled records are applied at once, and the test itself claims and ends jobs. There are no loops and no leases to
+renew, so nothing happens unasked, and time is a `ManualClock`. The daemon runs in a trio loop of its own thread; other
+threads call its methods.
 """
 
 import queue
@@ -41,35 +40,35 @@ from jqd.testing.store import FakeStore
 
 T = TypeVar("T")
 
-NUMBER = 1  # of its journal
+NUMBER = 1  # of the journal
 JOURNAL_ID = f"{NUMBER:010x}" + "0" * 22
-NAME = "testing"  # of this daemon, and of the worker that its jobs are told to run at
-ANSWER_S = 30.0  # for anything it is asked: many times what a thousand jobs take; beyond it is an internal error
+NAME = "testing"  # of this daemon, and of the worker that jobs seem to run at
+ANSWER_S = 30.0  # for any call: many times what a thousand jobs take; longer is an internal error
 OUTBOX_BYTES = 4 << 20  # more than one entry has
-PROMOTED_MAX = 1_000  # whose dates have come, in one call
+PROMOTED_MAX = 1_000  # jobs whose dates have come, in one call
 
 
 class TrialDaemon:
-    """See above. `open` before anything else, `close` in the end."""
+    """A daemon in memory. Call `open` first and `close` last; all public methods are for other threads."""
 
     def __init__(self, backoff: Backoff) -> None:
-        """`backoff`: of jobs that name none of their own."""
+        """`backoff`: of jobs without their own."""
         self.clock = ManualClock(wall_ms=SystemClock().wall_ms())
         self.pushed: list[str] = []
-        """The ids of all jobs that were taken, in order."""
+        """The ids of all pushed jobs, in order."""
         self._backoff, self._source = backoff, random.Random(1)
         self._running: dict[str, int] = {}
         self._asked: queue.SimpleQueue[tuple[Future[Any], Callable[[], Awaitable[Any]]] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
     def open(self) -> None:
-        """Begin."""
+        """Start the daemon's thread."""
         self._thread = threading.Thread(target=trio.run, args=(self._live,), name="jqd-testing", daemon=True)
         self._thread.start()
         self._ask(self._begin)
 
     def close(self) -> None:
-        """End; nothing is kept."""
+        """End the daemon's thread; nothing is kept."""
         self._asked.put(None)
         if self._thread is not None:
             self._thread.join(ANSWER_S)
@@ -84,19 +83,19 @@ class TrialDaemon:
         return answer
 
     def claim(self, names: Collection[str]) -> Held | None:
-        """Take the job that is next of these jobtypes: it is running then. None: none waits."""
+        """Claim the next job of these jobtypes, which then is running. None: none is ready."""
         return self._ask(lambda: self._claim(names))
 
     def end(self, held: Held, report: Report) -> None:
-        """The attempt of that job has ended so."""
+        """End the attempt of a claimed job with this outcome."""
         self._ask(lambda: self._end(held, report))
 
     def give_back(self, held: Held) -> None:
-        """The job was not begun: it is ready again."""
+        """Make a claimed job ready again, as it was not begun."""
         self._ask(lambda: self._give_back(held))
 
     def next_due_s(self) -> float | None:
-        """Until the next job that waits for its date; None when none does."""
+        """Return the seconds until the next job's date comes; None when no job waits for one."""
         return self._ask(self._next_due_s)
 
     # ------------------------------------------------------------ its own thread
@@ -107,12 +106,12 @@ class TrialDaemon:
         return future.result(ANSWER_S)
 
     async def _live(self) -> None:
-        """Answer one request after another: no two change the same thing, as in the one loop of a daemon."""
+        """Make one call after another, as a daemon's loop does, so that no two change the same thing at once."""
         while (asked := await trio.to_thread.run_sync(self._asked.get)) is not None:
             future, call = asked
             try:
                 future.set_result(await call())
-            except BaseException as error:  # noqa: BLE001 - whatever it is, it is raised where it was asked for
+            except BaseException as error:  # noqa: BLE001 - raised again in the thread that called
                 future.set_exception(error)
 
     async def _begin(self) -> None:
@@ -123,7 +122,7 @@ class TrialDaemon:
         await self._store.applied(JOURNAL_ID)
         self._owner: Owner = await self._store.reserve_sysid(NAME, True, through=True)
         config, workers = ApiConfig(), WorkerRegistry(None, clock=self.clock)
-        # Of each room there is what the calls need that are let in; whatever else were asked is not there.
+        # These fakes have only what the allowed requests need.
         journal, runner, control = (cast("Any", each) for each in (self._journal, Hand(self._running), Control(self)))
         self._services = Services(config, journal, self._store, runner, workers, control, self.clock, HOOKS)
         self._flows = Flows(0, [self._store], control.settled, self._release, clock=self.clock, source=self._source)
@@ -145,7 +144,7 @@ class TrialDaemon:
         return answer
 
     async def _settle(self) -> None:
-        """Bring all that is journaled into the store, and let go on what waited for it."""
+        """Apply all journaled records, and release the jobs that waited for them."""
         await self.apply()
         while await self._flows.one_whole_round() == 0.0:
             await self.apply()
@@ -153,11 +152,11 @@ class TrialDaemon:
     async def _release(self, job_id: str, failed: str, mark: str) -> bool:
         done = await release(self._services, job_id, failed, mark)
         if failed:
-            self.clock.advance(AT_ONCE_S)  # so long after its push it may be said to have failed
+            self.clock.advance(AT_ONCE_S)  # only so long after its push it may be marked as failed
         return done
 
     async def apply(self) -> None:
-        """Bring all that is journaled into the store."""
+        """Apply all journaled records to the store."""
         frames, self._journal.frames = self._journal.frames, []
         store = self._store
         for lane, body in frames:
@@ -221,7 +220,7 @@ class TrialDaemon:
 
 
 class Journal:
-    """A journal in memory: what is written is applied to the store at once."""
+    """A journal in memory, whose records are applied to the store at once."""
 
     refusing: str | None = None
     refusing_full = False
@@ -234,17 +233,16 @@ class Journal:
 
     @property
     def written(self) -> int:
-        """See the daemon's Journal: written records are as safe as they will be here."""
+        """Return the end, as all written records count as durable."""
         return self.end
 
     def write(self, lane: Lane, records: int, body: bytes, *, patient: bool = False) -> int:
-        """As a journal does."""
         self.frames.append((lane, body))
         self.end += records
         return self.end
 
     async def wsync(self, position: int | None = None, *, since: int | None = None, shielded: bool = False) -> None:
-        """Nothing here survives anything."""
+        """Return at once: there is no disk to wait for."""
         await trio.lowlevel.checkpoint()
 
     def read_point(self, lane: Lane, reader: int = 0) -> int:
@@ -253,32 +251,32 @@ class Journal:
 
 
 class Hand:
-    """Acts the runner: it knows which jobs are at work."""
+    """Stands in for the runner: knows which jobs are running."""
 
     def __init__(self, running: Mapping[str, int]) -> None:
         self._running = running
 
     def of(self, job_id: str) -> "Hand":
-        """Return the one runner: there are no partitions here."""
+        """Return this runner: there are no partitions here."""
         return self
 
     def running(self, job_id: str) -> Running | None:
-        """The job, if it runs."""
+        """Return where and since when a job runs; None: it does not."""
         at_ms = self._running.get(job_id)
         return None if at_ms is None else Running(NAME, at_ms)
 
     def ended(self, job_id: str) -> None:
-        """Nothing has ended here that the store does not know."""
+        """Return None: the store knows all ended jobs."""
 
 
 class Control:
-    """Acts the daemon around the service: ready, alone, and what it journals is applied when somebody waits for it."""
+    """Stands in for the daemon around the service: always ready, alone, and applies the journal when asked to wait."""
 
     def __init__(self, daemon: TrialDaemon) -> None:
         self._daemon = daemon
 
     def push_ready(self) -> str | None:
-        """Always true."""
+        """Return None: pushes are always taken."""
         return None
 
     run_ready = pressed = push_ready
@@ -290,46 +288,46 @@ class Control:
     daemons = sharers = warnings
 
     def stats(self) -> Mapping[str, object]:
-        """Return what `GET /v1/stats` has beside the store's numbers."""
+        """Return the part of `GET /v1/stats` that is not the store's."""
         return {"daemon": NAME}
 
     def settled(self, where: Collection[int]) -> bool:
-        """Nothing is ever lost here."""
+        """Return True: this store never loses anything."""
         return True
 
     async def wait_caught_up(self, lane: Lane, position: int, timeout_s: float, where: Collection[int]) -> bool:
-        """Apply what was written."""
+        """Apply the journal; returns True: all is applied."""
         await self._daemon.apply()
         return True
 
     async def wait_ingested(self, timeout_s: float) -> bool:
-        """Apply what was written."""
+        """Apply the journal; returns True: all is applied."""
         await self._daemon.apply()
         return True
 
     def owed(self, tenant: str) -> int:
-        """Return that no jobs wait for a quota."""
+        """Return 0: no jobs wait for a quota."""
         return 0
 
     def owes(self, tenant: str) -> bool:
-        """Return that no tenant's jobs wait for a quota."""
+        """Return False: no jobs wait for a quota."""
         return False
 
     def owed_text(self, tenant: str) -> str | None:
-        """Return an empty text: no jobs wait for a quota."""
+        """Return None: no jobs wait for a quota."""
         return None
 
     def rate(self, jobtype: str) -> float:
-        """Return no rates: the test measures none."""
+        """Return 0: rates are not measured here."""
         return 0.0
 
     def entered(self, job_ids: Sequence[str], jobs: Sequence[JobSpec], tenant: str = "") -> None:
-        """Remember them."""
+        """Remember the ids of pushed jobs."""
         self._daemon.pushed += job_ids
 
 
 class Whole(Request):
-    """A request that has come whole."""
+    """A request whose body has arrived."""
 
     whole = True
 

@@ -1,10 +1,10 @@
-"""What a test holds while its app pushes to nobody: `with app.testing("fake") as t:`.
+"""Runs an app without a daemon in a test: `with app.testing("fake") as t:`.
 
-    fake      a push is taken, and nothing runs before `t.run_all()` or `t.advance(…)`
-    inline    a push has run what is due when it returns, as if workers took no time
+    fake      a push only takes the job; jobs run by `t.run_all()` or `t.advance(…)`
+    inline    a push runs all jobs that are due before it returns, as if workers took no time
 
-Time passes only by `t.advance`, and while somebody waits for a job: `ref.result(wait="30s")`. With it come dates,
-retries after their back-off, and what waited for them, each at its own moment.
+Time passes only by `t.advance`, and while the test waits for a job: `ref.result(wait="30s")`. Dates, retries after
+their back-off, and jobs that wait for them come at their own times.
 """
 
 from collections.abc import Callable
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from jqd.worker.app import App
 
 Mode = Literal["inline", "fake"]
-URL = "http://localhost"  # of nobody: no request leaves the process
-RUNS_MAX = 10_000  # attempts in one call: more is a job that pushes itself for ever
-BACKOFF = Backoff(jitter=0.0)  # a daemon's own, without its share of chance
+URL = "http://localhost"  # never used: no request leaves the process
+RUNS_MAX = 10_000  # attempts in one call: beyond it a job probably pushes itself for ever
+BACKOFF = Backoff(jitter=0.0)  # a daemon's default, without jitter
 ROOMS = (
     "/v1/jobs",
     "/v1/groups",
@@ -45,23 +45,25 @@ ROOMS = (
     "/v1/stats",
     "/readyz",
     "/livez",
-)  # what can be asked here
+)  # paths that can be requested here
 
 
 class Trial:
-    """See above. For one `with` block; methods that begin with `a` are for async code, under asyncio and trio."""
+    """An app without a daemon, for one `with` block of a test. Methods that begin with `a` are for async code, under
+    asyncio and trio."""
 
     def __init__(self, app: "App", mode: Mode, *, raises: bool = False) -> None:
-        """`raises`: what a job's function raises by mistake comes out of the call that let it run. ValueError."""
+        """`raises`: an unexpected exception of a job's function is also raised by the call that ran it. Raises
+        ValueError for another mode."""
         if mode not in get_args(Mode):
             raise ValueError(f'an app is tested "inline" or "fake", not {mode!r}')
         self.app, self.mode = app, mode
         self._raises = raises
         self._daemon = TrialDaemon(BACKOFF)
         self._worker = Worker(self._daemon.clock)
-        self._way = _Way(self)
-        self.client = Client(URL, transport=self._way, clock=self._daemon.clock)
-        """A client of this test, for code that pushes by name."""
+        self._transport = _InMemory(self)
+        self.client = Client(URL, transport=self._transport, clock=self._daemon.clock)
+        """A client for this test, for code that pushes jobs by name."""
         self._open = ExitStack()
 
     def __enter__(self) -> Self:
@@ -78,11 +80,11 @@ class Trial:
 
     @property
     def now(self) -> datetime:
-        """Return the time of this trial, in UTC. It begins with the real one."""
+        """Return the time of this trial, in UTC. It begins at the real time."""
         return date_of(self._daemon.clock.wall_ms())
 
     def pushed(self, job: Job[..., Any, Any] | str | None = None) -> list[JobInfo]:
-        """The jobs that were pushed, in order: of one function or name, or all; each as it stands now.
+        """Return the pushed jobs as they are now, in order of their pushes: of one function or name, or all.
 
         `argument` is the map of a call's parameters: `[job.argument for job in t.pushed(send)] == [{"to": "ann"}]`.
         """
@@ -91,7 +93,7 @@ class Trial:
         return [info for info in infos if info is not None and name in (None, info.name)]
 
     def run_all(self, *, until_done: bool = False) -> int:
-        """Run what is due, and what that pushes, until nothing is due now; answers how many attempts there were.
+        """Run all jobs that are due, and those that they push, until none is due; returns the number of attempts.
 
         `until_done`: then let time pass to the next date, and so on, until no job waits any more.
         """
@@ -102,33 +104,34 @@ class Trial:
         return runs
 
     def advance(self, by: Duration) -> int:
-        """Let time pass, in seconds or like "5m": what is due now or falls due runs, each at its date. As `run_all`."""
+        """Let time pass, in seconds or like "5m", and run all jobs that are or become due, each at its date; returns
+        the number of attempts."""
         return self._pass(duration_s(by), lambda: False)
 
     async def arun_all(self, *, until_done: bool = False) -> int:
-        """As `run_all`: plain functions run in another thread than the caller's loop."""
+        """`run_all` for async code: plain functions run in another thread than the caller's loop."""
         return await anyio.to_thread.run_sync(lambda: self.run_all(until_done=until_done))
 
     async def aadvance(self, by: Duration) -> int:
-        """As `advance`."""
+        """`advance` for async code."""
         return await anyio.to_thread.run_sync(self.advance, by)
 
-    # ------------------------------------------------------------ for the way to the house
+    # ------------------------------------------------------------ for the transport
 
     def served(self) -> None:
-        """Note that a request was answered: with "inline" due jobs run now, except those that a running job pushed."""
+        """After a request, run due jobs if the mode is "inline"; but not if a running job made the request."""
         if self.mode == "inline" and at_work.get() is None:
             self._run_due()
 
     def waited(self, seconds: float, is_over: Callable[[], bool]) -> None:
-        """Let time pass until a wait of the test is over. With "fake" no worker runs jobs meanwhile."""
+        """Let time pass until `is_over` or `seconds` are over. With "fake" no jobs run meanwhile."""
         if self.mode == "inline":
             self._pass(seconds, is_over)
         elif not is_over():
             self._daemon.clock.advance(seconds)
 
     def ask(self, method: str, path: bytes, query: bytes, headers: dict[str, str], body: bytes) -> Response:
-        """Make one request of the client."""
+        """Answer one request of the client."""
         answer = self._daemon.answer(method, path, query, headers, body)
         return Response(answer.status, {name.lower(): value for name, value in answer.fields()}, answer.body)
 
@@ -176,8 +179,8 @@ class Trial:
             return None  # it was deleted
 
 
-class _Way:
-    """Where the client's requests go: a `Transport` without a network."""
+class _InMemory:
+    """The client's `Transport`, without a network."""
 
     def __init__(self, trial: Trial) -> None:
         self._trial = trial

@@ -1,4 +1,4 @@
-"""The pages, in the order in which the head of each page names them. Each has `register(ui)`."""
+"""All pages, in the order of the links in each page's head. Each module has `register(ui)`."""
 
 from jqd.webui.pages import (
     audit,

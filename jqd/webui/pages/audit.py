@@ -5,7 +5,7 @@ from quart import Response
 from jqd.webui.rights import OPERATE
 from jqd.webui.visit import Addresses, Visit
 
-PAGE_NOTES = 100  # two screens
+PAGE_NOTES = 100  # notes on a page: two screens
 FILTER = ("token", "act", "since")
 
 

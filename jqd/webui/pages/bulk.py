@@ -1,8 +1,8 @@
 """Act on all jobs that match a filter: count them first, then change exactly these, piece by piece.
 
-The filter is frozen by `before`, the moment of the count: what fails later is none of them. One call of the API looks
-at some thousand jobs, so a browser asks for one piece after the other: by itself with JavaScript, by a button without.
-What was done so far stands in the form, so that nothing goes on when nobody looks, and a UI that dies loses no place.
+The filter is frozen by `before`, the time of the count: jobs that fail later do not match. One call of the API examines
+some thousand jobs, so the browser asks for one piece after the other: by itself with JavaScript, by a button without.
+The form holds the progress, so the change stops when the page is closed, and survives a restart of the UI.
 """
 
 import json
@@ -20,14 +20,14 @@ from jqd.webui.values import count_of
 from jqd.webui.visit import Addresses, Visit
 
 FILTER = ("state", "name", "tag", "code", "exitcode", "error", "error_is", "error_like", "search", "since", "before")
-"""What jobs are chosen by, as the API calls it."""
-PIECE_S = 60.0  # on top of the usual timeout, for one piece
+"""The API's filters of jobs."""
+PIECE_S = 60.0  # added to the usual timeout, for one piece
 RETRYABLE = ("failed", "cancelled")
-NUMBERS = ("matched", "changed", "met", "looked")  # of a run
+NUMBERS = ("matched", "changed", "met", "looked")  # fields of a `Run`
 
 
 class Act(NamedTuple):
-    """What can be done to many jobs."""
+    """An act on many jobs."""
 
     verb: str
     done: str
@@ -62,7 +62,7 @@ class Offer(NamedTuple):
 
 
 def offered(which: dict[str, str]) -> list[Offer]:
-    """Return what can be done to all that match; nothing where nothing was chosen, for that is every job there is."""
+    """Return the acts possible on all matching jobs; none without a filter, which would mean every job there is."""
     if not which.keys() - {"before"}:
         return []
     state = which.get("state")
@@ -82,22 +82,22 @@ def offered(which: dict[str, str]) -> list[Offer]:
 
 
 class Run(NamedTuple):
-    """How far it has come: what a form carries to the next piece."""
+    """The progress of a count and a change, which a form carries to the next piece."""
 
     matched: int = 0
-    """Counted."""
+    """Matching jobs counted so far."""
     whole: bool = False
-    """All of them are."""
+    """Whether all of them are counted."""
     changed: int = 0
     met: int = 0
-    """Of the counted ones, those that the pieces so far met."""
+    """Matching jobs that the pieces so far came to."""
     cursor: str = ""
     looked: int = 0
-    """Jobs that the count looked at."""
+    """Jobs examined by the count so far."""
 
     @classmethod
     def of(cls, form: Any) -> "Run":
-        """Read a form that `fields` made. Raises BadRequest."""
+        """Read the progress from a form. Raises BadRequest."""
         try:
             matched, changed, met, looked = (count_of(form.get(name, "0")) for name in NUMBERS)
         except ValueError:
@@ -106,7 +106,7 @@ class Run(NamedTuple):
 
     @property
     def start(self) -> "Run":
-        """Return the beginning of what was counted."""
+        """Return the progress at the start of the change."""
         return Run(self.matched, self.whole)
 
     @property
@@ -135,7 +135,7 @@ def register(ui: Addresses) -> None:
         try:
             answer = await _call(visit, act, which, run.cursor)
         except (TimedOut, Unavailable, Unreachable) as error:
-            # Some of this piece may be done: those do not match any more when it is asked for again.
+            # Part of this piece may be done: those jobs no longer match when the piece is repeated.
             return _page(visit, act, which, run, phase="stopped", refused=str(error))
         cursor = answer.get("cursor") or ""
         run = run._replace(changed=run.changed + answer["changed"], met=run.met + answer["matched"], cursor=cursor)
@@ -188,13 +188,13 @@ def _page(
 
 
 def command_of(visit: Visit, verb: str, which: dict[str, str], **flags: Any) -> str:
-    """Return the line for a shell that does that with the jobs of a filter; no command takes dates."""
+    """Return the command line for the jobs of a filter, but not its dates, which no command takes."""
     chosen = {name: each for name, each in which.items() if name not in ("since", "before")}
     return visit.command("jqd", verb, **flags, **chosen)
 
 
 def _whose(visit: Visit) -> str:
-    """Return in words of which tenants the jobs are; empty where this login knows one alone."""
+    """Return as text whose jobs they are; empty if this login sees only one tenant."""
     if visit.tenant is None:
         return "all tenants" if visit.me.all_tenants else ""
     return visit.tenant or "none: only jobs of no tenant"
@@ -208,7 +208,7 @@ def _act(fields: Any) -> str:
 
 
 def _asked(form: Any) -> dict[str, str]:
-    """Return the filter of a form. Raises UnprocessableEntity for a field that no form of ours has."""
+    """Return the filter of a form. Raises UnprocessableEntity for an unknown field."""
     odd = form.keys() - {*FILTER, *Run().fields, "act", "tenant", "form_token"}
     if odd:
         raise UnprocessableEntity(f"this form has a field {min(odd)!r}, which chooses no jobs")
@@ -216,14 +216,14 @@ def _asked(form: Any) -> dict[str, str]:
 
 
 def _chosen(which: dict[str, str]) -> dict[str, str]:
-    """Return the filter. Raises BadRequest where it chooses nothing, or would be frozen at no moment."""
+    """Return the filter. Raises BadRequest if it is empty, or lacks `before`."""
     if not which.keys() - {"before"} or "before" not in which:
         raise BadRequest("which jobs? Choose some on the page Jobs: a filter of nothing is every job there is")
     return which
 
 
 def _body(which: dict[str, str]) -> dict[str, Any]:
-    """Return the filter as the API takes it. Raises BadRequest."""
+    """Return the filter as a body for the API. Raises BadRequest."""
     if "exitcode" not in which:
         return which
     exitcode = number_of(which["exitcode"])

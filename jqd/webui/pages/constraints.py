@@ -1,4 +1,4 @@
-"""Constraints: what may start when; an editor that shows faults at the character, and what a constraint would do."""
+"""Constraints: the list, and an editor that shows faults at the character, and what a constraint would do."""
 
 import re
 from functools import partial
@@ -14,7 +14,7 @@ from jqd.webui.forms import Fault, Wrong, name_fault, number_of, seconds_of, set
 from jqd.webui.visit import Addresses, Visit
 
 PAGE_CONSTRAINTS = 100
-LOOKED_AT_MAX = 20  # waiting jobs that are asked why they wait, each a call
+LOOKED_AT_MAX = 20  # waiting jobs for which the page asks why they wait, a call each
 POINTERS = {
     "/match": "match",
     "/key": "key",
@@ -27,7 +27,7 @@ POINTERS = {
     "/on_error": "on_error",
     "/exact": "exact",
 }
-"""Where the API has a field → its name in the form."""
+"""JSON pointer in the API's body → field of the form."""
 FIELDS = ("name", *POINTERS.values(), "pause", "revision")
 NEW = dict.fromkeys(FIELDS, "") | {"per": "1s", "pause": "no", "on_error": "hold", "exact": "no", "revision": "0"}
 DONE = {
@@ -66,7 +66,7 @@ def register(ui: Addresses) -> None:
 
 
 async def _set(visit: Visit, typed: dict[str, str], *, is_trial: bool) -> Response:
-    """Set what was typed, or try it."""
+    """Set the typed constraint, or try it."""
     faults = dict[str, Fault]()
     if typed["until"] and typed["pause"] != "until":
         faults["until"] = Fault("it is for a pause until then: choose that, or leave it empty")
@@ -77,7 +77,7 @@ async def _set(visit: Visit, typed: dict[str, str], *, is_trial: bool) -> Respon
 
 
 async def _known(visit: Visit, row: dict[str, Any]) -> Response:
-    """Show a constraint: who waits for it now, and the editor."""
+    """Show a constraint: the jobs that wait for it, and the editor."""
     typed = _typed_before(row)
     found = await together(trial=partial(_trial, visit, row, typed), limited=partial(_limited, visit.api, row))
     done = DONE.get(visit.done, "")
@@ -108,7 +108,7 @@ def _editor(visit: Visit, typed: dict[str, str], *, status: int = 200, **more: A
 
 
 async def _trial(visit: Visit, row: dict[str, Any], typed: dict[str, str]) -> dict[str, Any] | None:
-    """Return what a constraint does to jobs that wait now; None where this role may not try one."""
+    """Return what a constraint does to the waiting jobs; None if this role may not try one."""
     if not visit.may("set") or not visit.owns(row):
         return None
     try:
@@ -118,7 +118,7 @@ async def _trial(visit: Visit, row: dict[str, Any], typed: dict[str, str]) -> di
 
 
 async def _limited(api: Api, row: dict[str, Any]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """Return those of the newest waiting jobs that wait for it, each with why."""
+    """Return those of the newest waiting jobs that wait for a constraint, each with the reason."""
     only = _OF_ONE_NAME.match(row["match"])
     answer = await api.get("/v1/jobs", state="waiting", name=only[2] if only else None, limit=LOOKED_AT_MAX)
     jobs = {job["job_id"]: job for job in answer.get("jobs", [])}
@@ -135,7 +135,7 @@ async def _why(api: Api, job_id: str) -> dict[str, Any]:
 
 
 def _limits(row: dict[str, Any]) -> str:
-    """Return in words what it limits."""
+    """Return a constraint's limits as text."""
     rows = []
     if rate := row.get("rate"):
         burst = f", {rate['burst']} more at once" if rate.get("burst") else ""
@@ -148,7 +148,7 @@ def _limits(row: dict[str, Any]) -> str:
 
 
 def _body(typed: dict[str, str]) -> dict[str, Any]:
-    """Return the constraint as the API takes it."""
+    """Return the typed constraint as a body for the API."""
     body: dict[str, Any] = {"match": typed["match"], "on_error": typed["on_error"] or "hold"}
     if typed["limit"] or typed["burst"]:
         body["rate"] = {"per_s": seconds_of(typed["per"] or "1")}
@@ -165,7 +165,7 @@ def _body(typed: dict[str, str]) -> dict[str, Any]:
 
 
 def _typed_before(row: dict[str, Any]) -> dict[str, str]:
-    """Return the fields of the editor for a constraint as it is."""
+    """Return the editor's fields for an existing constraint."""
     rate = row.get("rate") or {}
     until = row.get("paused_until") or ""
     fields = {

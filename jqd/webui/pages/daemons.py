@@ -1,4 +1,4 @@
-"""Daemons: who shares the store, what is wrong, and how far the daemon that is asked has come with its journal."""
+"""Daemons: those that share the store, their troubles, and how far the asked one has applied its journal."""
 
 from functools import partial
 from typing import Any
@@ -10,15 +10,15 @@ from jqd.webui.api import together
 from jqd.webui.rights import LOOK_AT_ALL
 from jqd.webui.visit import Addresses, Visit
 
-PAGE_DAEMONS = 100  # a store has a few
+PAGE_DAEMONS = 100  # daemons on a page: a store has a few
 DONE = {
     "drain": "It begins no job any more; what runs goes on, and pushes are taken.",
     "resume": "It begins jobs again.",
 }
-"""What the page says after an act."""
+"""Act → what the page says after it."""
 RECORDS = {"rules": "settings"}
 LIMITS = {"journal_bytes": "bytes of the journal", "lag_s": "seconds that its event loop is late"}
-"""What the API calls otherwise than people do."""
+"""The API's name of a limit → text for people."""
 
 
 def register(ui: Addresses) -> None:
@@ -48,8 +48,8 @@ def register(ui: Addresses) -> None:
 
 
 def _lanes(answer: dict[str, Any]) -> list[tuple[str, int | None, int, int | None]]:
-    """Return of each kind of record: where its applying stands, where the journal ends, and the bytes between. Until
-    the store was asked after it came back, the first is not known, nor the last."""
+    """Return for each kind of record: the position applied, the journal's end, and the bytes between. The first and
+    last are None until the store was asked."""
     return [
         (
             RECORDS.get(name, name),
@@ -62,7 +62,7 @@ def _lanes(answer: dict[str, Any]) -> list[tuple[str, int | None, int, int | Non
 
 
 def _limits(answer: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """Return the limits at which pushes are refused, with what is reached of them."""
+    """Return the limits at which pushes are refused, as text, each with its value and its limit."""
     return [
         (LIMITS.get(name, name.replace("_", " ")), each)
         for name, each in answer.items()

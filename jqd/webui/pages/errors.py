@@ -1,4 +1,4 @@
-"""Errors: why jobs failed, the most frequent reason first; from each to its jobs, and to an act on exactly these."""
+"""Errors: why jobs failed, the most frequent reason first, with links to its jobs and to acts on exactly these."""
 
 from typing import Any
 
@@ -9,8 +9,8 @@ from jqd.webui.pages.bulk import FILTER, command_of
 from jqd.webui.visit import Addresses, Visit
 
 STATES = ("failed", "retrying")
-ROWS_MAX = 50  # reasons on one page: each has two forms, and 200 of them took as long as all else
-TEXTS_SHOWN_MAX = 10  # of one reason
+ROWS_MAX = 50  # reasons on one page: each has two forms, and 200 of them doubled the page's time
+TEXTS_SHOWN_MAX = 10  # example texts of one reason
 
 
 def register(ui: Addresses) -> None:
@@ -34,12 +34,12 @@ def register(ui: Addresses) -> None:
 
 
 def _row(visit: Visit, row: dict[str, Any], which: dict[str, str], state: str) -> dict[str, Any]:
-    """Return a reason with the filter that means just its jobs."""
+    """Return a reason with the filter that selects exactly its jobs."""
     texts = list(row.get("texts") or ())
     narrowed = {name: each for name, each in which.items() if name not in ("error_is", "error_like")}
-    # By the pattern also where one text was seen: there may be others among those not looked at yet.
+    # By the pattern even if only one text was seen: jobs that were not examined yet may have others.
     such = {"error_like": row["pattern"]} if row.get("pattern") else {"error_is": row["error"]}
-    # Names are each tenant's own: who sees all tenants means the one of this row.
+    # Each tenant has its own jobtypes: for a login of all tenants name the tenant of this row.
     of = {"tenant": row.get("tenant") or ""} if visit.me.all_tenants else {}
     return {
         **row,

@@ -1,4 +1,5 @@
-"""Flow: the jobs that a job has to do with, by steps and as a picture. Group: how its jobs stand. Both as a whole."""
+"""Flow: a job with its ancestors and descendants, as steps and as a picture. Group: its jobs by state. And acts on
+either as a whole."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -17,23 +18,23 @@ from jqd.webui.picture import draw
 from jqd.webui.rights import OPERATE, READ
 from jqd.webui.visit import Addresses, Visit
 
-GROUP_S = 5.0  # an answer is shared for so long: it looks at up to 10,000 jobs
-PAGE = 200  # jobs: some screens, and as many as a picture has
+GROUP_S = 5.0  # how long an answer about a group is shared: the daemon reads up to 10,000 jobs for it
+PAGE = 200  # jobs on a page: some screens, and the most of a picture
 
 
 class Whole(NamedTuple):
-    """What is acted on as a whole."""
+    """A flow or a group, on which acts work as a whole."""
 
     page: str
     key: str
-    """What names it, in the address and in forms."""
+    """Name of its id in the query and in forms."""
     api_path: Callable[[str], str]
     warnings: Mapping[str, str]
-    """Act → what its question says."""
+    """Act → text of its question."""
     calls: Mapping[str, Callable[..., Awaitable[Changed]]]
-    """Act → what does it to jobs, or counts them."""
+    """Act → call that does it, or with `dry_run` counts the jobs."""
     command: tuple[str, ...]
-    """The words before the act."""
+    """The words of the command line before the act."""
     flags: Mapping[str, Any]
 
 
@@ -143,7 +144,7 @@ async def _flow(visit: Visit) -> Response:
 
 
 async def _meet(visit: Visit, job_id: str) -> dict[str, Any]:
-    """Return this job, and speak for its tenant: it may be named by its id alone; ids in a flow are its tenant's."""
+    """Return a job, and act for its tenant from now on: the ids in its flow belong to that tenant."""
     job = await visit.api.get(job_path(job_id))
     visit.meet(job)
     return job
@@ -170,7 +171,7 @@ def _counts(jobs: Sequence[FlowJob]) -> list[tuple[str, int]]:
 
 
 def _done(visit: Visit) -> str:
-    """Return what the page says after an act."""
+    """Return the text that the page shows after an act."""
     done, changed = visit.done, visit.query.get("changed", "")
     if done not in DONE:
         return ""

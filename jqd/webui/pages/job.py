@@ -1,4 +1,4 @@
-"""Job: all that is known of one, why it waits, and what can be done about it."""
+"""Job: everything known about one job, why it waits, and acts on it."""
 
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -16,12 +16,12 @@ from jqd.webui.rights import READ
 from jqd.webui.values import read_value
 from jqd.webui.visit import Addresses, Visit
 
-FLOW_SHOWN_MAX = 50  # jobs of its flow in the table
+FLOW_SHOWN_MAX = 50  # jobs of the flow in the table
 IRREVERSIBLE = {
     "cancel": "It will not run; what runs is told to stop, and what it did so far is done. It can be retried.",
     "delete": "It is deleted for good, with its argument, result and history.",
 }
-"""Acts that ask first, and what they say."""
+"""Act that asks first → text of its question."""
 DONE = {
     "cancel": "The job is cancelled, or will be as soon as its worker stops.",
     "retry": "The job is tried again.",
@@ -29,7 +29,7 @@ DONE = {
     "priority": "The job has another priority.",
     "mend": "The job is tried again with this argument.",
 }
-"""What the page says after an act."""
+"""Act → what the page says after it."""
 LEFT = {"delete": "The job is deleted."}
 
 Act = Callable[[Visit, str], Awaitable[object]]
@@ -54,7 +54,7 @@ def register(ui: Addresses) -> None:
 
 
 async def _act(name: str, act: Act, visit: Visit) -> Response:
-    """Do the act, and show the job as it is then; a refusal is shown above the job, with what was typed."""
+    """Do an act, and show the job afterwards; a refusal is shown above the job, with the typed values."""
     job_id = visit.named("id")
     try:
         await act(visit, job_id)
@@ -96,7 +96,7 @@ async def _page(visit: Visit, job_id: str, *, done: str = "", refused: str = "",
 
 
 async def _found(api: Api, path: str) -> dict[str, Any] | None:
-    """Return the answer; None where there is none (any more)."""
+    """Return the answer of a GET; None if the thing does not exist (any more)."""
     try:
         return await api.get(path)
     except NotFound:

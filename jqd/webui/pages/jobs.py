@@ -6,7 +6,7 @@ from jqd.webui.pages.bulk import FILTER, command_of, offered
 from jqd.webui.pages.now import STATES
 from jqd.webui.visit import Addresses, Visit
 
-PAGE_JOBS = 50  # a screen or two
+PAGE_JOBS = 50  # jobs on a page: a screen or two
 CODES = ("retry", "ok", "failed", "error")
 
 

@@ -1,4 +1,4 @@
-"""Now: how the queue does, what is wrong first."""
+"""Now: the state of the queue, beginning with its troubles."""
 
 from functools import partial
 from typing import Any
@@ -13,9 +13,9 @@ from jqd.webui.rights import ANYBODY, LOOK, remedy
 from jqd.webui.values import number
 from jqd.webui.visit import Addresses, Visit
 
-TYPES_MAX = 1_000  # jobtypes that are looked at; of more the page says so
+TYPES_MAX = 1_000  # jobtypes that are read; if there are more, the page says so
 WORKERS_MAX = 1_000
-HISTORY_S = 20.0  # the last hour changes once a minute
+HISTORY_S = 20.0  # how long an answer is shared: the last hour changes once a minute
 SHOWN_MAX = 10  # jobtypes in the table, and findings of one kind
 STATES = ("waiting", "scheduled", "blocked", "running", "retrying", "succeeded", "failed", "cancelled")
 AWAY = "the store does not answer; pushes go on"
@@ -23,7 +23,7 @@ RATES = ("pushed", "started", "ended", "failed")
 
 
 class Finding:
-    """Something that a person should look at."""
+    """A trouble that a person should look at."""
 
     def __init__(self, level: str, text: str, href: str = "") -> None:
         self.level = level
@@ -60,7 +60,7 @@ def register(ui: Addresses) -> None:
 
 
 async def _ask(visit: Visit) -> dict[str, Any]:
-    """Ask what this role may see."""
+    """Make the calls that this role may make."""
     api, calls = visit.api, {"totals": "/v1/stats" if visit.me.all_tenants else "/v1/tenants"}
     if not visit.has(LOOK):
         return {"ready": await api.ready(), "totals": {}, "types": {}, "workers": {}, "hour": {}}
@@ -74,7 +74,7 @@ async def _ask(visit: Visit) -> dict[str, Any]:
 
 
 async def _or_why(api: Api, path: str, kept_s: float = SHARED_S, **params: Any) -> dict[str, Any]:
-    """Return the answer; `unknown`, why there is none, where the store is away."""
+    """Return the answer of a GET; if the store is away, a map with `unknown`: why."""
     try:
         return await api.get(path, kept_s, **params)
     except Unavailable as error:
@@ -82,8 +82,8 @@ async def _or_why(api: Api, path: str, kept_s: float = SHARED_S, **params: Any) 
 
 
 def _counts(answer: dict[str, Any], tenant: str | None) -> dict[str, Any] | None:
-    """Return jobs by state and rates a minute, of one tenant or of all, as the store has them; None while it is away. A
-    tenant that has no row has no jobs."""
+    """Return jobs by state and rates a minute, of one tenant or of all; None while the store is away. A tenant without
+    a row has no jobs."""
     if tenant is None or "tenants" not in answer:
         return (answer.get("store") or {}).get("counts")
     row: dict[str, Any] = next((each for each in answer["tenants"] if each["tenant"] == tenant), {})

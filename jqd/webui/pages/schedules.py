@@ -1,4 +1,4 @@
-"""Schedules: jobs at dates that come again; run one now, pause it, change it, make a new one."""
+"""Schedules: the list, and forms to run one now, pause it, change it or make a new one."""
 
 from typing import Any
 
@@ -18,9 +18,9 @@ POINTERS = {
     "/job/tags": "tags",
     **{f"/{name}": name for name in ("cron", "tz", "every", "missed", "overlap", "jitter", "until")},
 }
-"""Where the API has a field → its name in the form."""
+"""JSON pointer in the API's body → field of the form."""
 FIELDS = ("name", *POINTERS.values(), "revision")
-TOO_LONG = "…"  # stands for an argument that no form shows, and that is left alone
+TOO_LONG = "…"  # stands for an argument too long for the form, which is left unchanged
 NEW = dict.fromkeys(FIELDS, "") | {
     "argument": "null",
     "tz": "UTC",
@@ -80,7 +80,7 @@ async def _set(visit: Visit, typed: dict[str, str]) -> Response:
         "tags": [tag.strip() for tag in typed["tags"].splitlines() if tag.strip()],
     }
     try:
-        if "argument" in visit.form:  # it is missing where it was too long for a page
+        if "argument" in visit.form:  # the form lacks it if it was too long
             job["argument"] = read_value(typed["argument"] or "null")
     except ValueError as error:
         faults["argument"] = Fault(str(error))
@@ -113,14 +113,14 @@ def _editor(visit: Visit, typed: dict[str, str], *, status: int = 200, **more: A
 
 
 def _when(row: dict[str, Any]) -> str:
-    """Return in words when its dates come."""
+    """Return a schedule's dates as text."""
     if row.get("every"):
         return f"every {lasting(row['every'])}"
     return f"{row.get('cron')} {row.get('tz')}"
 
 
 def _body(typed: dict[str, str], job: dict[str, Any]) -> dict[str, Any]:
-    """Return the schedule as the API takes it."""
+    """Return the typed schedule as a body for the API."""
     body: dict[str, Any] = {"job": job, "missed": typed["missed"], "overlap": typed["overlap"]}
     if typed["cron"]:
         body |= {"cron": typed["cron"], "tz": typed["tz"] or "UTC"}
@@ -132,7 +132,7 @@ def _body(typed: dict[str, str], job: dict[str, Any]) -> dict[str, Any]:
 
 
 def _typed_before(row: dict[str, Any]) -> dict[str, str]:
-    """Return the fields of the form for a schedule as it is."""
+    """Return the form's fields for an existing schedule."""
     argument = value(row["job"].get("argument"))
     fields = {each: "" if row.get(each) is None else str(row[each]) for each in FIELDS} | {
         "jobtype": row["job"]["name"],

@@ -1,4 +1,4 @@
-"""Tenants: how the jobs of each stand, what it may push, what of it is paused. A tenant's token sees its own row."""
+"""Tenants: for each its jobs by state, its quota, and what is paused. A tenant's token sees only its own row."""
 
 from functools import partial
 from typing import Any
@@ -32,13 +32,13 @@ def register(ui: Addresses) -> None:
 
 
 async def _act(act: str, visit: Visit) -> Response:
-    """Pause or resume a tenant: that of the session, or, with a token of all, the one that the form names."""
+    """Pause or resume a tenant: that of the session or, with a token for all, the one in the form."""
     await (visit.api.client.pause_all() if act == "pause" else visit.api.client.resume_all())
     return visit.go("/tenants", done=act)
 
 
 def _quota(row: dict[str, Any]) -> list[tuple[str, float | None, float]]:
-    """Return what is limited: in words, how much of it is used where that is known, and the limit."""
+    """Return a tenant's limits: each as text, how much is used (None: unknown), and the limit."""
     quota, rate = row.get("quota") or {}, row.get("per_minute") or {}
     queued = sum(row.get(state) or 0 for state in WAITS)
     used = {

@@ -1,4 +1,4 @@
-"""Tokens: who may come in, as what, and until when; a new one, whose secret is shown once; revoke one."""
+"""Tokens: the list, and forms to make one, whose secret is shown once, and to revoke one."""
 
 from typing import Any
 
@@ -66,7 +66,7 @@ def register(ui: Addresses) -> None:
 
 
 async def _create(visit: Visit, typed: dict[str, str]) -> Response:
-    """Make a token as it was typed, once for each form: a page that is loaded anew sends its form again."""
+    """Make the typed token, only once for each form, as reloading the page sends its form again."""
     faults = dict[str, Fault]()
     body: dict[str, Any] = {"role": typed["role"], "note": typed["note"]}
     if typed["of"]:
@@ -92,7 +92,7 @@ async def _create(visit: Visit, typed: dict[str, str]) -> Response:
     except Conflict as error:
         faults = {"": Fault(str(error))}
     except (Unreachable, TimedOut, Unavailable) as error:
-        was_sent = not faults  # a form with faults is asked about, and makes nothing
+        was_sent = not faults  # with faults the API is only asked for more faults, and makes nothing
         is_unknown = was_sent and not took_nothing(error)
         if was_sent and not is_unknown:
             visit.session.restore_mark(mark)
@@ -112,7 +112,7 @@ def _form(
     once: str = "",
     is_unknown: bool = False,
 ) -> Response:
-    """Show the form as it was typed, and the command that does the same where that is valid.
+    """Show the form as typed, and the command that does the same if there are no faults.
 
     `once`: its mark, else it gets a new one. `is_unknown`: a token may be made."""
     flags = {"of": typed["of"], "note": typed["note"], "expires": typed["expires"]}

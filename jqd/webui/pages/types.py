@@ -1,4 +1,4 @@
-"""Types: jobtypes with what they did of late, why they wait, pause and resume. Type: one of them, over time."""
+"""Types: the jobtypes, with their last hour, why they wait, and pause and resume. Type: one of them, over time."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -13,10 +13,10 @@ from jqd.webui.values import link, number
 from jqd.webui.visit import Addresses, Visit
 
 PAGE = 100  # jobtypes on one page
-LOOKED, CALLS_MAX = 1_000, 10  # jobtypes that have a name in theirs, in one call, and calls
-HISTORY_S = 20.0  # an answer is shared for so long: it has a new step each minute
+LOOKED, CALLS_MAX = 1_000, 10  # jobtypes per call, and calls, to find one by its exact name
+HISTORY_S = 20.0  # how long an answer is shared: it has a new step each minute
 SPANS = {60: "an hour", 480: "8 hours", 11_520: "8 days"}
-"""Minutes that a chart may show."""
+"""Minutes that a chart may show → text."""
 COUNTED = {
     "pushed": "Pushed",
     "started": "Started",
@@ -28,7 +28,7 @@ COUNTED = {
     "interrupted": "Interrupted",
     "cancelled": "Cancelled",
 }
-"""What a step counts, and how it is called."""
+"""Count in a step of the history → title."""
 
 
 class Line(NamedTuple):
@@ -107,7 +107,7 @@ async def _page(visit: Visit) -> Response:
 
 
 async def _row(visit: Visit, name: str) -> dict[str, Any] | None:
-    """Return what is known of one jobtype of the own tenant: others may have its name in theirs."""
+    """Return the row of the visit's own jobtype with exactly this name; the API also finds names that contain it."""
     cursor = ""
     for _ in range(CALLS_MAX):
         answer = await visit.api.get("/v1/types", limit=LOOKED, cursor=cursor or None, name=name)
@@ -121,7 +121,7 @@ async def _row(visit: Visit, name: str) -> dict[str, Any] | None:
 
 
 async def _lines(visit: Visit) -> dict[tuple[str, str], Line]:
-    """Return what each jobtype ended in the last hour; nothing while the store is away."""
+    """Return (tenant, jobtype) → line of the jobs ended in the last hour; empty while the store is away."""
     try:
         answer = await visit.api.get("/v1/history", HISTORY_S, minutes=60, types=1)
     except Unavailable:
@@ -135,7 +135,7 @@ async def _lines(visit: Visit) -> dict[tuple[str, str], Line]:
 
 
 def _chart(steps: Sequence[dict[str, Any]]) -> list[Line]:
-    """Return lines that share one scale."""
+    """Return the lines of a chart, which share one scale."""
     numbers = {
         "pushed": [step["pushed"] for step in steps],
         "succeeded": [step["succeeded"] for step in steps],
@@ -149,7 +149,7 @@ def _chart(steps: Sequence[dict[str, Any]]) -> list[Line]:
 
 
 def _shares_of(steps: Sequence[dict[str, Any]], field: str, bounds: Sequence[float]) -> str:
-    """Return in words below what half and 95 % of all lie, as exact as the buckets are; empty without any."""
+    """Return as text the upper bounds of half and of 95 % of all durations, as exact as the buckets; empty for none."""
     counts = [sum(bucket) for bucket in zip(*(step[field] for step in steps), strict=False)]
     total = sum(counts)
     if not total:

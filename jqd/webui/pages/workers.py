@@ -1,4 +1,4 @@
-"""Workers and handlers: what runs jobs, how each daemon gets on with it, and the code or URL behind a jobtype."""
+"""Workers and handlers: what runs jobs, its health at each daemon, and the code or URL behind a jobtype."""
 
 import re
 from collections.abc import Awaitable, Callable
@@ -16,7 +16,7 @@ from jqd.webui.visit import Addresses, Question, Visit
 
 PAGE_WORKERS = 50
 PAGE_HANDLERS = 50
-DAEMONS_MAX = 10  # columns of the grid; a store has a few daemons
+DAEMONS_MAX = 10  # columns of the table: a store has a few daemons
 STATES = {
     "ok": "succeeded",
     "silent": "retrying",
@@ -26,14 +26,14 @@ STATES = {
     "unreachable": "failed",
     "token_ended": "failed",
 }
-"""How a worker is → the state of jobs that has this colour."""
+"""Health of a worker → state of jobs that has the colour for it."""
 CODE = (
     ("Before all", "before"),
     ("Before each batch", "beforeEach"),
     ("For each job", "body"),
     ("After each batch", "afterEach"),
 )
-VERSION = re.compile(r".+@[0-9]+")  # the id of a version of a handler: no worker of its own may be called so
+VERSION = re.compile(r".+@[0-9]+")  # the id of a handler's version, which no worker may have
 DONE = {
     "unregister": "It is forgotten everywhere. What it has in flight is still waited for.",
     "delete": "The handler is deleted with all its versions. What they have in flight is still waited for.",

@@ -8,11 +8,11 @@ from jqd.cli import run
 
 
 class Command(BaseCommand):  # type: ignore[misc]  # Django has no types
-    """As `jqd worker jqd.contrib.django.worker`."""
+    """Runs `jqd worker jqd.contrib.django.worker`."""
 
     help = "Run the project's tasks. It takes all options of `jqd worker`: --processes 4, --concurrency, --drain, …"
 
     def run_from_argv(self, argv: list[str]) -> None:
-        """Split the options: Django's own hold for this process, all others are for `jqd worker`."""
+        """Parse Django's own options, and pass all others to `jqd worker`."""
         _, others = self.create_parser(argv[0], argv[1]).parse_known_args(argv[2:])
         sys.exit(run(["worker", "jqd.contrib.django.worker", *others]))
