@@ -43,8 +43,8 @@ class JournalVersion(JournalError):
 
 
 class JournalStuck(JournalError):
-    """A read made no progress, or a frame with good checksums cannot be decoded: internal errors. The reader logs it
-    and waits before the next try. Nothing is skipped."""
+    """The disk cannot be read for seconds; or a read made no progress, or a frame with good checksums cannot be decoded:
+    internal errors. The reader logs it and waits before the next try. Nothing is skipped."""
 
 
 class JournalForked(JournalError):

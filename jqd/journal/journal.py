@@ -9,13 +9,14 @@ every lane: the store has all records before it.
 
 import errno
 import itertools
+import math
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 
 import trio
 
 from jqd.domain.clock import Clock
-from jqd.domain.errors import JournalDamaged, JournalRefused
+from jqd.domain.errors import JournalDamaged, JournalRefused, JournalStuck
 from jqd.domain.record import CARRIED, Lane
 from jqd.journal.commit import Commits
 from jqd.journal.config import MIB, JournalConfig
@@ -28,6 +29,7 @@ from jqd.journal.writer import FULL, Writer
 
 AHEAD_S = 600  # if the newest record is dated so far ahead of our clock, one of the clocks is wrong: warn
 RANGE_RECORDS = 10_000  # records that `read_range` yields at once: some milliseconds of decoding
+RANGE_S = 5.0  # `read_range` gives up after so many seconds of errors of the disk: its caller has more to do
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,32 +133,36 @@ class Journal(Commits):
         return await self._read(reader, token)
 
     async def read_range(self, lane: Lane, start: int, end: int) -> AsyncGenerator[list[Slice], None]:
-        """Yield a lane's durable records between two positions, some MiB at a time. Treats errors as `read` does."""
+        """Yield a lane's durable records between two positions, some MiB at a time. Treats errors as `read` does, but
+        raises JournalStuck where the disk cannot be read for RANGE_S."""
         reader = Reader(self._files)
         position, end = max(start, self.start), min(end, self.end)
         try:
             while position < end:
                 token = Reservation(lane, position, end, RANGE_RECORDS, 4 * MIB)
-                if slices := await self._read(reader, token):
+                if slices := await self._read(reader, token, RANGE_S):
                     yield slices
                 position = token.end
         finally:
             reader.close()
             self._damaged += [place for place in reader.damaged if place not in self._damaged]
 
-    async def _read(self, reader: Reader, token: Reservation) -> list[Slice]:
+    async def _read(self, reader: Reader, token: Reservation, tries_s: float = math.inf) -> list[Slice]:
+        until_s = trio.current_time() + tries_s
         while True:
             segments = list(self.segments)
             try:
                 slices = await trio.to_thread.run_sync(reader.read, token, segments, limiter=self._read_limiter)
             except OSError as error:
-                self._note_unreadable(token.lane, error)
+                why = self._note_unreadable(token.lane, error)
+                if trio.current_time() >= until_s:
+                    raise JournalStuck(why) from error
                 await trio.sleep(self._config.retry_s)
             else:
                 self._unreadable.pop(token.lane, None)
                 return slices
 
-    def _note_unreadable(self, lane: Lane, error: OSError) -> None:
+    def _note_unreadable(self, lane: Lane, error: OSError) -> str:
         name = errno.errorcode.get(error.errno or 0, "unknown")
         sentence = (
             f"lane {lane.name.lower()} cannot be read in {self._config.directory}: {error} ({name}). "
@@ -165,6 +171,7 @@ class Journal(Commits):
         if self._unreadable.get(lane) != sentence:
             self._log.error("journal.unreadable", why=sentence)
         self._unreadable[lane] = sentence
+        return sentence
 
     def rsync(self, lane: Lane, position: int, reader: int = 0) -> None:
         """Note that the store has all records of the lane before that position."""

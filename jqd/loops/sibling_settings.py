@@ -66,6 +66,8 @@ class SiblingSettings:
                         if not await self._send(sibling, piece.body):
                             return
                         self._sent[sibling] = piece.end
-        except (JournalDamaged, JournalStuck) as error:
+        except JournalStuck:
+            return  # the journal has logged it; the next look tries again
+        except JournalDamaged as error:
             self._log.error("settings.unreadable", error=str(error))  # logged at the start, too
         self._sent[sibling] = end

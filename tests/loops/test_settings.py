@@ -1,5 +1,7 @@
 """Rules between daemons: who asks for them, where they stand, what of them is forgotten. The simulation walks them."""
 
+import errno
+import io
 import random
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,8 +15,10 @@ from jqd.config import Config
 from jqd.daemon import Daemon
 from jqd.domain.errors import JournalRefused, NotFound, NotYet
 from jqd.domain.lease import LeaseConfig
+from jqd.domain.record import Lane, encode_rules
 from jqd.domain.settings import NIL, Setting, SettingTable
 from jqd.journal import JournalConfig, open_journal
+from jqd.journal.journal import RANGE_S
 from jqd.loops import settings as settings_module
 from jqd.loops.settings import (
     BREAK_S,
@@ -37,6 +41,7 @@ from jqd.store import StoreConfig
 from jqd.testing.clock import ManualClock
 from jqd.testing.store import FakeStore
 from tests.harness.files import MemoryFiles
+from tests.journal.conftest import always, opened
 from tests.loops.house import TrioClock, until
 
 KNOWN_S = 2.0
@@ -341,3 +346,20 @@ async def test_a_store_is_steady_since_it_answers_without_a_break_in_one_life() 
     follow._membership.life = "a.c"
     await house.ask()
     assert follow.steady_since_s == clock.boot_s(), "it may have lost what was on its way"
+
+
+async def test_settings_that_the_disk_does_not_give_are_waited_for_seconds(
+    autojump_clock: None, logged: io.StringIO
+) -> None:
+    """Then the store is asked for them: it learns, and tells, nothing before that."""
+    house, files = House(ManualClock(), [FakeStore(ManualClock())]), MemoryFiles()
+    house.workers.settings.loaded = trio.Event()
+    async with opened(files) as journal, trio.open_nursery() as nursery:
+        await journal.wsync(journal.write(Lane.RULES, 1, encode_rules([])))
+        house.upkeep._journal = journal
+        files.fail = always(errno.EIO, "read")
+        await nursery.start(house.upkeep.run)
+        with trio.fail_after(RANGE_S + 2):
+            await house.workers.settings.loaded.wait()
+        nursery.cancel_scope.cancel()
+    assert "settings.unreadable" in logged.getvalue()

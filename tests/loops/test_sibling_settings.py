@@ -1,5 +1,7 @@
 """Settings that the store does not have yet go to the other processes of a port."""
 
+import errno
+
 import pytest
 import trio
 from msgspec import Raw
@@ -7,10 +9,11 @@ from msgspec import Raw
 from jqd.domain.record import Lane, decode_rules, encode_rules
 from jqd.domain.settings import Setting, SettingTable
 from jqd.journal import Journal
+from jqd.journal.journal import RANGE_S
 from jqd.loops.settings import FOLLOW_S
 from jqd.loops.sibling_settings import SYNC_S, SiblingSettings
 from tests.harness.files import MemoryFiles
-from tests.journal.conftest import opened
+from tests.journal.conftest import always, opened
 
 
 class Siblings:
@@ -62,6 +65,20 @@ async def test_each_is_sent_once_what_some_partition_lacks_and_who_is_away_gets_
         for reader in range(2):
             journal.rsync(Lane.RULES, journal.end, reader)
         assert await siblings.look() == []
+
+
+async def test_a_disk_that_cannot_be_read_holds_a_look_up_for_seconds_and_nothing_is_passed_over(
+    autojump_clock: None,
+) -> None:
+    files = MemoryFiles()
+    async with opened(files) as journal:
+        siblings = Siblings(journal)
+        await save(journal, "a")
+        files.fail = always(errno.EIO, "read")
+        with trio.fail_after(RANGE_S + 2):
+            assert await siblings.look() == []
+        files.fail = always(errno.EIO)
+        assert await siblings.look() == [(1, "a"), (2, "a")]
 
 
 @pytest.mark.parametrize("is_there", [True, False])
