@@ -105,8 +105,6 @@ class _Member(ExitStack):
 
     def start(self, start: Start) -> "subprocess.Popen[bytes]":
         """Start a life of it. Raises OSError."""
-        while self.notice():
-            log.debug("supervisor.notice_dropped", process=self.number)  # of the life before, which is over
         self.is_ready, self.state, self.config = False, "starts", start.config
         command = [sys.executable, "-m", "jqd.cli.process", str(self.number)]
         # In a session of its own: Ctrl-C reaches us alone, and we say who is to stop.
@@ -218,6 +216,8 @@ class _Supervisor:
         log.info("supervisor.process_started", process=number, pid=child.pid)
         self._send_away()
         await wait_dead(child)
+        while member.notice():
+            log.debug("supervisor.notice_dropped", process=number)  # of this life, which is over
         assert child.stdin is not None
         child.stdin.close()
         return ending(child.returncode), child.returncode
@@ -232,7 +232,7 @@ class _Supervisor:
                     member.state = value
                 elif name == "WATCHDOG":
                     member.silent_s = 0.0
-                elif name == "READY":
+                elif name == "READY" and not member.is_ready:  # it comes again with each of its beats
                     member.is_ready, member.away, member.silent_s = True, "", 0.0
                     member.was_ready.set()
                     self._send_away()

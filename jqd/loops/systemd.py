@@ -1,8 +1,9 @@
 """Notifies the service manager that the daemon takes jobs, of its state, and that it is alive (sd_notify(3)).
 
-    READY=1     once jobs are taken
-    WATCHDOG=1  at every beat; once jobs are taken, only if the dispatcher made a round since the last beat
-    STOPPING=1  at the first signal, with the time that the drain may take
+    EXTEND_TIMEOUT_USEC=…  at every beat before jobs are taken: a long journal is read first
+    READY=1                once jobs are taken, at every beat: a message may be lost
+    WATCHDOG=1             at every beat; once jobs are taken, only if the dispatcher made a round since the last beat
+    STOPPING=1             at the first signal, with the time that the drain may take
 
 The dispatcher makes rounds whatever store, workers and disk do. If it stops, that is an internal error, which a restart
 mends. A restart would not mend a disk or store that hangs, so these stop no WATCHDOG message.
@@ -20,6 +21,7 @@ from jqd.domain.log import get_logger
 BEAT_S = 5.0  # between status lines, where no watchdog requires more
 NOTICES_PER_WATCH = 3  # messages in a watchdog period: sd_watchdog_enabled(3) recommends two, and one may be late
 ENDING_S = 10.0  # for the stages of shutdown after the drain
+STARTING_S = 30.0  # more for the start, at each beat: some may be lost
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,9 @@ class SystemdNotifier:
             hung, hangs = hangs, rounds == before and not self._stopping
             if hangs and not hung:
                 self._log.error("systemd.dispatch_stands", rounds=rounds, watchdog_s=watchdog_s)
-            self._send(f"STATUS={self._status()}", *([] if hangs else ["WATCHDOG=1"]))
+            first = "READY=1" if self._ready else f"EXTEND_TIMEOUT_USEC={int(STARTING_S * 1e6)}"
+            started = [] if self._stopping else [first]
+            self._send(*started, f"STATUS={self._status()}", *([] if hangs else ["WATCHDOG=1"]))
             before = rounds if self._ready else -1
             await trio.sleep(beat_s)
 

@@ -21,14 +21,14 @@ def test_a_service_manager_hears_that_it_is_ready_goes_on_and_stops() -> None:
         env = {"NOTIFY_SOCKET": str(base / "notify"), "WATCHDOG_USEC": "300000"}
         with Daemon(base / "d", env=env) as daemon:
             while not (heard := manager.recv(4096).decode()).startswith("READY=1"):
-                assert heard.startswith("STATUS=")  # it goes on, and takes no jobs yet
+                assert heard.startswith("EXTEND_TIMEOUT_USEC=30000000\nSTATUS=")  # it goes on, and takes no jobs yet
             assert heard.startswith("READY=1\nSTATUS=takes jobs; ")
             for _ in range(2):
                 while not manager.recv(4096).endswith(b"\nWATCHDOG=1"):
                     pass  # a busy machine may miss a beat
             assert daemon.stop() == 0
             while not (last := manager.recv(4096).decode()).startswith("STOPPING=1"):
-                assert last.startswith("STATUS=")
+                assert last.startswith("READY=1\nSTATUS=")
             assert "EXTEND_TIMEOUT_USEC=35000000" in last
 
 

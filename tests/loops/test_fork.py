@@ -95,7 +95,7 @@ async def test_whoever_waits_for_a_partition_says_that_it_goes_on(autojump_clock
             await trio.sleep(3 * BEAT_S)
             stop.set()
         for _ in range(3):
-            assert manager.recv(100) == b"STATUS=its journal gets a new id\nWATCHDOG=1"
+            assert manager.recv(100) == b"EXTEND_TIMEOUT_USEC=30000000\nSTATUS=its journal gets a new id\nWATCHDOG=1"
 
 
 async def test_who_is_told_to_stop_does_not_wait_for_a_partition(autojump_clock: None) -> None:
