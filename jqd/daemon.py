@@ -1,6 +1,7 @@
 """Builds every part, opens the long-lived nursery, walks the stages of start and shutdown.
 
-    start     lock and recover the journal → open the store (it may be away) → listen → join → run the loops
+    start     lock and recover the journal → open the store (it may be away) → join, run the loops → read the own
+              settings → listen
     shutdown  refuse pushes → stop dispatching → drain the runner → settle → hand back the rest → leave → close
 
 SIGTERM and kill -9 lead to the same recovery at the next start; SIGTERM only makes it quick and quiet.
@@ -59,7 +60,8 @@ FLUSH_S = 2.0  # for the job log at the end: it is no promise, and the process m
 
 log = get_logger("daemon")
 
-SETTINGS_S = 2.0  # then it listens without what others changed: a store that is there has that in half a second
+SETTINGS_S = 2.0  # then it listens without what others changed: a store that is there has that in half a second. It is
+# logged when the settings of its own journal take longer: 16 s of 4 GiB
 
 
 class Daemon:
@@ -148,19 +150,18 @@ class Daemon:
                     await working.start(self.api.watch, partition.number)
                     await working.start(self.parts.services.key_returns.run, partition.store, partition.number)
                 async with trio.open_nursery() as dispatching:
-                    with trio.move_on_after(SETTINGS_S):  # of a single process the kernel takes connections
-                        await self.workers.settings.synced.wait()
-                    await dispatching.start(self.dispatch.run)
-                    if not self.config.process.surplus:  # its journal is to become empty
-                        await dispatching.start(self.cron.run)
-                        await listening.start(server.serve, http_closed.wait)
-                    if self.own is not None:
-                        few = ListenerConfig(connections_max=OWN_CONNECTIONS_MAX)
-                        own = Listener(SiblingApi(api, self.parts), self.own, few)
-                        await listening.start(own.serve, http_closed.wait)
-                    log.info("daemon.ready", url=url, sysid=self.control.sysid, data_dir=str(self.config.data_dir))
-                    ready(url)
-                    notify.ready()
+                    if await self._know_settings(stop):
+                        await dispatching.start(self.dispatch.run)
+                        if not self.config.process.surplus:  # its journal is to become empty
+                            await dispatching.start(self.cron.run)
+                            await listening.start(server.serve, http_closed.wait)
+                        if self.own is not None:
+                            few = ListenerConfig(connections_max=OWN_CONNECTIONS_MAX)
+                            own = Listener(SiblingApi(api, self.parts), self.own, few)
+                            await listening.start(own.serve, http_closed.wait)
+                        log.info("daemon.ready", url=url, sysid=self.control.sysid, data_dir=str(self.config.data_dir))
+                        ready(url)
+                        notify.ready()
                     await stop.wait()
                     self.control.draining = True
                     notify.stop(self.config.drain_s)
@@ -169,6 +170,28 @@ class Daemon:
                 await self._shut_down()
                 working.cancel_scope.cancel()
             http_closed.set()
+
+    async def _know_settings(self, stop: trio.Event) -> bool:
+        """Wait for the settings of our journal, without which a revoked token is let in and a good one is not; then for
+        those of others, for a time. Meanwhile the kernel takes connections, of a single process. Returns whether to go
+        on: not where it is to stop before."""
+        settings = self.workers.settings
+
+        async def wait_all() -> None:
+            with trio.move_on_after(SETTINGS_S):
+                await settings.loaded.wait()
+            if not settings.loaded.is_set():
+                log.info("daemon.reads_settings", journal_bytes=self.journal.stats().bytes)
+                await settings.loaded.wait()
+            with trio.move_on_after(SETTINGS_S):
+                await settings.synced.wait()
+            waiting.cancel_scope.cancel()
+
+        async with trio.open_nursery() as waiting:
+            waiting.start_soon(wait_all)
+            await stop.wait()
+            waiting.cancel_scope.cancel()
+        return settings.loaded.is_set()
 
     def _sibling_loops(self) -> Sequence[Callable[..., Any]]:
         """Return the loops of one of several processes."""
