@@ -18,7 +18,7 @@ from jqd.domain.diagnostic import Diagnostic, Severity, refusals
 from jqd.domain.errors import ConfigError, StoreAway
 from jqd.http import Certificate, ListenerConfig
 from jqd.journal.disk import examine_disk
-from jqd.store import StoreConfig, examine, server_binary
+from jqd.store import StoreConfig, examine, server_binary, socket_of
 
 NO_STORE = (
     "no store is named, and the daemon's own does not run: only the disk was looked at. Whether store.partitions is "
@@ -83,7 +83,7 @@ async def _examine_stores(settings: Config) -> tuple[list[Diagnostic], Exit, boo
         except ConfigError as error:
             print_note(f"no daemon would start here: {error}")
             return [], Exit.FAILED, False
-        url = f"unix://{(settings.data_dir / 'store' / 'valkey.sock').absolute()}"
+        url = f"unix://{socket_of(settings.data_dir / 'store')}"
         try:
             return await _examine_server(dataclasses.replace(store, url=url).parts()), Exit.DONE, True
         except StoreAway:

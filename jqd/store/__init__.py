@@ -6,7 +6,7 @@ from jqd.store.config import StoreConfig
 from jqd.store.connect import RedisStore, open_store
 from jqd.store.counts import Totals, TypeView
 from jqd.store.doctor import examine
-from jqd.store.embedded import open_embedded, server_binary
+from jqd.store.embedded import open_embedded, server_binary, socket_of
 from jqd.store.evictions import Evictions
 from jqd.store.history import HistoryPage, HistoryRow
 from jqd.store.names import NameGiven, NameJournaled, NameStanding, NameState, NameWanted, Replace
@@ -99,4 +99,5 @@ __all__ = [
     "open_store",
     "place_rdb",
     "server_binary",
+    "socket_of",
 ]

