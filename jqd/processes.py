@@ -79,9 +79,9 @@ def directories(number: int, config: Config) -> tuple[Path, Path]:
     return config.data_dir / name, config.journal.directory / name
 
 
-def journals(config: Config) -> dict[int, Path]:
-    """Return the journals of processes that there are beside that of process 0."""
-    texts = {path.name.removeprefix(NAME): path for path in config.journal.directory.glob(f"{NAME}*") if path.is_dir()}
+def journals(directory: Path) -> dict[int, Path]:
+    """Return the journals of other processes that there are in the directory of that of process 0."""
+    texts = {path.name.removeprefix(NAME): path for path in directory.glob(f"{NAME}*") if path.is_dir()}
     found = {int(text): path for text, path in texts.items() if text.isdecimal() and int(text) < PROCESSES_MAX}
     return dict(sorted(found.items()))
 
@@ -92,7 +92,8 @@ def surplus(config: Config) -> list[int]:
     A journal that is not is put aside: should there be so many processes again, settings would come back from it whose
     deletions are forgotten by then.
     """
-    beyond = {number: journal for number, journal in journals(config).items() if number >= config.processes}
+    there = journals(config.journal.directory)
+    beyond = {number: journal for number, journal in there.items() if number >= config.processes}
     stay = [directories(number, config)[1] for number in range(config.processes)]
     return [number for number, journal in beyond.items() if not _is_put_aside(journal, stay)]
 

@@ -30,7 +30,7 @@ from jqd.journal import Files
 from jqd.journal.inspect import snapshot
 from jqd.journal.recover import RETIRED
 from jqd.processes import NAME, directories, journals
-from jqd.store import StoreConfig, copy_rdb, place_rdb
+from jqd.store import StoreConfig, copy_rdb, place_rdb, socket_of
 
 FORMAT = 1
 DONE = "backup.json"
@@ -89,7 +89,7 @@ def backup(
             copy_rdb(server, target / name)
         made = Made(FORMAT, iso(SystemClock().wall_ms()), settings.store.is_own, stores, {})
         made.journal = _copy_journal(source, target / JOURNAL)
-        for number, journal in journals(settings).items():
+        for number, journal in journals(source).items():
             made.processes[number] = _copy_journal(journal, target / f"{NAME}{number}")
         _write(target / DONE, made)
         sync_directory(target)
@@ -163,7 +163,7 @@ def _servers(settings: Config) -> Sequence[StoreConfig]:
         )
     if not settings.store.is_own:
         return list({part.url: part for part in reversed(settings.store.parts())}.values())[::-1]
-    path = (settings.data_dir / "store" / "valkey.sock").absolute()
+    path = socket_of(settings.data_dir / "store")
     if not path.exists():
         raise Usage(f"the daemon's own store does not run at {path}; start the daemon, or name --store")
     return [dataclasses.replace(settings.store, url=f"unix://{path}").parts()[0]]

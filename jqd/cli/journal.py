@@ -37,11 +37,20 @@ from jqd.domain.units import has_unit, seconds
 from jqd.journal import Files
 from jqd.journal.inspect import Good, Kind, SegmentView, snapshot, walk
 from jqd.journal.repair import repair as mend
-from jqd.store import MISPLACED, PartitionedStore, Store, StoreConfig, examine, open_embedded, open_store
+from jqd.processes import journals
+from jqd.store import (
+    MISPLACED,
+    PartitionedStore,
+    Store,
+    StoreConfig,
+    examine,
+    open_embedded,
+    open_store,
+    socket_of,
+)
 
 LaneName = Literal["jobs", "outcomes", "cancels", "changes", "rules"]
 
-SOCKET = "valkey.sock"  # of an embedded store, in its directory
 FAR_MS = 1 << 62
 NUMBERS = ("first", "end", "bytes", "frames")  # columns that are aligned to the right
 DATA_DIR = ".jqd"  # where a daemon keeps its data by default
@@ -63,13 +72,21 @@ class Where:
         log.configure(level=settings.log.level if settings.log.level == "error" else "warning")
         return settings
 
-    def directory(self) -> Path:
-        """Return the directory of the segments. Raises Usage when there is no journal."""
+    def directories(self) -> dict[str, Path]:
+        """Return the directory of the segments of each process, by what stands before the names of its files. Raises
+        Usage when there is no journal."""
+        first = self._directory()
+        others = [*journals(first).values()]
+        if first.name == "journal":  # in a backup they lie beside it
+            others += [path for path in journals(first.parent).values() if _has_segments(path)]
+        return {"": first, **{f"{path.name}/": path for path in others}}
+
+    def _directory(self) -> Path:
         places = [self.settings().journal.directory]
         if self.data_dir is not None:
             # The option wins over a configuration file. It may name a bare copy of a journal directory.
             places = [self.data_dir / "journal", *places]
-            if any(self.data_dir.glob("[0-9]*.jqd")):  # segments; *.jqd would match the default directory .jqd, too
+            if _has_segments(self.data_dir):
                 places = [self.data_dir, *places]
         for place in places:
             if os.path.isdir(place):  # unlike Path.is_dir, false without permission
@@ -80,19 +97,31 @@ class Where:
         raise Usage(f"there is no journal in {places[0]}; name the daemon's data directory with --data-dir")
 
 
+def _has_segments(directory: Path) -> bool:
+    return any(directory.glob("[0-9]*.jqd"))  # *.jqd would match the default directory .jqd, too
+
+
+def _snapshots(files: Files, where: Where) -> list[tuple[int | None, list[SegmentView]]]:
+    """Return the segments of each process, and which process lives there."""
+    places = where.directories().items()
+    return [(living(directory), snapshot(files, directory, under)) for under, directory in places]
+
+
 def ls(*, where: Where = Where(), output: OutputFlag = "table") -> int:
     """List the segments of a journal, by what their heads say: `verify` looks at every byte."""
-    directory = where.directory()
-    files, holder = Files(), living(directory)
-    rows = [row(files, seen, holder) for seen in snapshot(files, directory)]
+    files = Files()
+    found = _snapshots(files, where)
+    rows = [row(files, seen, holder) for holder, segments in found for seen in segments]
+    holders = [holder for holder, _ in found if holder is not None]
     size, frames = sum(each["bytes"] for each in rows), sum(each["frames"] or 0 for each in rows)
     if output == "table":
         cells = [["-" if cell is None else cell for cell in each.values()] for each in rows]
         console().print(table([*rows[0]], cells, right=NUMBERS) if rows else "", end="")
-        lives = f"process {holder} lives here" if holder is not None else "nobody lives here"
+        many = f"processes {', '.join(map(str, holders))} live here" if len(holders) > 1 else "nobody lives here"
+        lives = f"process {holders[0]} lives here" if len(holders) == 1 else many
         show(f"{len(rows)} segments, {size} bytes, {frames} frames; {lives}", output)
     elif output == "json":
-        total = {"segments": len(rows), "bytes": size, "frames": frames, "process": holder}
+        total = {"segments": len(rows), "bytes": size, "frames": frames, "process": next(iter(holders), None)}
         show({"segments": rows, "total": total}, output)
     else:
         show(rows, output)
@@ -128,7 +157,7 @@ def cat(
         raise Usage("--lines prints jobs and changes; the other lanes have no such form")
     begin_ms, end_ms = _moment(since, "--since") or 0, _moment(until, "--until") or FAR_MS
     files, damaged, printed = Files(), 0, 0
-    for seen in snapshot(files, where.directory()):
+    for seen in (seen for _, segments in _snapshots(files, where) for seen in segments):
         damaged += sum(map(complain, seen.places))
         if seen.following is not None and seen.following.created_at_ms < begin_ms:
             continue  # all records of this segment are older
@@ -157,11 +186,10 @@ def verify(*, where: Where = Where(), output: OutputFlag = "table") -> int:
     Bytes that a crash tore off, or that are being written right now, were never acknowledged: they are named, and are
     no damage.
     """
-    directory, files = where.directory(), Files()
-    segments = snapshot(files, directory)
-    checked = Checked(output, living(directory))
-    with bar("verifying", sum(seen.size for seen in segments)) as advance:
-        for seen in segments:
+    files, checked = Files(), Checked(output)
+    found = [(holder, seen) for holder, segments in _snapshots(files, where) for seen in segments]
+    with bar("verifying", sum(seen.size for _, seen in found)) as advance:
+        for checked.holder, seen in found:
             checked.segment(seen)
             for piece in walk(files, seen):
                 if isinstance(piece, Good):
@@ -180,11 +208,11 @@ def repair(*, dry_run: Flag = False, where: Where = Where(), output: OutputFlag 
     dry_run
         Say what would be done, and change nothing.
     """
-    directory = where.directory()
-    done = mend(Files(), directory, dry_run=dry_run)
+    places, files = where.directories(), Files()
+    done = [f"{under}{one}" for under, directory in places.items() for one in mend(files, directory, dry_run=dry_run)]
     show({"done": done, "dry_run": dry_run} if output == "json" else done, output)
     if not done:
-        print_note(f"{directory} needs no repair")
+        print_note(f"{places['']} needs no repair")
     return Exit.DONE
 
 
@@ -208,9 +236,9 @@ async def replay(
     dry_run
         Count what there is, and the jobs that the store does not know; change nothing.
     """
-    settings, directory, since_ms = where.settings(store), where.directory(), _moment(since, "--since") or 0
-    files = Files()
-    segments = await trio.to_thread.run_sync(snapshot, files, directory)
+    settings, since_ms, files = where.settings(store), _moment(since, "--since") or 0, Files()
+    found = await trio.to_thread.run_sync(_snapshots, files, where)
+    segments = [seen for _, its in found for seen in its]  # what ended in one may have been pushed in another
     size = sum(seen.end - seen.first for seen in segments)
     with bar("replaying", len(Lane) * size) as advance:
         if dry_run:
@@ -249,7 +277,7 @@ async def _stores(settings: Config, *, start: bool) -> AsyncIterator[list[Store]
     async with AsyncExitStack() as stack:
         config, own = settings.store, settings.data_dir / "store"
         if config.is_own:
-            url = _running(own / SOCKET)
+            url = _running(socket_of(own))
             if url is None and start:
                 url = await stack.enter_async_context(open_embedded(own))
             config = dataclasses.replace(config, url=url or "")
@@ -280,10 +308,10 @@ async def _expect_in_place(part: StoreConfig, *, begin: bool) -> None:
 def _running(path: Path) -> str | None:
     with socket.socket(socket.AF_UNIX) as client:
         try:
-            client.connect(str(path.absolute()))
+            client.connect(str(path))
         except OSError:
             return None
-    return f"unix://{path.absolute()}"
+    return f"unix://{path}"
 
 
 def _moment(text: str | None, flag: str) -> int | None:

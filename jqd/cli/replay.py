@@ -17,8 +17,9 @@ remembers.
 import hashlib
 import os
 import random
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import trio
@@ -84,11 +85,12 @@ async def replay(
 ) -> Tally:
     """Apply all records, but only jobs taken at `since_ms` or later. `progressed`: called with numbers of bytes read.
 
-    `stores`: the partitions, in order; each gets its own records. Raises StoreAway when the store stays away for some
-    seconds, StoreRefused when it refuses records: those applied stay applied, and the replay can be repeated.
+    `segments`: of one directory after the other. `stores`: the partitions, in order; each gets its own records. Raises
+    StoreAway when the store stays away for some seconds, StoreRefused when it refuses records: those applied stay
+    applied, and the replay can be repeated.
     """
     tally = _tally(segments)
-    retired = await trio.to_thread.run_sync(retired_in, files, segments)
+    retired = await trio.to_thread.run_sync(_retired, files, segments)
     targets = [_Target(store, random.Random()) for store in stores]
     for target in targets:
         await target.look()
@@ -103,9 +105,7 @@ async def replay(
     for lane in ORDER:
         batches = _batches(files, segments, lane, since_ms, tally)
         while (batch := await _next(batches)) is not None:
-            now, later = (
-                _without_old_followers(batch.records, retired) if lane is Lane.OUTCOMES else (batch.records, [])
-            )
+            now, later = _without_old_followers(batch, retired) if lane is Lane.OUTCOMES else (batch.records, [])
             await apply(lane, batch._replace(records=now))
             if later and batch.segment not in bringing[-1:]:
                 bringing.append(batch.segment)
@@ -117,26 +117,34 @@ async def replay(
     return tally
 
 
+def _retired(files: Files, segments: Sequence[SegmentView]) -> dict[Path, int]:
+    """Return from where on a daemon reads jobs, by directory."""
+    by_directory: dict[Path, list[SegmentView]] = {}
+    for seen in segments:
+        by_directory.setdefault(seen.path.parent, []).append(seen)
+    return {directory: retired_in(files, its) for directory, its in by_directory.items()}
+
+
 def _without_old_followers(
-    records: list[tuple[int, Any]], retired: int
+    batch: Batch, retired: Mapping[Path, int]
 ) -> tuple[list[tuple[int, Any]], list[tuple[int, Any]]]:
     """Return outcomes without followers, and those with some. Removes the followers of outcomes before `retired`: they
     are in journals themselves, and may have ended and be forgotten (adr/0047)."""
     now: list[tuple[int, Any]] = []
     later: list[tuple[int, Any]] = []
-    for at, one in records:
-        is_old = one.follows and at < retired
+    for at, one in batch.records:
+        is_old = one.follows and at < retired[batch.segment.path.parent]
         brings = not is_old and has_jobs(one.follows)
         (later if brings else now).append((at, structs.replace(one, follows=b"") if is_old else one))
     return now, later
 
 
-def _bringing(files: Files, seen: SegmentView, retired: int, tally: Tally) -> list[Batch]:
+def _bringing(files: Files, seen: SegmentView, retired: Mapping[Path, int], tally: Tally) -> list[Batch]:
     """Return the outcomes of a segment that have followers, the last batch first."""
     batches = [
         batch._replace(records=later)
         for batch in _batches(files, [seen], Lane.OUTCOMES, 0, tally)
-        if (later := _without_old_followers(batch.records, retired)[1])
+        if (later := _without_old_followers(batch, retired)[1])
     ]
     return batches[::-1]
 
@@ -266,7 +274,7 @@ class _Target:
             await self._patiently(lambda: self._store.apply_outcomes(name, start, batch.end, again))
         except PositionMismatch as error:
             raise StoreRefused(
-                f"somebody else replays {batch.segment.path.name} into this store right now; run this again after it"
+                f"somebody else replays {batch.segment.name} into this store right now; run this again after it"
             ) from error
         self._retries[name] = batch.end
 

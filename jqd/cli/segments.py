@@ -43,7 +43,7 @@ def living(directory: Path) -> int | None:
 def row(files: Files, seen: SegmentView, holder: int | None) -> dict[str, Any]:
     header = seen.header
     return {
-        "name": seen.path.name,
+        "name": seen.name,
         "first": seen.first,
         "end": seen.end,
         "bytes": seen.size,
@@ -79,9 +79,10 @@ def complain(place: Place) -> bool:
 class Checked:
     """Counts and prints what `jqd journal verify` finds."""
 
-    def __init__(self, output: Output, holder: int | None) -> None:
+    def __init__(self, output: Output) -> None:
+        self.holder: int | None = None
+        """The process that lives in the directory that is being checked."""
         self._output = output
-        self._holder = holder
         self._places: list[dict[str, Any]] = []  # kept only for JSON, which is printed as one value
         self._counts = {"segments": 0, "bytes": 0, "frames": 0, "records": 0, "damaged": 0}
 
@@ -98,8 +99,8 @@ class Checked:
     def place(self, place: Place) -> None:
         """Count and print a place without a good frame."""
         self._counts["damaged"] += place.kind.is_damage
-        if place.kind in (Kind.TORN, Kind.TORN_INSIDE) and self._holder is not None:
-            place = place._replace(note=f"being written by process {self._holder}")
+        if place.kind in (Kind.TORN, Kind.TORN_INSIDE) and self.holder is not None:
+            place = place._replace(note=f"being written by process {self.holder}")
         if self._output == "table":
             show(f"{'damage' if place.kind.is_damage else 'note'}: {place}", "table")
             return

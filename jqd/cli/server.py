@@ -114,7 +114,7 @@ async def dev(
     settings = _load(config, {"http.bind": bind, "data_dir": data_dir, "log.level": log_level}, level="warning")
     if not settings.store.is_own:
         raise Usage("jqd dev keeps its own store; for a store that exists use: jqd serve --store URL")
-    if settings.processes > 1 or journals(settings):
+    if settings.processes > 1 or journals(settings.journal.directory):
         raise Usage("jqd dev runs one daemon, and there are, or were, several: use jqd serve --processes")
     return_memory()
     with _usable(settings.data_dir), children() as start:

@@ -43,8 +43,8 @@ class JournalVersion(JournalError):
 
 
 class JournalStuck(JournalError):
-    """The disk cannot be read for seconds; or a read made no progress, or a frame with good checksums cannot be decoded:
-    internal errors. The reader logs it and waits before the next try. Nothing is skipped."""
+    """The disk could not be read for seconds; or, both internal errors, a read made no progress, or a frame with good
+    checksums cannot be decoded. The reader logs it and waits before the next try. Nothing is skipped."""
 
 
 class JournalForked(JournalError):

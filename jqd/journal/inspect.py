@@ -80,6 +80,8 @@ class SegmentView:
     """One segment in the snapshot."""
 
     path: Path
+    name: str
+    """The file name in a `Place`: with the directory where there are several."""
     first: int
     size: int
     """Size of the file in bytes."""
@@ -105,17 +107,19 @@ class SegmentView:
 
     def place(self, kind: Kind, start: int, end: int, note: str = "") -> Place:
         """Return a place for what is wrong between two positions."""
-        return Place(self.path.name, self.offset(start), end - start, kind, note)
+        return Place(self.name, self.offset(start), end - start, kind, note)
 
 
 # ---------------------------------------------------------------- the snapshot
 
 
-def snapshot(files: Files, directory: Path) -> list[SegmentView]:
-    """Return all segments, oldest first. Raises JournalRefused when the directory or a file in it cannot be read."""
+def snapshot(files: Files, directory: Path, under: str = "") -> list[SegmentView]:
+    """Return all segments, oldest first. Raises JournalRefused when the directory or a file in it cannot be read.
+
+    `under`: stands before their names, where there are several directories."""
     try:
         missed = ""
-        while isinstance(listed := _listed(files, directory, missed), str):
+        while isinstance(listed := _listed(files, directory, missed, under), str):
             missed = listed
     except OSError as error:
         raise _unreadable(directory, error) from error
@@ -123,7 +127,7 @@ def snapshot(files: Files, directory: Path) -> list[SegmentView]:
     return listed
 
 
-def _listed(files: Files, directory: Path, missed: str) -> list[SegmentView] | str:
+def _listed(files: Files, directory: Path, missed: str, under: str) -> list[SegmentView] | str:
     """Return the segments; or the name of one that was deleted meanwhile, so that the caller lists them again.
 
     Raises OSError if that is `missed`, which the try before found deleted: its name stays in the directory."""
@@ -134,7 +138,7 @@ def _listed(files: Files, directory: Path, missed: str) -> list[SegmentView] | s
         if first is None or (name.endswith(DAMAGED) and name_of(first) in names):
             continue  # none of ours, or the second name of one that is
         try:
-            listed.append(_see(files, directory / name, first))
+            listed.append(_see(files, directory / name, under + name, first))
         except FileNotFoundError:
             if name == missed:
                 raise
@@ -162,27 +166,27 @@ def _unreadable(directory: Path, error: OSError) -> JournalRefused:
     )
 
 
-def _see(files: Files, path: Path, first: int) -> SegmentView:
+def _see(files: Files, path: Path, name: str, first: int) -> SegmentView:
     with closing(files, files.open(path)) as fd:
         head = read_whole(files, fd, HEAD_BYTES, 0)
-    seen = SegmentView(path, first, files.size(path), head, None)
+    seen = SegmentView(path, name, first, files.size(path), head, None)
     seen.end = seen.file_end
     try:
-        header = unpack_head(head, path.name)
+        header = unpack_head(head, name)
     except JournalVersion as error:
-        seen.places.append(Place(path.name, 0, seen.size, Kind.VERSION, str(error)))
+        seen.places.append(Place(name, 0, seen.size, Kind.VERSION, str(error)))
         return seen
     if header is None:
         note = "both copies are bad, so its frames cannot be checked"
-        seen.places.append(Place(path.name, 0, HEAD_BYTES, Kind.BAD_HEAD, note))
-    elif path.name.endswith(DAMAGED):
-        seen.places.append(Place(path.name, 0, seen.size, Kind.KEPT, "look at it, then move it away"))
+        seen.places.append(Place(name, 0, HEAD_BYTES, Kind.BAD_HEAD, note))
+    elif name.endswith(DAMAGED):
+        seen.places.append(Place(name, 0, seen.size, Kind.KEPT, "look at it, then move it away"))
     elif header.first != first:
         note = f"its head says that it begins at position {header.first}"
-        seen.places.append(Place(path.name, 0, seen.size, Kind.FOREIGN, note))
+        seen.places.append(Place(name, 0, seen.size, Kind.FOREIGN, note))
     else:
         seen.header = header
-        seen.places += _bad_copies(path.name, head, header)
+        seen.places += _bad_copies(name, head, header)
     return seen
 
 
@@ -203,11 +207,11 @@ def _judge_headers(files: Files, listed: list[SegmentView]) -> None:
         # A copied directory goes on under a new id, and its heads name the id before.
         if seen.header is not None and journal_id not in (None, seen.header.journal_id, seen.header.before):
             note = f"it is of journal {seen.header.journal_id.hex()}, not of {(journal_id or b'').hex()}"
-            seen.places.append(Place(seen.path.name, 0, seen.size, Kind.FOREIGN, note))
+            seen.places.append(Place(seen.name, 0, seen.size, Kind.FOREIGN, note))
             seen.header = None
         if before is not None and seen.header is None and _reaches(files, before, seen.first):
-            note = f"it has no head, and good frames of {before.path.name} lie where by its name it would begin"
-            seen.places.append(Place(seen.path.name, 0, seen.size, Kind.FOREIGN, note))
+            note = f"it has no head, and good frames of {before.name} lie where by its name it would begin"
+            seen.places.append(Place(seen.name, 0, seen.size, Kind.FOREIGN, note))
         if any(place.kind in (Kind.FOREIGN, Kind.KEPT) for place in seen.places):
             continue
         if before is not None:
@@ -236,7 +240,7 @@ def _bound(seen: SegmentView, following: SegmentView) -> None:
     seen.following = following.header
     accepted = max(seen.first, following.header.previous_end)
     if seen.end < accepted:
-        note = f"{following.path.name} says that frames went on to position {accepted}"
+        note = f"{following.name} says that frames went on to position {accepted}"
         seen.places.append(seen.place(Kind.MISSING, seen.end, accepted, note))
     elif seen.header is not None and seen.end > accepted:
         seen.places.append(seen.place(Kind.VOID, accepted, seen.end, "refused once, and read by nobody"))

@@ -74,6 +74,12 @@ def write(data_dir: Path, *batches: Batch, segment_bytes: int = 64 << 20) -> Pat
     return directory
 
 
+def write_other(data_dir: Path, *batches: Batch) -> Path:
+    """The same of the second process of `jqd serve --processes`."""
+    write(data_dir / "other", *batches)
+    return (data_dir / "other" / "journal").rename(data_dir / "journal" / "process-1")
+
+
 async def _write(directory: Path, batches: Sequence[Batch], segment_bytes: int) -> None:
     config = JournalConfig(directory=directory, segment_bytes=segment_bytes)
     async with open_journal(config, clock=ManualClock(wall_ms=WRITTEN_MS)) as journal:

@@ -15,7 +15,18 @@ from jqd.cli.exits import Exit
 from jqd.client import Client
 from jqd.domain.clock import SystemClock
 from jqd.journal.frame import HEAD_BYTES, HEADER_COPY_BYTES
-from tests.cli.books import AT_MS, Batch, a_bit_of_everything, files_of, flip, states, told, write
+from tests.cli.books import (
+    AT_MS,
+    VERIFY,
+    Batch,
+    a_bit_of_everything,
+    files_of,
+    flip,
+    states,
+    told,
+    write,
+    write_other,
+)
 from tests.cli.books import data_dir as data_dir  # the fixture
 from tests.directories import short_directory
 from tests.live.harness import Daemon
@@ -79,6 +90,28 @@ def test_states_of_segments(data_dir: Path, capsys: pytest.CaptureFixture[str]) 
     second.write_bytes(whole)
     second.rename(second.with_name(f"{99_999:020d}.jqd"))
     assert state(0) == "foreign"
+
+
+def test_the_journals_of_all_processes_are_looked_at(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = write_other(data_dir, *a_bit_of_everything())
+    (data_dir / "journal" / "process-2.left").mkdir()
+    (data_dir / "process-1").mkdir()  # its data directory
+    where = ["--data-dir", str(data_dir)]
+    names = [path.name for path in files_of(data_dir)]
+    flip(other / names[0], HEADER_COPY_BYTES + 3)
+    for place in (other, data_dir / "process-1"):  # the second as `jqd backup` has it
+        other = other.rename(place)
+        assert run(["journal", "ls", *where, "-o", "json"]) == 0
+        listed = json.loads(capsys.readouterr().out)
+        assert [row["name"] for row in listed["segments"]] == [*names, f"process-1/{names[0]}"]
+        assert listed["total"]["frames"] == 12
+        assert run(["journal", "cat", *where]) == 1
+        assert len(told(capsys)) == 3 * 7
+    assert run([*VERIFY, str(data_dir)]) == 1
+    assert [place["file"] for place in told(capsys)] == [f"process-1/{names[0]}"]
+    assert run(["journal", "repair", *where]) == 0
+    assert capsys.readouterr().out.startswith(f"process-1/{names[0]}: ")
+    assert run([*VERIFY, str(data_dir)]) == 0
 
 
 def test_an_empty_journal_is_listed_and_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,7 +22,7 @@ from jqd.journal.frame import HEAD_BYTES
 from jqd.journal.inspect import snapshot
 from jqd.journal.recover import Retired, write_retired
 from jqd.store import StoreConfig, open_embedded
-from tests.cli.books import AT_MS, Batch, Ids, cancels, flip, outcome, outcomes, states, write
+from tests.cli.books import AT_MS, Batch, Ids, cancels, flip, outcome, outcomes, states, write, write_other
 from tests.cli.replayed import FAILED, Told, contents, into, replayed, views, watched
 from tests.directories import short_directory
 from tests.valkey import Valkey, fresh_valkey, valkey_server
@@ -314,8 +314,25 @@ def test_without_a_url_it_is_the_store_of_the_data_directory(capsys: pytest.Capt
         assert json.loads(capsys.readouterr().out)["unknown_jobs"] == 0
 
 
-def test_what_followed_retired_outcomes_is_not_said_again(fresh_valkey: Valkey, tmp_path: Path) -> None:
-    """It was pushed before they were retired, and may have ended and be forgotten since: it would run twice."""
+def test_the_journals_of_all_processes_are_replayed_ends_and_cancels_first(
+    fresh_valkey: Valkey, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ids = Ids()
+    ours, theirs = ids.jobs({"name": "t"}, {"name": "t"}), ids.jobs({"name": "t"}, {"name": "t"})
+    write(tmp_path, ours, cancels(theirs.ids[0]))
+    write_other(tmp_path, outcomes(outcome(ours.ids[0], Fate.SUCCEEDED)), theirs)
+    words = ["--data-dir", str(tmp_path), "--store", fresh_valkey.url]
+    counts = {"jobs": 4, "outcomes": 1, "cancels": 1, "changes": 0, "rules": 0}
+    assert replayed(capsys, "--dry-run", *words) == {**counts, "unknown_jobs": 4}
+    assert replayed(capsys, *words) == counts
+    found = views(fresh_valkey.url, [*ours.ids, *theirs.ids]).values()
+    assert [view and view.state for view in found] == [State.SUCCEEDED, State.WAITING, State.CANCELLED, State.WAITING]
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_what_followed_retired_outcomes_is_not_said_again(fresh_valkey: Valkey, tmp_path: Path, beside: bool) -> None:
+    """It was pushed before they were retired, and may have ended and be forgotten since: it would run twice. What is
+    retired in one journal is not for that in another."""
     ids = Ids()
     old, new = [ids.jobs({"name": "t"}) for _ in range(2)]
     ends = [
@@ -333,10 +350,12 @@ def test_what_followed_retired_outcomes_is_not_said_again(fresh_valkey: Valkey, 
     disk = Files()
     disk.open_directory(directory)
     write_retired(disk, directory, Retired(retired, retired))
-    write(tmp_path, new, ends[1])
+    others = snapshot(Files(), write_other(tmp_path, new, ends[1])) if beside else []
+    if not beside:
+        write(tmp_path, new, ends[1])
 
     async def work(store: Any) -> list[bytes]:
-        await replay(Files(), snapshot(Files(), directory), [store])
+        await replay(Files(), [*snapshot(Files(), directory), *others], [store])
         return [entry.partition(b" ")[0] for entry in (await store.get_outbox(10, 1 << 20)).entries]
 
     assert into(fresh_valkey.url, work) == [new.ids[0].encode()]

@@ -369,7 +369,7 @@ async def test_settings_that_the_disk_does_not_give_are_waited_for_seconds(
 async def test_no_job_or_token_is_judged_before_the_own_settings_are_read(
     autojump_clock: None, stops: bool, logged: io.StringIO
 ) -> None:
-    """However long that takes: a revoked token would be let in. Those of a store that is away are waited for briefly."""
+    """However long that takes: a revoked token would be let in. Those of a store are waited for briefly."""
     clock, goes_on, stop = TrioClock(), list[bool](), trio.Event()
 
     async def know(daemon: Daemon) -> None:
