@@ -1,13 +1,13 @@
-"""Owner leases: how long a daemon may trust what it holds. Pure arithmetic on seconds that only grow.
+"""Daemons' leases: how long a daemon may trust that its jobs are still its own.
 
     sent renewal          trusts itself            others may take over
     ────┬─────────────────────────────┬──────────────┬────────────▶
         │◀──── lease − margin ───────▶│◀── margin ──▶│
         │◀──────────────── lease ───────────────────▶│ (from when *they* saw the counter, which is later)
 
-The owner counts from when it *sent* its last good renewal; a watcher from when it *saw* the counter change, later, on
-its own monotonic clock. So the spans never overlap, whatever wall clocks do. A machine may be suspended in between: the
-owner counts that time (`Clock.boot_s`), a watcher need not.
+The owner counts from when it *sent* its last good renewal; a watcher from when it *saw* the heartbeat change, which is
+later, on its own monotonic clock. So the spans never overlap, whatever wall clocks do. If a machine is suspended in
+between, the owner counts that time (`Clock.boot_s`); a watcher need not.
 Sources: River's leader election notes (trust window), the DynamoDB lock client (counters on a monotonic clock).
 """
 
@@ -20,23 +20,23 @@ from typing import NamedTuple
 
 from jqd.domain.units import Seconds
 
-SILENCE_S_MAX = 60 * 86_400.0  # twice the longest timeout of a job: a batch of two such jobs, one after the other
-SILENCE_S_MIN = 1.0  # below this a worker that is merely busy would lose its jobs
-# Above it two digits are kept: so there are some 500 lengths at most, whatever jobs and workers say.
+SILENCE_S_MAX = 60 * 86_400.0  # twice the longest timeout of a job, for a batch of two such jobs
+SILENCE_S_MIN = 1.0  # with less, a worker that is merely busy would lose its jobs
+# A longer silence is rounded to two digits, so that there are at most some 500 different lengths.
 EXACT_SILENCE_S = 100
-MARKS = 512  # of one distance: two looks a second are kept for four minutes, one of two for eight, and so on
-DISTANCES = 16  # the widest reach 96 days: beyond the longest silence
+MARKS = 512  # kept of each distance. At two looks a second, each look is kept for 4 minutes, every second one for 8 …
+DISTANCES = 16  # of marks: the oldest go back 96 days, beyond SILENCE_S_MAX
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseConfig:
-    """Lengths of leases, the same for all daemons of a store."""
+    """Lengths of leases, which must be the same for all daemons of a store."""
 
     lease_s: Seconds = 10.0
-    """Jobs of a dead daemon run elsewhere after a lease and a renewal; raise it where the store fails over slowly.
+    """Jobs of a dead daemon run elsewhere after a lease and a renewal. Raise it if the store fails over slowly.
     Allowed: more than `lease.renew_s` and `lease.margin_s` together"""
     renew_s: float = 3.0
-    """How often a daemon renews: three times fit into a lease, so one lost renewal costs nothing.
+    """How often a daemon renews its lease. Three renewals fit into a lease, so one may be lost.
     Allowed: above 0"""
     margin_s: float = 2.0
     """A daemon that cannot renew stops its jobs so long before others may start them.
@@ -51,7 +51,7 @@ class LeaseConfig:
 
 
 class Trust:
-    """Until when this daemon may act on its lease."""
+    """Tells until when this daemon may trust its lease."""
 
     def __init__(self, config: LeaseConfig) -> None:
         self._span_s = config.lease_s - config.margin_s
@@ -62,7 +62,7 @@ class Trust:
         self._until_s = max(self._until_s, sent_at_s + self._span_s)
 
     def lost(self) -> None:
-        """End the trust: our epoch was burnt or given up."""
+        """End the trust, as this daemon's epoch was ended by others or given up."""
         self._until_s = float("-inf")
 
     def holds(self, now_s: float) -> bool:
@@ -70,7 +70,7 @@ class Trust:
 
     @property
     def until_s(self) -> float:
-        """Return the second since boot at which trust ends; minus infinity when there is none."""
+        """Return when trust ends, by `Clock.boot_s`; minus infinity if there is none."""
         return self._until_s
 
 
@@ -79,20 +79,20 @@ class Peer(NamedTuple):
 
     sysid: str
     epoch: int
-    """0: burnt."""
+    """0: it was ended, as others took the daemon for dead."""
     is_this: bool
     living: bool | None
-    """Its heartbeat changed within a lease on our clock; None: not known, as the store has not answered since."""
+    """Whether its heartbeat changed within a lease; None: unknown, as the store has not answered since."""
     through: bool
-    """It came through the recovery barrier of this life of the store."""
+    """Whether it has completed recovery in this life of the store."""
     last_seen_s: float
-    """Seconds since its heartbeat was seen to change."""
+    """Seconds since its heartbeat was last seen to change."""
 
 
 class WatchedTime:
-    """Seconds in which something was looked at: of the time between two looks at most `gap_s` count.
+    """Counts the time in which something was watched: at most `gap_s` between two looks.
 
-    Whoever could not be heard meanwhile was not silent."""
+    So time in which nobody could be heard does not count as silence."""
 
     def __init__(self, gap_s: float) -> None:
         self._gap_s = gap_s
@@ -100,28 +100,29 @@ class WatchedTime:
         self._looked_at_s: float | None = None
 
     def look(self, now_s: float) -> float:
-        """Note a look, and return the seconds that count until now."""
+        """Note a look, and return the seconds counted until now."""
         self._watched_s, self._looked_at_s = self.at(now_s), now_s
         return self._watched_s
 
     def at(self, now_s: float) -> float:
-        """Return the seconds that would count if this were a look."""
+        """Return the seconds that would be counted if this were a look."""
         return self._watched_s + (0.0 if self._looked_at_s is None else min(now_s - self._looked_at_s, self._gap_s))
 
 
 class BeatAge(NamedTuple):
-    """Since when a member's heartbeat has not changed; infinite: it was never seen."""
+    """How long a member's heartbeat has not changed; infinite if it was never seen."""
 
     watched_s: float
-    """Of that, what counts: the store answered."""
+    """Without time in which the store did not answer."""
     all_s: float
 
 
 class Heartbeats:
-    """Tells dead members: those whose heartbeat has not changed for a lease on our clock, while the store answered.
+    """Finds dead members: those whose heartbeat has not changed for a lease, by this daemon's clock, while the store
+    answered.
 
-    Each answer of the store counts for one period of renewals. After it was away, whoever renews first finds all others
-    as they were before: they have more than that period to follow.
+    Between two answers at most one period of renewals counts. So after the store was away, the first daemon that renews
+    gives the others more than that period to follow.
     """
 
     def __init__(self, config: LeaseConfig) -> None:
@@ -130,7 +131,7 @@ class Heartbeats:
         self._seen: dict[str, tuple[object, float, float]] = {}
 
     def observe(self, members: Mapping[str, object], now_s: float) -> list[str]:
-        """Note each member's heartbeat and return the dead. Members that left are forgotten."""
+        """Note the members' heartbeats, and return the names of dead ones. Members that left are forgotten."""
         dead, watched_s = [], self._watched.look(now_s)
         for sysid, beat in members.items():
             seen = self._seen.get(sysid)
@@ -149,14 +150,13 @@ class Heartbeats:
         return BeatAge(self._watched.at(now_s) - watched_s, now_s - seen_at_s)
 
     def forget(self) -> None:
-        """Forget all heartbeats: the store is another, or was away."""
+        """Forget all heartbeats, as the store is another, or was away."""
         self._seen.clear()
 
 
 def allowed_silence_s(seconds: float) -> int:
-    """Return for how long a worker that holds jobs by itself may be silent: in whole seconds, above a hundred to two
-    digits
-    (rounded up), as leases of one length are looked at together."""
+    """Return for how long a worker that holds jobs itself may send no heartbeat, from the wanted `seconds`: rounded up
+    to whole seconds, above a hundred to two digits, as leases of equal length are checked together."""
     whole = math.ceil(max(SILENCE_S_MIN, min(seconds, SILENCE_S_MAX)))
     step = 1
     while whole > EXACT_SILENCE_S * step:
@@ -165,10 +165,11 @@ def allowed_silence_s(seconds: float) -> int:
 
 
 class Marks:
-    """Notes values of a growing sequence by time: all recent ones, and ever fewer older ones.
+    """Remembers which value a growing sequence had at which time: all recent values, and ever fewer older ones.
 
-    A number not above such a mark has not changed since then, whatever any other clock says. Only time in which the
-    sequence was looked at counts: a worker whose signs of life could not arrive is not silent.
+    A number from the sequence that is not above the value of some time was given before that time, whatever other
+    clocks say. Only time in which the sequence was watched counts, as a worker whose signs of life could not arrive is
+    not silent.
     """
 
     def __init__(self, gap_s: float) -> None:
@@ -183,7 +184,7 @@ class Marks:
 
     def note(self, number: int, now_s: float) -> None:
         if self._rows[0] and number < self._rows[0][-1][1]:
-            self.forget()  # it went back: it is another sequence
+            self.forget()  # it went back, so it is another sequence
         watched_s = self._watched.look(now_s)
         for distance, row in enumerate(self._rows):
             if self._count % (1 << distance):
@@ -192,7 +193,7 @@ class Marks:
         self._count += 1
 
     def find(self, age_s: float, now_s: float) -> int | None:
-        """Return the value that long ago, or before; None when it was not watched for so long."""
+        """Return the value of `age_s` ago, or of a bit before; None if it was not watched for so long."""
         at_s = self._watched.at(now_s) - age_s
         for row in self._rows:
             if row and row[0][0] <= at_s:

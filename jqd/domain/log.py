@@ -1,8 +1,7 @@
-"""Logging: an event name and fields, never a payload.
+"""Logging to stderr: each event has a name and fields, never a payload.
 
-One event with counts per batch of jobs entering, ingested, started and ended; the loop's verb is the prefix
-(`ingest.jobs count=500 ms=3`). On a terminal it reads as text, elsewhere as one JSON object per line, on stderr.
-Nothing waits for its reader, and nothing fails where it cannot be written (`lossy_stream.py`).
+There is one event per batch of jobs, with counts; the loop's verb is its prefix (`ingest.jobs count=500 ms=3`). On a
+terminal events are text, elsewhere one JSON object per line. Logging never waits, and never fails (`lossy_stream.py`).
 """
 
 import logging
@@ -20,7 +19,7 @@ Format = Literal["auto", "console", "json"]
 
 
 def get_logger(component: str) -> Any:
-    """A logger whose events carry `component`. Cheap; call it once per module or object."""
+    """Return a logger whose events have the field `component`."""
     return structlog.get_logger(component=component)
 
 
@@ -31,13 +30,13 @@ def logs_debug() -> bool:
 
 @contextmanager
 def logging_with(**fields: object) -> Iterator[None]:
-    """Add these fields to events of this block, and of tasks started in it."""
+    """Add fields to the events of a `with` block, and of tasks started in it."""
     with structlog.contextvars.bound_contextvars(**fields):
         yield
 
 
 def name_tenants(_: object, __: str, event: Any) -> Any:
-    """Log bare names with their tenant beside them. Names inside sentences stay."""
+    """Replace a qualified name in a field by the bare name, and add the tenant as a field. (A structlog processor.)"""
     for key, value in [*event.items()]:
         if type(value) is str and SEPARATOR in value and is_tenant(tenant_of(value)):
             event[key] = bare(value)
@@ -46,7 +45,7 @@ def name_tenants(_: object, __: str, event: Any) -> Any:
 
 
 def configure(*, level: str = "info", form: Format = "auto", stream: TextIO | None = None) -> None:
-    """Set the one format and level of this process. Call once, at start."""
+    """Set format and level of this process's log. To be called once, at start. Raises ValueError for a wrong level."""
     out = stream or sys.stderr
     number = logging.getLevelNamesMapping().get(level.upper())
     if number is None:
@@ -74,6 +73,6 @@ def configure(*, level: str = "info", form: Format = "auto", stream: TextIO | No
 
 
 def _dropped(lines: int, stamp: Any, renderer: Any) -> str:
-    """Return the line that counts lines which could not be written."""
+    """Return the log line that says how many lines were dropped."""
     event = stamp(None, "warning", {"event": "log.dropped", "level": "warning", "component": "log", "lines": lines})
     return f"{renderer(None, 'warning', event)}\n"

@@ -1,11 +1,11 @@
-"""Writes to stderr and stdout that never wait for the reader and never fail.
+"""Writes to stderr and stdout without waiting for the reader, and without failing.
 
-    add ──▶ written at once, as long as the descriptor takes it
-        ──▶ queued for a thread while its reader stands still, up to WAITING_BYTES_MAX
-        ──▶ dropped and counted: the queue is full, or the descriptor refuses (full disk, reader gone, closed)
+    add ──▶ written at once, if the descriptor takes it
+        ──▶ queued for a thread while the reader is slow, up to WAITING_BYTES_MAX
+        ──▶ dropped and counted, if the queue is full or the descriptor refuses (full disk, reader gone, closed)
 
-The next line that can be written is preceded by one that says how many were dropped. A file on a disk that hangs holds
-up who writes, for no call asks about that beforehand; so does a pipe whose last page another process took in between.
+Before the next line that can be written there is one that says how many were dropped. In two cases a write waits, as no
+call can tell beforehand: to a file on a disk that hangs, and to a pipe that another process fills at that moment.
 """
 
 import atexit
@@ -17,26 +17,26 @@ from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any, TextIO
 
-WAITING_BYTES_MAX = 1 << 20  # of all lines: some thousand, for who looks away for a moment
-PIECE_BYTES = select.PIPE_BUF  # a pipe that can be written takes so much at once
-DRAIN_S = 1.0  # at the end of a process, which must end
+WAITING_BYTES_MAX = 1 << 20  # of the queue: some thousand lines, for a reader that pauses for a moment
+PIECE_BYTES = select.PIPE_BUF  # a pipe that `poll` calls writable takes so much without waiting
+DRAIN_S = 1.0  # wait for the queue at the end of the process
 
 
 class LossyWriter:
-    """The queue of one descriptor. `add` may be called from any thread, and never waits for the reader."""
+    """Writes to one descriptor, with a queue. `add` may be called from any thread, and does not wait for the reader."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self.dropped = 0
         self.note: Callable[[int], str] = "log.dropped lines={}\n".format
-        """Says how many were dropped, as a line."""
+        """Makes the line that says how many lines were dropped."""
         self._begin()
         os.register_at_fork(after_in_child=self._begin)
 
     def _begin(self) -> None:
         self._waiting = bytearray()
         self._writing_bytes = self._unnamed = 0
-        self._is_torn = self._is_running = False  # torn: what was written last is the beginning of a line
+        self._is_torn = self._is_running = False  # torn: the last line was written only in part
         self._moved = threading.Condition()
 
     def add(self, data: bytes) -> None:
@@ -52,17 +52,17 @@ class LossyWriter:
             self._moved.notify_all()
 
     def drain(self, seconds: float = DRAIN_S) -> bool:
-        """Wait up to `seconds` until nothing is queued. Returns whether nothing is."""
+        """Wait up to `seconds` until the queue is empty. Returns whether it is."""
         with self._moved:
             return self._moved.wait_for(lambda: not self._waiting and not self._writing_bytes, seconds)
 
     def _runs(self) -> bool:
-        """Start the queue's thread when something first waits. Returns whether it runs."""
+        """Start the queue's thread, if it does not run yet. Returns whether it runs."""
         if not self._is_running:
             try:
                 threading.Thread(target=self._run, name="jqd-log", daemon=True).start()
             except RuntimeError:
-                return False  # the machine has no more threads
+                return False  # no thread can be started
             self._is_running = True
             atexit.register(self.drain)
         return True
@@ -80,33 +80,34 @@ class LossyWriter:
                 self._moved.notify_all()
 
     def _write(self, data: bytes, patience_ms: int | None) -> bytes:
-        """Write. Returns the bytes that the descriptor did not take in time; bytes that it refuses are dropped."""
+        """Write data, after a note about dropped lines if there were any. Returns the bytes that the descriptor did not
+        take in time (`patience_ms`; None: wait); bytes that it refuses are dropped."""
         unnamed = self._unnamed
         note = (b"\n" * self._is_torn + _encoded(self.note(unnamed))) if unnamed else b""
-        rest, left = memoryview(note + data), data
+        unwritten, left = memoryview(note + data), data
         try:
-            while rest and _takes(self._fd, patience_ms):
-                done = os.write(self._fd, rest[:PIECE_BYTES])
-                self._is_torn = rest[done - 1] != ord("\n")
-                rest = rest[done:]
-            left = bytes(rest[-len(data) :])
+            while unwritten and _takes(self._fd, patience_ms):
+                done = os.write(self._fd, unwritten[:PIECE_BYTES])
+                self._is_torn = unwritten[done - 1] != ord("\n")
+                unwritten = unwritten[done:]
+            left = bytes(unwritten[-len(data) :])
         except OSError:
-            self._drop(bytes(rest[-len(data) :]))
+            self._drop(bytes(unwritten[-len(data) :]))
             left = b""
-        if len(rest) <= len(data):
+        if len(unwritten) <= len(data):
             with self._moved:
                 self._unnamed -= unnamed
         return left
 
     def _drop(self, data: bytes) -> None:
         lines = max(1, data.count(b"\n"))
-        with self._moved:  # held already by `add`, not by the thread
+        with self._moved:  # reentrant: `add` holds it already, the thread does not
             self.dropped += lines
             self._unnamed += lines
 
 
 class LossyStream:
-    """A text stream for print and log that never waits; otherwise it behaves as the stream it replaces."""
+    """Replaces a text stream, for print and logging: its writes go through a `LossyWriter`."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -119,20 +120,20 @@ class LossyStream:
         try:
             return self._stream.write(text)
         except (OSError, ValueError, AttributeError):
-            return 0  # it is closed, or there is none
+            return 0  # the stream is closed, or None
 
     def writelines(self, lines: Iterable[str]) -> None:
         self.write("".join(lines))
 
     def flush(self) -> None:
-        """Do nothing: nothing waits that a flush would hurry."""
+        """Do nothing, as the queue is written as soon as possible anyway."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
 
 def writer_of(stream: TextIO) -> LossyWriter | None:
-    """Return the writer of a stream's descriptor; None: it has none."""
+    """Return the writer of a stream's descriptor; None if it has no descriptor."""
     try:
         return _writer(stream.fileno())
     except (OSError, ValueError, AttributeError):
@@ -143,7 +144,7 @@ _writer = cache(LossyWriter)
 
 
 def make_lossy(*names: str) -> None:
-    """Make these streams of `sys` lossy: nothing waits for them or fails by them."""
+    """Replace these streams of `sys` by lossy ones, so that writing to them never waits or fails."""
     for name in names:
         stream = getattr(sys, name)
         if not isinstance(stream, LossyStream):
@@ -151,13 +152,13 @@ def make_lossy(*names: str) -> None:
 
 
 def open_missing() -> None:
-    """Open closed descriptors of 0 to 2 on /dev/null: else the next file, perhaps the journal, would get one and be
-    printed into."""
+    """Open /dev/null for each closed descriptor of 0 to 2. Otherwise the next file, perhaps the journal, would get that
+    descriptor, and be printed into."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # it gets the lowest number that is free: this one
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this one
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
 

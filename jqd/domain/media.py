@@ -1,4 +1,4 @@
-"""The two formats of bodies over HTTP, and their media types. Pure."""
+"""The two formats of HTTP bodies, and their media types."""
 
 import re
 from functools import lru_cache
@@ -18,15 +18,15 @@ _NUMBER = re.compile(r"[+-]?[0-9]{1,20}(\.[0-9]{1,20})?([eE][+-]?[0-9]{1,3})?")
 BOTH = f"{MSGPACK} or {JSON}"  # for messages
 
 
-@lru_cache(maxsize=128)  # clients say few; a header has at most 16 KB
+@lru_cache(maxsize=128)  # clients send few different ones; a header has at most 16 KB
 def bare(content_type: str) -> str:
-    """Return a `Content-Type` without parameters, in lower case; empty when there is none."""
+    """Return a `Content-Type` without parameters, in lower case; empty if there is none."""
     return content_type.partition(";")[0].strip().lower()
 
 
 @lru_cache(maxsize=128)
 def language_of(content_type: str) -> Language | None:
-    """Return the format of a body, problem documents and JSON lines included; None when it is neither."""
+    """Return the format of a body: JSON includes problem details and JSON lines; None for any other type."""
     kind = bare(content_type)
     if kind in MSGPACK_TYPES:
         return "msgpack"
@@ -35,12 +35,12 @@ def language_of(content_type: str) -> Language | None:
 
 @lru_cache(maxsize=256)
 def answer_language(content_type: str, accept: str, otherwise: Language) -> Language:
-    """Return the format that a client wants: by Accept, else the one it wrote in."""
+    """Return the format that a client wants: by Accept, else by the Content-Type that it sent, else `otherwise`."""
     return _accepted(accept, language_of(content_type) or otherwise)
 
 
 def _accepted(accept: str, otherwise: Language) -> Language:
-    """Return the format that an Accept header prefers; `otherwise` where it names none of ours."""
+    """Return the format that an Accept header prefers; `otherwise` if it names neither."""
     named: dict[Language, float] = {}
     others = 0.0
     for part in accept.lower().split(","):
@@ -53,7 +53,7 @@ def _accepted(accept: str, otherwise: Language) -> Language:
                 named[language] = max(quality, named.get(language, 0.0))
     liked = {language: named.get(language, others) for language in LANGUAGES}
     fit = [language for language in LANGUAGES if liked[language]] or [each for each in LANGUAGES if each not in named]
-    # Of two that are liked as well: the one that is named before a star, of two named the more compact.
+    # If both have the same quality: a format that is named wins over a star; of two named ones, MessagePack wins.
     equal = LANGUAGES[0] if len(named) == len(LANGUAGES) else otherwise
     return max(fit or [otherwise], key=lambda language: (liked[language], language in named, language == equal))
 

@@ -1,22 +1,22 @@
 """Checks how deep MessagePack nests.
 
-Decoders recurse. What one takes here, another may not: with a fuller stack at ingest, in a worker, in another language.
-So depth has a limit of its own, well below every decoder's, and nothing that was accepted fails to be read again.
+Decoders recurse, so each has a limit of depth: this one with a fuller stack, a worker's, or another language's may be
+lower. So what is accepted has a limit well below every decoder's, and can always be decoded again.
 """
 
 import msgpack
 
-NESTING_MAX = 256  # containers within containers in one argument or result; a quarter of what our own decoders take
-COUNTED_BYTES_MAX = 65_536  # from here on counting takes longer than measuring
+NESTING_MAX = 256  # levels in one argument or result; a quarter of what jqd's decoders take
+COUNTED_BYTES_MAX = 65_536  # in larger data, counting containers takes longer than measuring the depth
 
 _NESTED_FORMS = bytes([*range(0x80, 0xA0), 0xDC, 0xDD, 0xDE, 0xDF])  # bytes that may begin an array or a map
 
 
 def nests_deeper(data: bytes, levels: int) -> bool:
-    """Return whether containers in `data`, well-formed MessagePack, nest more than `levels` deep.
+    """Return whether well-formed MessagePack nests more than `levels` deep.
 
-    Quick for what is short and holds few containers. Else `data` is read under so many arrays that only `levels` are
-    left of what a reader takes. Python's own limit is no measure: a call that was made often takes less of it.
+    Short data and data with few containers are answered at once. Other data is put into so many arrays that only
+    `levels` are left of msgpack's fixed limit, and skimmed. (Python's recursion limit is no reliable measure.)
     """
     if len(data) <= levels:
         return False
@@ -26,7 +26,7 @@ def nests_deeper(data: bytes, levels: int) -> bool:
 
 
 def _takes(data: bytes) -> bool:
-    """Return whether msgpack's reader, whose stack has one size of its own, gets through; it builds nothing."""
+    """Return whether msgpack's reader, whose stack has a fixed size, can skip the value. It builds nothing."""
     reader = msgpack.Unpacker(max_buffer_size=len(data))
     reader.feed(data)
     try:

@@ -1,22 +1,22 @@
-"""Pauses of jobtypes, tenants and daemons, until they are resumed. Each is a setting under its name."""
+"""Pauses of jobtypes, tenants and daemons, which hold until they are resumed. Each is a setting."""
 
 import msgspec
 
 from jqd.domain.settings import Setting, SettingTable
 from jqd.domain.tenant import SEPARATOR, tenant_of
 
-# Kinds of settings. Their body: `Body`.
+# Kinds of settings, whose body is a `Body`.
 PAUSE = "pause"  # of a jobtype
 DRAIN = "drain"  # of a daemon
-HALT = "halt"  # of all jobtypes of a tenant, under `all_of(tenant)`
-BAN = "ban"  # the same by who runs jqd: what the tenant saves meanwhile, at a daemon that does not know, cannot lift it
-STOPS = frozenset({PAUSE, DRAIN, HALT, BAN})  # never refused for their bytes: few, and used when it is late
+HALT = "halt"  # of all jobtypes of a tenant, under the name `all_of(tenant)`
+BAN = "ban"  # like HALT, by an operator of jqd. A kind of its own, so that nothing the tenant saves can replace it
+STOPS = frozenset({PAUSE, DRAIN, HALT, BAN})  # saved even above the size limits: they are few, and for emergencies
 
 _encoder = msgspec.msgpack.Encoder()
 
 
 class Body(msgspec.Struct, frozen=True, array_like=True):
-    """Since when the pause holds, in ms since 1970; by which token, and why, if that was given."""
+    """A pause: since when (Unix ms), by which token, and why, if that is known."""
 
     since_ms: int
     by: str = ""
@@ -27,15 +27,15 @@ _decoder = msgspec.msgpack.Decoder(Body)
 
 
 class Pauses:
-    """The pauses that are known here."""
+    """The pauses of some kinds that this daemon knows."""
 
     def __init__(self, settings: SettingTable, *kinds: str) -> None:
-        """`kinds`: any of these settings pauses; date and token are of the first that does."""
+        """`kinds`: a name is paused if a setting of any of these kinds holds; its body is of the first that does."""
         self._settings, self._kinds = settings, kinds
         self.since_ms: dict[str, int] = {}
-        """Name → since when."""
+        """Name → since when it is paused (Unix ms)."""
         self.by: dict[str, str] = {}
-        """Name → the name of the token, where there was one."""
+        """Name → id of the token that paused it, if there was one."""
         self.reasons: dict[str, str] = {}
         """Jobtype → why it is paused, if a reason was given."""
         self.names: frozenset[str] = frozenset()
@@ -48,7 +48,7 @@ class Pauses:
         self.by.pop(news.name, None)
         self.reasons.pop(news.name, None)
         those = (self._settings.get(kind, news.name) for kind in self._kinds)
-        setting = next((one for one in those if one is not None and not one.is_deleted), None)
+        setting = next((each for each in those if each is not None and not each.is_deleted), None)
         if setting is not None:
             body = _read(setting)
             self.since_ms[setting.name] = body.since_ms
@@ -60,7 +60,7 @@ class Pauses:
 
 
 class Paused:
-    """Which jobtypes are paused, by themselves or with all of their tenant."""
+    """Tells which jobtypes are paused, by themselves or with their whole tenant."""
 
     def __init__(self, settings: SettingTable) -> None:
         self.types, self.tenants = Pauses(settings, PAUSE), Pauses(settings, BAN, HALT)
@@ -78,5 +78,5 @@ def _read(setting: Setting) -> Body:
 
 
 def all_of(tenant: str) -> str:
-    """Return what stands for all jobtypes of a tenant, also of the tenant ""; no jobtype has that name."""
+    """Return the name of a setting for all jobtypes of a tenant, which may be ""; no jobtype has that name."""
     return f"{tenant}{SEPARATOR}"

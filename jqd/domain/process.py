@@ -1,21 +1,21 @@
-"""Which of the processes of one `jqd serve --processes N` a daemon is. Each is a daemon of its own, with a journal."""
+"""Says which process of a `jqd serve --processes N` a daemon is. Each process is a daemon with a journal of its own."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """Its number, and how the others are reached."""
+    """The number of a process, and the URLs of the others."""
 
     number: int = 0
     processes: int = 1
-    """How many share the port. Those from this number on are *surplus*: an earlier start had more."""
+    """How many processes share the port. One with this number or more is *surplus*: an earlier start had more."""
     urls: tuple[str, ...] = ()
-    """Where each process is reached by the others alone, by number; empty: there is no such process."""
+    """The URL of each process for its siblings, by number; empty: there is no such process."""
 
     @property
     def surplus(self) -> str | None:
-        """Return what a surplus process is there for; None: it is none."""
+        """Return why a surplus process exists; None if this is no surplus process."""
         if self.number < self.processes:
             return None
         return (

@@ -1,14 +1,13 @@
-"""The name of a job's queue: its jobtype, the version of all constraints, and those that limit it.
-
-Of each of these it has the name, the cost and the value of the key. `lua/shared/limits.lua` reads it (docs/adr/0048).
+"""The name of a job's queue in the store: the jobtype, the version of all constraints, and the constraints that limit
+the job, each with name, cost and value of its key. `lua/shared/limits.lua` reads it (docs/adr/0048).
 """
 
 from typing import NamedTuple, Protocol
 
 from jqd.domain.job import Job
 
-BETWEEN, WITHIN = "\x1e", "\x1d"  # before each part, and between the parts of one
-FAILED = "!"  # for the key of a job that a matcher failed on
+BETWEEN, WITHIN = "\x1e", "\x1d"  # BETWEEN is before each part but the jobtype; WITHIN separates a constraint's values
+FAILED = "!"  # the key of a job whose matching expression failed
 
 
 class QueueNames(Protocol):
@@ -21,11 +20,11 @@ class QueueNames(Protocol):
 
 
 class Item(NamedTuple):
-    """One constraint, in the name of a queue."""
+    """One constraint in the name of a queue."""
 
     name: str
     cost: int | None
-    """The cost of a start; None: the matcher failed on the job."""
+    """The cost of a start; None: the matching expression failed on the job."""
     key: str
 
 
@@ -36,5 +35,5 @@ def items_of(queue: str) -> list[Item]:
 
 
 def limits(queue: str) -> bool:
-    """Return whether constraints limit the jobs of that queue."""
+    """Return whether any constraint limits the jobs of a queue."""
     return queue.count(BETWEEN) > 1

@@ -1,14 +1,13 @@
 """Encodes and decodes the bodies of journal frames. docs/build/JOURNAL.md draws the frame around them.
 
-One frame carries one request's whole batch. Pushed jobs go to disk as they came in: the envelope is decoded once, to
-refuse what is wrong, and an argument is never decoded nor encoded again.
+A frame has the whole batch of one request. Pushed jobs are written as they came: they are decoded once, to refuse wrong
+ones, and arguments are never decoded or encoded.
 
     jobs      [ {first, at, …}, [ {name, argument, …}, … ] ]     one map per job, as pushed; see Head
-              [ tenant, {first, at, …}, [ …, … ] ]               the same of a tenant: jobtypes and ids are its own
     outcomes  [ [job_id, fence, fate, …], … ]                    see job.Outcome: ends of attempts, and hand-overs;
               jobs that follow a success are part of it: followers.py
     cancels   [ "job_id" or "job_id@generation", … ]             see cancel_of
-    changes   as jobs, all of them named in the head's `changes`
+    changes   like jobs; each of them is in the head's `changes`
     rules     [ [kind, name, revision, at_ms, body], … ]         see settings.Setting
 """
 
@@ -47,51 +46,49 @@ class Lane(enum.IntEnum):
     OUTCOMES = 2
     CANCELS = 3
     CHANGES = 4
-    """Whole jobs whose content the store agreed to: a pusher's own id, a replacement, an edit, a retry. Apart from the
-    jobs, because an older content must not start before the newer one is applied (docs/adr/0010)."""
+    """Whole jobs with a revision from the store: pushes under pushers' own ids, replacements, edits, retries. They have
+    a lane of their own, as an older content must not start before the newer one is applied (docs/adr/0010)."""
     RULES = 5
-    """Settings, which hold until they are changed, like registrations (docs/adr/0028). All partitions get all of them.
-    """
+    """Settings, such as registrations (docs/adr/0028). All partitions get all of them."""
 
 
-CARRIED = frozenset({Lane.JOBS, Lane.CHANGES})  # whole jobs: what retention copies to the journal's end
-WITH_JOBS = (Lane.JOBS, Lane.CHANGES, Lane.OUTCOMES)  # and those that hold some: of outcomes their followers
+CARRIED = frozenset({Lane.JOBS, Lane.CHANGES})  # lanes of whole jobs, which retention copies to the journal's end
+WITH_JOBS = (Lane.JOBS, Lane.CHANGES, Lane.OUTCOMES)  # lanes whose frames may contain jobs: outcomes have followers
 ENDINGS = (Lane.CANCELS, Lane.OUTCOMES)
 
 
-_PAIR = b"\x92"  # MessagePack: how an array of two begins
+_PAIR = b"\x92"  # MessagePack: the first byte of an array of two
 
 
 class Head(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
-    """What the daemon adds to a pushed batch."""
+    """The head of a frame of jobs: what the daemon adds to a pushed batch."""
 
     first: str
-    """Id of the first job; the others follow in sequence. Empty: all are followers, with ids made of their names."""
+    """Id of the first job; the others follow in sequence. Empty: all are followers, with ids made from their names."""
     at: int
-    """When the batch was taken, ms since 1970: `delay` counts from here."""
+    """When the batch was taken (Unix ms): `delay` counts from here."""
     eligible: dict[int, int] = {}
-    """Index in the batch → ms since 1970, for jobs with `run_at` or `delay`, resolved once at the edge."""
+    """Index in the batch → date (Unix ms), of jobs with `run_at` or `delay`."""
     changes: dict[int, tuple[str, int, int, ChangeKind]] = {}
-    """Index in the batch → id, revision, generation and kind, for jobs that the store had to agree to. That id counts,
+    """Index in the batch → id, revision, generation and kind, of jobs with a revision from the store. This id counts,
     not the one of the sequence."""
     homes: str = ""
-    """The last character of each id of the sequence, where they are not all as the first one's (jobid.py)."""
+    """The last character of each id of the sequence; empty if all are like the first one's (jobid.py)."""
     life: str = ""
-    """Of the store, in which the job was there that this frame changes: a frame has one such job. Of pushes by a
-    schedule, in which they got their names; empty for other pushes."""
+    """For an edit or a retry: the store's life in which the job was there. For pushes by a schedule: the store's life
+    that reserved their names. Empty for other pushes."""
     options: list[tuple[JobOptions, list[int]]] = []
-    """What was registered for jobtypes when the batch was taken, and which jobs of it left just that out; none: all.
-    It stands here, for the content of a job is what its pusher gave, whatever was registered then."""
+    """Default options that held when the batch was taken, each with the places of the jobs that they are for (none: all
+    jobs). They are not in the jobs, whose digests must not depend on them."""
     copied: tuple[int, int] | None = None
-    """These jobs were copied here: the positions of the first of them where it stood first, and where it was copied
-    from. The others follow it by one, in both."""
+    """If retention copied these jobs: the first one's original position, and the position it was copied from. For the
+    other jobs both are larger by one each."""
     request: str = ""
-    """Of jobs that were pushed under an Idempotency-Key: the digest of all that came with them, which is what their
-    names are compared by."""
+    """For jobs under an Idempotency-Key: the digest of the whole request, by which their names are compared."""
     tenant: Tenant = ""
-    """Whose jobs these are: the jobtypes and chosen ids among them are its own."""
+    """The tenant of the jobs: jobtypes and own ids in the frame are without it."""
     released: dict[int, str] = {}
-    """Index in the batch → a parent that did not succeed, or nothing, of jobs that do not wait for parents any more."""
+    """Index in the batch → "" or why the job is to fail (`Flow.failed`), of jobs that wait for no parents any more."""
 
 
 class _Jobs(msgspec.Struct, Generic[T], frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
@@ -115,23 +112,22 @@ _rules_decoder = msgspec.msgpack.Decoder(list[Setting])
 
 
 def encode_jobs(head: Head, jobs: bytes) -> bytes:
-    """The body of a `jobs` frame. `jobs` is a MessagePack array of job maps, copied as it stands."""
+    """Return the body of a frame of jobs. `jobs`: a MessagePack array of job maps, which is copied as it is."""
     return _encoder.encode((head, Raw(jobs)))
 
 
 def decode_jobs(body: bytes) -> list[Job]:
-    """All jobs of a `jobs` frame, in order.
+    """Decode the jobs of a frame, in order.
 
-    Raises JournalDamaged when the checksum held but the content is not ours to read.
+    Raises JournalDamaged if the frame cannot be decoded although its checksum is good.
     """
     read = _decode(_jobs_decoder, body, "a jobs")
     head, records = read.head, read.jobs
     if len(records) == 1 and head == Head(head.first, head.at) and is_id(head.first):
-        return _jobs(
-            head, [head.first], records, []
-        )  # one that was pushed by itself: a journal may have a million such frames
+        # A quick way for a job that was pushed alone: a journal may have a million such frames.
+        return _jobs(head, [head.first], records, [])
     ids = _ids(head, records)
-    # Of the content as it was pushed, whatever was registered then: so before the options are put in.
+    # Before the options are filled in: digests are of the content as it was pushed.
     changes = _changes(head, records)
     _annotate(records, head.tenant)
     for options, places in head.options:
@@ -140,12 +136,12 @@ def decode_jobs(body: bytes) -> list[Job]:
 
 
 def decode_in_pieces(body: bytes) -> Steps[list[Job]]:
-    """As `decode_jobs`, in steps for a large frame: no step takes long."""
+    """Decode the jobs of a large frame like `decode_jobs`, in short steps."""
     try:
         head, begin = _open(body)
         pieces = yield from cut(body, begin)
     except (*MALFORMED, JournalDamaged):
-        return decode_jobs(body)  # with its error
+        return decode_jobs(body)  # raises the error for it
     records, changes, jobs = list[JobRecord](), list[Change | None](), list[Job]()
     for piece in pieces:
         some = _decode(_records_decoder, array_of(body, piece), "a jobs")
@@ -166,7 +162,7 @@ def decode_in_pieces(body: bytes) -> Steps[list[Job]]:
 
 
 def _open(body: bytes) -> tuple[Head, int]:
-    """Return the head of a frame, and where its array of jobs begins. Raises MALFORMED, JournalDamaged."""
+    """Return the head of a frame, and the byte at which its array of jobs begins. Raises MALFORMED, JournalDamaged."""
     if not body.startswith(_PAIR):
         raise JournalDamaged("it begins as no jobs frame does")
     (begin,) = skipped(body, 1, 1)
@@ -176,7 +172,7 @@ def _open(body: bytes) -> tuple[Head, int]:
 def _jobs(
     head: Head, ids: Sequence[str], records: Sequence[JobRecord], changes: Sequence[Change | None], first: int = 0
 ) -> list[Job]:
-    """Return jobs of a frame. `first`: the place of the first of these in the frame."""
+    """Make the jobs of a frame, or of a piece of it. `first`: the index of the piece's first job in the frame."""
     eligible, copied = head.eligible, head.copied
     flows = [_flow(head, index, job) if _is_linked(job) else None for index, job in enumerate(records, first)]
     return [
@@ -234,12 +230,12 @@ def _flow(head: Head, index: int, job: JobRecord) -> Flow:
 
 
 def job_ids(body: bytes) -> list[str]:
-    """Return the ids of a `jobs` frame, in order. Raises JournalDamaged as `decode_jobs` does."""
+    """Return the ids of a frame of jobs, in order. Raises JournalDamaged."""
     return read_jobs(body)[2]
 
 
 def read_jobs(body: bytes) -> tuple[Head, list[Raw], list[str]]:
-    """Return head, jobs as pushed, and their ids. Raises JournalDamaged as `decode_jobs` does."""
+    """Return head, jobs as they were pushed, and their ids. Raises JournalDamaged."""
     read = _decode(_jobs_raw_decoder, body, "a jobs")
     return read.head, read.jobs, _ids(read.head, read.jobs)
 
@@ -252,7 +248,7 @@ def _decode(decoder: "msgspec.msgpack.Decoder[T]", body: bytes, what: str) -> T:
 
 
 def expires_at_ms(expires_in_s: float | None, begins_ms: int) -> int:
-    """Return when a job that may begin at `begins_ms` expires; 0: never."""
+    """Return when a job that may begin at `begins_ms` expires (Unix ms); 0: never."""
     return 0 if expires_in_s is None else begins_ms + max(1, round(expires_in_s * 1000))
 
 
@@ -289,8 +285,8 @@ def _ids(head: Head, records: Sequence[Any]) -> list[str]:
 
 
 def _made_ids(records: Sequence[Any]) -> list[str]:
-    each = (_decode(_named_decoder, one, "a jobs") if isinstance(one, Raw) else one for one in records)
-    names = [bare(one.job_id or "") for one in each]
+    jobs = (_decode(_named_decoder, each, "a jobs") if isinstance(each, Raw) else each for each in records)
+    names = [bare(job.job_id or "") for job in jobs]
     if odd := [name for name in names if not is_made(name)]:
         raise JournalDamaged(f"a jobs frame with a good checksum has no id for a job that is named {odd[0][:32]!r}")
     return [made_id(name) for name in names]
@@ -315,18 +311,20 @@ def _change(head: Head, index: int, job: JobRecord) -> Change | None:
 
 
 def cancel_of(job_id: str, generation: int) -> str:
-    """Return the record of a cancel: it is meant for the job's content up to that generation, 0 for the first."""
+    """Return the record of a cancel, which counts for contents up to a generation; 0: only for the first content."""
     return f"{job_id}@{generation}" if generation else job_id
 
 
 def seen_to(generation: int) -> int:
-    """Return up to which generation a cancel counts that is meant for this content alone, as one for a parent is: any
-    other is for 0, or for a number that was given after the content's own. No content has the generation 1."""
+    """Return the generation for a cancel that is meant for one content alone, as a cancel because of a parent is.
+
+    It shows the kind of cancel: any other one is for 0, or for a number that the store gave after the content's. No
+    content has the generation 1."""
     return max(generation, 1)
 
 
 def split_cancel(record: str) -> tuple[str, int]:
-    """The id and the generation in such a record. Raises ValueError for one that `cancel_of` did not make."""
+    """Return the id and the generation of a cancel's record. Raises ValueError if it is malformed."""
     job_id, _, generation = record.partition("@")
     return job_id, int(generation or 0)
 
@@ -340,7 +338,7 @@ def decode_outcomes(body: bytes) -> list[Outcome]:
 
 
 def encode_cancels(job_ids: Sequence[str]) -> bytes:
-    """Encode cancels; each record as `cancel_of` writes it."""
+    """Encode the records of cancels, as `cancel_of` makes them."""
     return _encoder.encode(job_ids)
 
 
@@ -353,7 +351,7 @@ def encode_rules(settings: Sequence[Setting]) -> bytes:
 
 
 def decode_rules(body: bytes) -> list[Setting]:
-    """Return the settings of a frame. Raises JournalDamaged as `decode_jobs` does."""
+    """Decode the settings of a frame. Raises JournalDamaged."""
     return _decode(_rules_decoder, body, "a rules")
 
 
@@ -364,4 +362,4 @@ DECODERS: Mapping[Lane, Callable[[bytes], Sequence[Any]]] = {
     Lane.JOBS: decode_jobs,
     Lane.RULES: decode_rules,
 }
-"""What reads a frame of each lane."""
+"""Lane → the function that decodes its frames."""

@@ -1,4 +1,4 @@
-"""Results that are kept: how large they may be, and what becomes of a success whose result cannot be kept."""
+"""Kept results: how large they may be, and what becomes of a success whose result cannot be kept."""
 
 from typing import NamedTuple
 
@@ -6,21 +6,21 @@ import msgspec
 
 from jqd.domain.job import NIL, Fate, Outcome
 
-RESULT_BYTES_MAX = 16 << 20  # of one as MessagePack, unless `runner.result_bytes_max` says less
-# Of a worker's report: the largest result in base64, as JSON has bytes, and what follows it.
+RESULT_BYTES_MAX = 16 << 20  # of a result in MessagePack, unless `runner.result_bytes_max` is less
+# Of a worker's report: the largest result in base64, as in JSON, and following jobs.
 REPORT_BYTES_MAX = 24 << 20
-PIECE_BYTES = 256 << 10  # one call of the store copies as much in a third of a millisecond; a larger result has several
-LARGE_BYTES = 1 << 20  # of one that is being read: larger ones take turns, for they are here three times
-LARGE_READ_MAX = 4  # of those at once: some 200 MB
+PIECE_BYTES = 256 << 10  # of a piece in the store: one call copies it in 0.3 ms; a larger result has several pieces
+LARGE_BYTES = 1 << 20  # larger results are read by a few requests at a time, as each takes three times its memory
+LARGE_READ_MAX = 4  # of these at a time: some 200 MB
 RESULT_DROPPED = "RESULT_DROPPED"  # begins the message of a success whose result could not be kept
-FULL_STATUS = 507  # of a job that requires its result, and for which the store has no room
+FULL_STATUS = 507  # status of an attempt whose required result could not be kept
 
 
 class LargeResult(NamedTuple):
-    """A result that is read piece by piece."""
+    """A result that is in the store in several pieces."""
 
     named: str
-    """The name of its pieces in the store; the job's id stands before the colon."""
+    """The name of the pieces in the store: the job's id, a colon, and more."""
     bytes: int
     pieces: int
 
@@ -30,7 +30,8 @@ class LargeResult(NamedTuple):
 
 
 def without_result(outcome: Outcome, why: str) -> Outcome:
-    """A success whose result cannot be kept after all. A job that requires it has failed, and nothing follows."""
+    """Return a success without its result, which cannot be kept. A job that requires its result fails, and no jobs
+    follow. `why`: for the message."""
     message = f"{RESULT_DROPPED}: {why}"
     if outcome.keep_result != "required":
         return msgspec.structs.replace(outcome, result=NIL, message=message)

@@ -1,5 +1,5 @@
-"""The root token: a file in the daemon's data directory, by which its owner makes the first tokens. It is printed
-nowhere; each start draws a new one, which no other daemon accepts."""
+"""The root token: a file in the daemon's data directory, with which its owner makes the first tokens. It is never
+printed; each start makes a new one, which no other daemon accepts."""
 
 import json
 import os
@@ -21,7 +21,7 @@ class RootToken(msgspec.Struct, frozen=True):
     token: str
 
     def __repr__(self) -> str:
-        """Leave the token out: reprs end up in logs."""
+        """Return a repr without the token, as reprs end up in logs."""
         return f"RootToken({self.url!r})"
 
 
@@ -33,7 +33,7 @@ def draw() -> str:
 
 
 class RootTokenFile:
-    """The file, readable by its owner alone."""
+    """Writes the file of the root token, readable by its owner only, and removes it at the end (`with`)."""
 
     def __init__(self, data_dir: Path, root: RootToken) -> None:
         self._path = data_dir / FILE
@@ -41,16 +41,15 @@ class RootTokenFile:
         self._is_written = False
 
     def __enter__(self) -> Self:
-        """Write the file at the start of a daemon."""
         self.examine()
         return self
 
     def __exit__(self, *_: object) -> None:
-        with suppress(OSError):  # a disk that is gone: the secret dies with this process anyway
+        with suppress(OSError):  # if the disk is gone: the token is invalid after this process anyway
             self._path.unlink()
 
     def examine(self) -> list[Diagnostic]:
-        """Write the file, unless it is there. A failing disk stops no start."""
+        """Write the file, if that has not succeeded yet. Returns a warning if it fails; the daemon starts anyway."""
         try:
             if not self._is_written:
                 self._write()
@@ -68,7 +67,7 @@ class RootTokenFile:
         return []
 
     def _write(self) -> None:
-        # The one of an earlier run opens nothing any more. A full disk lets files go all the same.
+        # First remove the token of an earlier run, which is invalid: that works on a full disk, too.
         self._path.unlink(missing_ok=True)
         new = self._path.with_suffix(".new")
         new.unlink(missing_ok=True)
@@ -79,7 +78,7 @@ class RootTokenFile:
 
 
 def read(data_dir: Path) -> RootToken | None:
-    """Return the file's content; None: no daemon runs there. Raises OSError, msgspec.MsgspecError."""
+    """Read the root token of a data directory; None: no daemon runs there. Raises OSError, msgspec.MsgspecError."""
     try:
         return _decoder.decode((data_dir / FILE).read_bytes())
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Converts settings from text and back, by their types. Pure."""
+"""Converts the values of settings from text and back, by their types."""
 
 import math
 import re
@@ -11,21 +11,21 @@ import msgspec
 from jqd.domain.fields import allowed
 from jqd.domain.units import BYTES, SECONDS, amount, as_text
 
-# How messages call the types a setting may have.
+# Type of a setting → its name in messages.
 KINDS = {bool: "truth value", int: "whole number", float: "number", str: "text", Path: "path", tuple: "list of texts"}
-PASSWORD = re.compile(r"://.*@", re.DOTALL)  # where one may stand: in a URL before its host
-# A field with this mark may hold a password: it is never shown whole, and may come from a file of its own.
-SECRET = "secret"  # noqa: S105 - a mark, not a password
-# A field with this mark is set by code only: nobody can say it in a file, the environment or a flag.
+PASSWORD = re.compile(r"://.*@", re.DOTALL)  # the part of a URL that may contain a password: before the host
+# The key in a field's `metadata` that says: it may contain a password, so it is masked, and may come from a file.
+SECRET = "secret"  # noqa: S105 - a key, not a password
+# The key in a field's `metadata` that says: only code sets it, no file, environment or flag.
 INTERNAL = "internal"
-WHOLE = "whole"  # with that mark: nothing of it is shown; else what may be a password in it is not
+WHOLE = "whole"  # as the value of SECRET: the whole value is masked, not only what may be a password in it
 _IN_QUERY = re.compile(r"(?<=password=)[^&#\s]+", re.IGNORECASE)
 
 
 def read(hint: Any, value: Any, name: str) -> Any:
-    """Return a value of a file, a variable or a flag as the type `hint`. The unit of a number is in `name`.
+    """Convert a value from a file, a variable or a flag to the type `hint`. The setting's `name` says a number's unit.
 
-    Raises ValueError, to be put behind the setting's name.
+    Raises ValueError with a text that continues the setting's name.
     """
     kind = _kind(hint)
     if type(None) in get_args(hint) and value in (None, ""):
@@ -44,7 +44,7 @@ def read(hint: Any, value: Any, name: str) -> Any:
 
 
 def text_of(value: Any, name: str) -> str:
-    """Return the text that reads as this value: 25s, 64MiB, true. The unit of a number is in `name`."""
+    """Return the text for a value that `read` converts back: 25s, 64MiB, true. `name` says a number's unit."""
     match value:
         case None:
             return ""
@@ -58,7 +58,7 @@ def text_of(value: Any, name: str) -> str:
 
 
 def masked(value: Any, mark: object = True) -> Any:
-    """Return a secret with passwords hidden. `mark`: that of its field."""
+    """Return a secret value with passwords masked. `mark`: the value of SECRET in its field's metadata."""
     if mark == WHOLE:
         return "…" if value else value
     if isinstance(value, tuple):
@@ -67,7 +67,7 @@ def masked(value: Any, mark: object = True) -> Any:
 
 
 def unit(hint: Any, name: str) -> str:
-    """Return the unit of a number; empty: a plain count, a share, or no number."""
+    """Return the unit of a setting: bytes, s or ms; empty for a plain count, a share, or no number."""
     if _kind(hint) not in (int, float):
         return ""
     units = _units(name)
@@ -79,12 +79,12 @@ def _units(name: str) -> Mapping[str, float]:
 
 
 def _quoted(value: Any) -> str:
-    """Return a value for a message, hidden if it may hold a password: messages end up in logs."""
+    """Return a value for a message, masked if it may contain a password, as messages end up in logs."""
     return "…" if PASSWORD.search(str(value)) or _IN_QUERY.search(str(value)) else repr(value)
 
 
 def _kind(hint: Any) -> Any:
-    """Return the plain type, without range and None; text for a choice of words."""
+    """Return the plain type of a hint, without range and None; str for a Literal."""
     if get_origin(hint) is Literal:
         return str
     kind = get_origin(hint) or hint
@@ -92,7 +92,7 @@ def _kind(hint: Any) -> Any:
 
 
 def _converted(kind: Any, value: Any, name: str) -> Any:
-    """Return the value of a file, a variable or a flag. Raises ValueError."""
+    """Convert a value to a plain type. Raises ValueError."""
     if kind is bool:
         return _bool(value)
     if kind is Path:
@@ -115,7 +115,7 @@ def _converted(kind: Any, value: Any, name: str) -> Any:
 
 
 def _texts(value: Any) -> tuple[str, ...]:
-    """Return a list of texts, given as such, as one text with blanks, or as JSON."""
+    """Convert a list of texts, which may also be one text with blanks between, or JSON."""
     if isinstance(value, str):
         if not value.lstrip().startswith("["):
             return tuple(value.split())
@@ -123,7 +123,7 @@ def _texts(value: Any) -> tuple[str, ...]:
             value = msgspec.json.decode(value)
         except msgspec.MsgspecError as error:
             raise ValueError(f"it begins like JSON but is not JSON ({error})") from error
-    if not isinstance(value, (list, tuple)) or not all(isinstance(one, str) for one in value):
+    if not isinstance(value, (list, tuple)) or not all(isinstance(each, str) for each in value):
         raise ValueError('write one like ["a", "b"]')
     return tuple(value)
 
@@ -139,7 +139,7 @@ def _bool(value: Any) -> bool:
 
 
 def _number(value: Any, name: str) -> float:
-    """Return a number, a duration like 5m for `*_s`, or a size like 64MiB for `*_bytes`."""
+    """Convert a number; also a duration like 5m for `*_s`, or a size like 64MiB for `*_bytes`."""
     if isinstance(value, bool):
         raise ValueError("a truth value is no number")
     if isinstance(value, (int, float)):

@@ -1,8 +1,9 @@
-"""Settings: saved at one daemon, in force at all until changed. Registrations of workers are settings, too.
+"""Settings: saved at one daemon, in force at all daemons until they are changed. Registrations of workers, schedules,
+tokens and so on are settings. (The daemon's configuration is not: see `jqd/config.py`.)
 
-A setting has a kind, a name, a revision and a body. Of two of the same kind and name the one with the higher revision
-holds, whichever comes first; one without a body is a deletion. So any order in which journals are read, and any number
-of times, ends with the same settings.
+A setting has a kind, a name, a revision and a body. Of two with the same kind and name, the one with the higher
+revision holds; one without a body is a deletion. So in whatever order and however often journals are read, the same
+settings result.
 """
 
 from collections import Counter
@@ -19,28 +20,28 @@ from jqd.domain.log import get_logger
 from jqd.domain.tenant import bare, of_tenant, tenant_of
 
 NIL = b"\xc0"
-SCHEDULE, FIRED = "schedule", "fired"  # kinds: a schedule, and up to which of its dates it was fired
+SCHEDULE, FIRED = "schedule", "fired"  # kinds: a schedule, and its last date that was fired
 CONSTRAINT = "constraint"  # a kind
-AUDIT = "audit"  # a kind that nobody can delete, so it is counted apart: domain/audit.py bounds it
-SETTING_BYTES = 200  # of one beside its name and body: objects, and its place among the others
-WAITING_MAX = 100  # questions that are waited for: those of a store that was away for longer nobody waits for any more
-WHY_MAX = 200  # characters of why one cannot be read
-ORIGINS = 1024  # the low ten bits of a revision tell journals apart: no two daemons make the same one at once
+AUDIT = "audit"  # a kind that nobody can delete: counted apart, and limited by domain/audit.py
+SETTING_BYTES = 200  # memory of a setting beside its name and body
+WAITING_MAX = 100  # refreshes whose events are kept: while the store is away for long, nobody waits for older ones
+WHY_MAX = 200  # characters kept of why a setting is unreadable
+ORIGINS = 1024  # the low ten bits of a revision are of the journal, so two daemons hardly make equal ones
 
 
 class Setting(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A record of the journal's `rules` lane."""
+    """A setting: also a record of the journal's lane `rules`."""
 
     kind: str
     name: str
     revision: int
     at_ms: int
-    """When it was saved, for people, and to forget what was deleted long ago."""
+    """When it was saved (Unix ms): for people, and to drop deletions after long."""
     body: Raw = Raw(NIL)
-    """Any MessagePack value; nil where it is deleted."""
+    """Any MessagePack value; nil if the setting is deleted."""
 
     def __repr__(self) -> str:
-        """Leave the body out: it may hold secrets."""
+        """Return a repr without the body, which may contain secrets."""
         return f"Setting({self.kind}, {self.name!r}, {self.revision}{', deleted' if self.is_deleted else ''})"
 
     @property
@@ -52,8 +53,8 @@ class Setting(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return bytes(self.body) == NIL
 
     def supersedes(self, other: "Setting | None") -> bool:
-        """Return whether this setting wins over the other: the higher revision does. Of equal ones, which two journals
-        may make in the same millisecond, the greater bytes win, as in a store.
+        """Return whether this setting wins over another one: the higher revision does. Two journals may make equal
+        revisions in the same millisecond; then the greater bytes win, as in the store.
         """
         if other is None or self.revision != other.revision:
             return other is None or self.revision > other.revision
@@ -61,7 +62,7 @@ class Setting(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def size_bytes(self) -> int:
-        """Return about how many bytes it takes in memory."""
+        """Return about how many bytes the setting takes in memory."""
         return SETTING_BYTES + len(self.name) + len(bytes(self.body))
 
 
@@ -71,72 +72,71 @@ _decoder = msgspec.msgpack.Decoder(Setting)
 
 
 def encode_setting(setting: Setting) -> bytes:
-    """Encode a setting as the store keeps it."""
+    """Encode a setting for the store."""
     return _encoder.encode(setting)
 
 
 def decode_setting(packed: bytes) -> Setting:
-    """Decode a setting. Raises msgspec.MsgspecError."""
+    """Decode a setting from the store. Raises msgspec.MsgspecError."""
     return _decoder.decode(packed)
 
 
 class SettingTable:
-    """The settings that are known here. Watchers get each one that takes effect."""
+    """The settings that this daemon knows. Watchers get each one that takes effect."""
 
     def __init__(self, *, loading: bool = False) -> None:
-        """`loading`: `loaded` and `synced` are set later."""
+        """`loading`: the caller sets `loaded` and `synced` later."""
         self.loaded = trio.Event()
         """Set once all settings of this daemon's journal are known."""
         self.synced = trio.Event()
-        """Set once the settings that a partition of the store had at the first refresh in this life are known, too."""
+        """Set once a first refresh from some partition of the store is complete, too."""
         if not loading:
             self.loaded.set()
             self.synced.set()
         self.asked = trio.Event()
         """Set, and replaced, when a caller requests a refresh."""
         self.wanted = 0
-        """The number of the latest refresh that was requested; all that wait for the same one share it."""
+        """Number of the latest refresh that was requested; all that wait for it share it."""
         self._begun = 0
         self.askers = 0
-        """Number of loops that fetch changed settings from a store."""
+        """Number of loops that fetch changed settings from partitions of the store."""
         self._waiting: dict[int, trio.Event] = {}
         self.saying = trio.Lock()
-        """Held from reading what holds until what was made of it is on disk and holds."""
+        """Held while settings are changed: from reading the present ones until the new ones are on disk and hold."""
         self.ahead_ms: dict[object, int] = {}
-        """Loop → how far its store's clock was last ahead of our clock since boot, in ms."""
+        """Loop → its partition's wall time minus this machine's time since boot, in ms."""
         self.sizes: Counter[str] = Counter()
-        """Tenant → bytes of its settings, without notes of the audit."""
+        """Tenant → bytes of its settings, without audit notes."""
         self.notes: Counter[str] = Counter()
-        """Tenant → its notes of the audit."""
+        """Tenant → number of its audit notes."""
         self._settings: dict[str, dict[str, Setting]] = {}
-        """Kind → name → the one that holds."""
+        """Kind → name → the setting that holds."""
         self._readers: dict[str, Callable[[Setting], object]] = {}
         self._watchers: dict[str, list[Callable[[Setting], None]]] = {}
         self._unreadable: dict[tuple[str, str], str] = {}
         self._highest = 0
 
     def now_ms(self, clock: Clock) -> int:
-        """Return the time by the store's clock, as StoreClock tells it."""
+        """Return the wall time of the store, like `StoreClock`."""
         return StoreClock(self.ahead_ms, clock).wall_ms()
 
     def note_time(self, store: object, now_ms: int, *, sent_at_s: float, received_at_s: float) -> int:
-        """Note the time that a store told between two instants of our clock since boot: when it was asked and answered.
+        """Note the time of a partition's answer. `sent_at_s`, `received_at_s`: of the call, by `Clock.boot_s`.
 
-        Returns by how many ms its clock was set since. What was known stays while it may be true: the time would run
-        by fits otherwise."""
+        Returns by how many ms the partition's clock was set since. The known difference is kept while the answer allows
+        it, so that the time does not jitter."""
         first, last = now_ms - round(received_at_s * 1000), now_ms - round(sent_at_s * 1000)
         before_ms = self.ahead_ms.get(store, first)
         self.ahead_ms[store] = min(max(before_ms, first), last)
         return self.ahead_ms[store] - before_ms
 
     def look_again(self) -> trio.Event:
-        """Return an event that is set when all settings that a store has now are known; at once where no loop fetches
-        any.
-        """
+        """Request a refresh: return an event that is set once all settings that a partition has now are known here. It
+        is already set if no loop fetches settings."""
         if not self.askers:
             (answered := trio.Event()).set()
             return answered
-        if self.wanted == self._begun:  # else the next question is for all who have come since
+        if self.wanted == self._begun:  # otherwise a refresh is requested already and has not begun: it is shared
             self.wanted += 1
             self._waiting[self.wanted] = trio.Event()
             self._waiting.pop(self.wanted - WAITING_MAX, None)
@@ -150,22 +150,22 @@ class SettingTable:
         return self.wanted
 
     def record_sync(self, asked: int) -> None:
-        """Note that a store sent all settings that it had when refresh `asked` began."""
+        """Note that refresh `asked` is complete: a partition sent all settings that it had when it began."""
         for number in [number for number in self._waiting if number <= asked]:
             self._waiting.pop(number).set()
 
     def read(self, kind: str, reader: Callable[[Setting], object]) -> None:
-        """Use `reader` to check settings of a kind; it raises DECODE_ERRORS or Invalid for an unreadable one."""
+        """Check settings of a kind with `reader`, which raises DECODE_ERRORS or Invalid for an unreadable one."""
         self._readers[kind] = reader
 
     def watch(self, kind: str, watcher: Callable[[Setting], None]) -> None:
-        """Call `watcher` with each setting of a kind in force, now and later; it must not wait."""
+        """Call `watcher` with each setting of a kind that holds, now and whenever one changes."""
         self._watchers.setdefault(kind, []).append(watcher)
         for setting in self.all(kind):
             watcher(setting)
 
     def complaints(self) -> list[str]:
-        """Return what cannot be read, for `/readyz`."""
+        """Return a warning about unreadable settings, for `/readyz`, if there are any."""
         if not self._unreadable:
             return []
         (kind, name), why = next(iter(self._unreadable.items()))
@@ -176,10 +176,7 @@ class SettingTable:
         ]
 
     def take(self, settings: Iterable[Setting]) -> list[Setting]:
-        """Take settings with a higher revision than the known ones.
-
-        Returns those that changed something and can be read.
-        """
+        """Take settings that supersede the known ones. Returns those that did, except unreadable ones."""
         news = []
         for setting in settings:
             self._highest = max(self._highest, setting.revision)
@@ -200,7 +197,7 @@ class SettingTable:
         return news
 
     def _is_readable(self, setting: Setting) -> bool:
-        """Return whether a setting can be read. One that cannot counts as deleted, at all daemons alike."""
+        """Return whether a setting can be decoded. An unreadable one counts as deleted, at all daemons alike."""
         try:
             if not setting.is_deleted and (read := self._readers.get(setting.kind)) is not None:
                 read(setting)
@@ -212,22 +209,22 @@ class SettingTable:
         return True
 
     def forget(self, setting: Setting) -> None:
-        """Drop a setting, unless a later one of the same name came."""
+        """Drop a setting, unless a later one has superseded it."""
         if self.get(*setting.key) == setting:
             del self._settings[setting.kind][setting.name]
             self._unreadable.pop(setting.key, None)
             self._count(setting, -1)
 
     def get(self, kind: str, name: str) -> Setting | None:
-        """Return a setting, deleted or not."""
+        """Return a setting, which may be a deletion; None if there is none."""
         return self._settings.get(kind, NONE).get(name)
 
     def all(self, kind: str) -> Iterator[Setting]:
-        """Yield settings of a kind, deleted ones too, in the order in which their names became known."""
+        """Yield the settings of a kind, with deletions, in the order in which their names became known."""
         return iter([*self._settings.get(kind, NONE).values()])
 
     def every(self, but: str = "") -> list[Setting]:
-        """Return settings of all kinds, or of all but one; deleted ones too."""
+        """Return the settings of all kinds but one, with deletions."""
         return [setting for kind, named in self._settings.items() if kind != but for setting in named.values()]
 
     @property
@@ -236,7 +233,7 @@ class SettingTable:
         return self.sizes.total()
 
     def growths(self, settings: Collection[Setting]) -> Counter[str]:
-        """Return tenant → bytes that it would gain by these settings, in place of those in force; without notes."""
+        """Return tenant → bytes that its settings would grow by, if these took effect; without audit notes."""
         growths: Counter[str] = Counter()
         for setting in settings:
             if setting.kind == AUDIT:
@@ -258,14 +255,14 @@ class SettingTable:
         return self.get(*setting.key) == setting
 
     def number(self) -> int:
-        """Return a number that no journal gave before, for made-up names."""
+        """Return the highest known revision, from which new names are made."""
         return self._highest
 
     def make(self, bodies: Mapping[tuple[str, str], bytes], *, now_ms: int, origin: int) -> list[Setting]:
-        """New settings, each above all that is known here, so that they replace what was seen.
+        """Make new settings, with revisions above all known ones, so that they supersede these.
 
-        `origin`: the number of their journal. Dates only count between daemons that cannot reach each other: of what
-        they save meanwhile the later holds.
+        `origin`: the number of the journal. A revision is a date, as far as possible: if two daemons that cannot reach
+        each other save a setting, the later one holds.
         """
         made = []
         for (kind, name), body in bodies.items():

@@ -1,6 +1,6 @@
-"""Limits of what tenants share, and each tenant's part of them (docs/adr/0054).
+"""Limits of things that tenants share, such as handlers or pauses, and each tenant's part of them (docs/adr/0054).
 
-A tenant has a tenth at most, and all but the tenant "" together leave a tenth free: so an operator can always act.
+A tenant may have a tenth at most. All tenants but "" leave a tenth free, so that an operator can always act.
 """
 
 from collections import Counter
@@ -13,16 +13,16 @@ class Share(NamedTuple):
     """The limit for one kind of things."""
 
     what: str
-    """The name of these settings, for messages."""
+    """The plural of their name, for messages."""
     most: int
-    """There may be."""
+    """The most that all tenants together may have."""
     own: int = 0
     """The most that the tenant "" may have; 0: all that the others leave."""
     remedy: str = "delete some"
-    """What whoever has too many can do."""
+    """What to do about too many, for messages."""
 
     def why_no_more(self, tenant: str, there: Counter[str], more: int = 1) -> str | None:
-        """Return why a tenant cannot have so many more, or None. `there`: tenant → how many it has."""
+        """Return why a tenant may not have `more` further things, or None. `there`: tenant → how many it has."""
         part, total = self.most // PART, there.total()
         if tenant and there[tenant] + more > part:
             return f"a tenant may have {part} {self.what}, and {tenant!r} has {there[tenant]}; {self.remedy}"

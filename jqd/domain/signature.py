@@ -1,11 +1,11 @@
-"""Signatures of requests to workers, as Standard Webhooks has them: the worker knows by them who sent a request. Pure.
+"""Signs requests to workers by the Standard Webhooks specification, so that a worker knows who sent a request.
 
-    webhook-id          of what is sent; the same when it is sent again
-    webhook-timestamp   seconds since 1970
+    webhook-id          id of the message; the same if it is sent again
+    webhook-timestamp   Unix seconds
     webhook-signature   v1,BASE64 …   HMAC-SHA256 of "id.timestamp.body", one for each secret
 
-A secret is `whsec_` and base64. While one is exchanged for another there are two, and so two signatures: the worker
-takes a request that either of its secrets fits.
+A secret is `whsec_` and base64. While a secret is replaced by another there are both, and so two signatures: the worker
+accepts a request if one of them matches.
 """
 
 import base64
@@ -16,13 +16,13 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 PREFIX = "whsec_"
-SECRETS_MAX = 4  # two while one is exchanged, and room for an exchange that was forgotten
+SECRETS_MAX = 4  # two while one is replaced, and two more if an old one was forgotten
 MAKE_SECRET = f"make one with: echo {PREFIX}$(openssl rand -base64 32)"
-SECRET_BYTES_MIN, SECRET_BYTES_MAX = 24, 64  # of what the base64 says: as the specification has it
+SECRET_BYTES_MIN, SECRET_BYTES_MAX = 24, 64  # of the decoded secret, by the specification
 
 
 def why_no_secrets(secrets: Sequence[str]) -> str | None:
-    """Return what is wrong with the secrets, without repeating one; None: nothing."""
+    """Return what is wrong with secrets, without showing them; None if nothing is."""
     if len(secrets) > SECRETS_MAX:
         return f"at most {SECRETS_MAX} secrets can be given, these are {len(secrets)}"
     try:
@@ -34,7 +34,8 @@ def why_no_secrets(secrets: Sequence[str]) -> str | None:
 
 
 def signature(secrets: Sequence[str], message_id: str, at_s: int, body: bytes) -> list[tuple[str, str]]:
-    """The headers that sign a body; none without a secret. `message_id` holds no dot: dots part what is signed."""
+    """Return the headers that sign a body; none without a secret. `message_id` must have no dot, which separates the
+    signed parts."""
     if not secrets:
         return []
     assert "." not in message_id, f"{message_id!r} cannot be told from the timestamp behind it"
@@ -51,9 +52,9 @@ def code_of(key: bytes, signed: bytes) -> str:
     return "v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
 
 
-@lru_cache(maxsize=256)  # fewer workers than that have secrets
+@lru_cache(maxsize=256)  # most stores have fewer workers with secrets
 def key_of(secret: str) -> bytes:
-    """Return the key of a secret. Raises ValueError, without the secret in it."""
+    """Return the key in a secret. Raises ValueError, whose text does not show the secret."""
     try:
         key = base64.b64decode(secret.removeprefix(PREFIX), validate=True) if secret.startswith(PREFIX) else b""
     except (binascii.Error, ValueError):

@@ -1,9 +1,9 @@
-"""Suggestions for names of fields, settings and commands that do not exist. Pure."""
+"""Suggestions for names of fields, settings and commands that do not exist."""
 
 import difflib
 from collections.abc import Sequence
 
-# What other queues call our fields: no likeness of letters leads from `args` to `argument`.
+# Field → its names in other queues, which need not be similar.
 ELSEWHERE = {
     "argument": ("arg", "args", "arguments", "params", "parameters", "payload", "data", "body", "kwargs", "input"),
     "name": ("type", "jobtype", "job_type", "job", "task", "kind", "queue", "function", "handler"),
@@ -38,30 +38,30 @@ COMMANDS_ELSEWHERE = {
     "jqd types resume": ("resume", "unpause"),
 }
 
-# Settings of retries elsewhere that are options of each job here.
+# Settings under `retry` in other queues that are options of each job here.
 OF_A_PUSH = ("max", "max_retry", "max_retries", "max_attempts", "retries", "attempts", "limit")
 
 
 def no_setting(given: str) -> str:
-    """Return where to set an option of a job that is mistaken for a setting; empty when it is neither."""
+    """Return a hint for a setting that is an option of jobs here; empty if it is none."""
     if given.startswith("retry.") and given.removeprefix("retry.") in OF_A_PUSH:
         return "how often a job is tried goes with the job: max_retry of its push; the longest wait is 'retry.cap_s'"
     return ""
 
 
 def command(words: Sequence[str], behind: Sequence[str] = ()) -> str:
-    """Return the command for one that other queues have; empty when there is none. `behind`: the commands before it."""
+    """Return jqd's command for one of another queue; empty if there is none. `behind`: subcommands given before it."""
     found = [ours for ours, others in COMMANDS_ELSEWHERE.items() if words and not behind and words[0] in others]
     return found[0] if found else ""
 
 
 def settings(given: str) -> list[str]:
-    """Return the daemon's settings for a name that other programs use."""
+    """Return the daemon's settings that other programs call by this name."""
     return [path for path, others in SETTINGS_ELSEWHERE.items() if given in others]
 
 
 def suggestion(name: str, fields: Sequence[str]) -> str:
-    """Return `; did you mean …?` for a name that is not among `fields`, or the list of `fields`."""
+    """Return `; did you mean …?` for a name that is not in `fields`, or if none is similar, all of `fields`."""
     lower = name.lower()
     same = [field for field, others in ELSEWHERE.items() if field in fields and lower in others]
     close = same or difflib.get_close_matches(lower, fields, n=1)

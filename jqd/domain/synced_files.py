@@ -1,4 +1,4 @@
-"""Copies files, and returns only when the copies are synced to disk."""
+"""Copies files and syncs the copies to disk."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,9 @@ PIECE_BYTES = 1 << 20
 
 
 def copy_synced(source: Path, target: Path) -> int:
-    """Copy a file that others may append to, as far as it goes now. Raises OSError."""
+    """Copy a file up to its present end, as others may append to it, and sync the copy. Returns its bytes.
+
+    Raises OSError."""
     size = 0
     with source.open("rb") as read, target.open("xb") as written:
         left = os.fstat(read.fileno()).st_size

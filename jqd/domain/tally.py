@@ -1,5 +1,5 @@
-"""Counts what this daemon does, by jobtype: once, for metrics and for numbers over time, which get it when somebody
-reads them. It costs the way of a job a microsecond. Pure."""
+"""Counts what this daemon does, by jobtype, for metrics and for the history of numbers. It costs a microsecond a job:
+counts are handed over only when they are read."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -8,18 +8,19 @@ from operator import add
 from jqd.domain.job import INTERRUPTED, SNOOZE, Fate, Held, Outcome
 from jqd.domain.tenant import annotate
 
-NAMES_MAX = 10_000  # jobtypes between two readings, which are a minute apart at most: some 6 MB
-OTHER = "\x1e"  # cannot be printed, so no jobtype is called so
-EVERYBODY = annotate("*", OTHER)  # no tenant is called so
+NAMES_MAX = 10_000  # jobtypes counted apart between two readings, at most a minute: some 6 MB
+OTHER = "\x1e"  # stands for jobtypes that are not counted apart; not printable, so no jobtype is named so
+EVERYBODY = annotate("*", OTHER)  # OTHER for all tenants; "*" cannot be a tenant
 OUTCOMES = ("succeeded", "failed", "dead", "retried", "put_off", "interrupted", "cancelled")
 WAIT_S = (0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3_600.0, 14_400.0)
-"""Upper bounds of buckets; one more holds what is above the last. Coarse: to wait less than the first is well."""
+"""Upper bounds of the buckets for waits; one more bucket is for longer ones."""
 RUN_S = (0.01, 0.05, *WAIT_S)
+"""Upper bounds of the buckets for run times."""
 _WAIT_MS, _RUN_MS = (tuple(round(bound * 1000) for bound in bounds) for bounds in (WAIT_S, RUN_S))
 _NO_WAITS, _NO_RUNS = [0] * (len(WAIT_S) + 1), [0] * (len(RUN_S) + 1)
 _SUCCEEDED, _FAILED, _DEAD, _RETRIED, _PUT_OFF, _INTERRUPTED, _CANCELLED = range(len(OUTCOMES))
 _BY_FATE = {Fate.SUCCEEDED: _SUCCEEDED, Fate.FAILED: _FAILED, Fate.DEAD: _DEAD, Fate.RETRY: _RETRIED}
-ENTRUSTED = Fate.ENTRUSTED  # reading it there costs as much as a call
+ENTRUSTED = Fate.ENTRUSTED  # a module's name, as reading an attribute of an enum costs as much as a call
 _BY_REASON = {SNOOZE: _PUT_OFF, INTERRUPTED: _INTERRUPTED}
 
 
@@ -33,9 +34,9 @@ class Counts:
         self.started = 0
         """Number of attempts that began."""
         self.ended = [0] * len(OUTCOMES)
-        """Attempts, cancelled jobs, and those that died without one."""
+        """Numbers by OUTCOMES: of attempts, of cancelled jobs, and of jobs that failed without an attempt."""
         self.wait, self.run = [*_NO_WAITS], [*_NO_RUNS]
-        """Numbers of jobs by bucket of a histogram: how long they waited, and ran."""
+        """Histograms: how many jobs waited, and attempts ran, how long, by bucket."""
         self.wait_ms = 0
         self.run_ms = 0
 
@@ -57,7 +58,7 @@ class Counts:
 
     @property
     def moves(self) -> int:
-        """Return how much happened."""
+        """Return the number of all events, to rank jobtypes."""
         return self.pushed + self.started + sum(self.ended)
 
 
@@ -66,11 +67,13 @@ Row = Mapping[str, Counts]
 
 
 class Tally:
+    """Counts events, and hands the counts to readers."""
+
     def __init__(self) -> None:
         self.pushed: dict[tuple[str, str], int] = {}
-        """By tenant and name: jobs that were acknowledged to their pushers. Whoever adds to it settles at NAMES_MAX."""
+        """(tenant, jobtype) → acknowledged jobs. Code that adds to it calls `settle` when it has NAMES_MAX entries."""
         self.readers: list[Callable[[Row], None]] = []
-        """Each gets all that is counted, once; it keeps none of the counts."""
+        """Each gets all counts since the last `settle`, and must not keep the `Counts` objects."""
         self._row: dict[str, Counts] = {}
 
     def settle(self) -> None:
@@ -83,10 +86,10 @@ class Tally:
             read(row)
 
     def started(self, held: Sequence[Held], now_ms: int) -> None:
-        """Count attempts that are given to a worker.
+        """Count attempts that are given to a worker, and how long their jobs waited.
 
-        How long a job waited is noted of its first attempt, or the first since it was tried anew, unless it waited for
-        parents: of others nobody here knows since when they could have begun.
+        The wait is counted for a job's first attempt since its push or retry, unless it had parents: otherwise it is
+        not known here since when the job could have begun.
         """
         for each in held:
             counts = self._row.get(each.job.jobtype) or self._counts(each.job.jobtype)
@@ -95,25 +98,25 @@ class Tally:
                 counts.waited(max(0, now_ms - ready_ms))
 
     def ended(self, outcomes: Sequence[Outcome], void: Collection[int] | None) -> None:
-        """Count attempts whose end is in the store. `void`: places of those that changed nothing; None: nobody
-        knows, as the store's answer was lost, and all count."""
-        for place, one in enumerate(outcomes):
-            if one.fate is ENTRUSTED or (void and place in void):
+        """Count attempts whose outcomes the store has applied. `void`: places of outcomes that changed nothing; None:
+        the store's answer was lost, so all count."""
+        for place, outcome in enumerate(outcomes):
+            if outcome.fate is ENTRUSTED or (void and place in void):
                 continue
-            counts = self._row.get(one.jobtype) or self._counts(one.jobtype)
-            kind = _BY_FATE[one.fate]
-            counts.ended[kind if kind != _RETRIED else _BY_REASON.get(one.reason, _RETRIED)] += 1
-            ran_ms = one.finished_at_ms - one.started_at_ms
+            counts = self._row.get(outcome.jobtype) or self._counts(outcome.jobtype)
+            kind = _BY_FATE[outcome.fate]
+            counts.ended[kind if kind != _RETRIED else _BY_REASON.get(outcome.reason, _RETRIED)] += 1
+            ran_ms = outcome.finished_at_ms - outcome.started_at_ms
             counts.ran(ran_ms if ran_ms > 0 else 0)
 
     def cancelled(self, jobtypes: Iterable[str]) -> None:
-        """Count cancelled jobs. "": of a job whose type is not known here."""
+        """Count cancelled jobs by type. A type "" is unknown and not counted."""
         for jobtype in jobtypes:
             if jobtype:
                 self._counts(jobtype).ended[_CANCELLED] += 1
 
     def died(self, numbers: Mapping[str, int]) -> None:
-        """Count jobs that the store itself found dead, by jobtype: they expired, say."""
+        """Count jobs that failed in the store without an attempt, such as expired ones, by jobtype."""
         for jobtype, number in numbers.items():
             if jobtype:
                 self._counts(jobtype).ended[_DEAD] += number
@@ -123,7 +126,7 @@ class Tally:
 
 
 def counts_of(row: dict[str, Counts], jobtype: str) -> Counts:
-    """Return a jobtype's counts of a row, which has NAMES_MAX at most; those of EVERYBODY beyond."""
+    """Return a jobtype's counts in a row, adding it if need be; those of EVERYBODY if the row has NAMES_MAX already."""
     counts = row.get(jobtype)
     if counts is None:
         counts = row.setdefault(jobtype if len(row) < NAMES_MAX else EVERYBODY, Counts())
@@ -131,8 +134,8 @@ def counts_of(row: dict[str, Counts], jobtype: str) -> Counts:
 
 
 def _ready_ms(held: Held) -> int:
-    """Return since when a job could have begun; 0: not known."""
+    """Return since when a job could have begun (Unix ms); 0: unknown."""
     job = held.job
     if job.flow is not None and job.flow.after:
         return 0
-    return max(job.created_at_ms, job.eligible_at_ms, held.generation // 1000)  # it is in µs
+    return max(job.created_at_ms, job.eligible_at_ms, held.generation // 1000)  # a generation is a time in µs

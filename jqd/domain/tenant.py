@@ -1,9 +1,9 @@
-"""Tenants, and scopes of tokens. Within jqd a tenant's name is before each name that it gives (a qualified name).
+"""Tenants, and scopes of tokens. Within jqd, a name that a tenant gave has the tenant before it (a qualified name):
 
-    mail              of the tenant "", as ever
-    acme US mail      of acme; US is one character, and no name that comes from outside may have it
+    mail              a name of the tenant ""
+    acme US mail      a name of acme; US is one character, which no name from outside may contain
 
-So all that goes by a name keeps tenants apart (docs/adr/0054).
+So everything with a name keeps tenants apart (docs/adr/0054).
 """
 
 import re
@@ -12,7 +12,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-SEPARATOR = "\x1f"  # it cannot be printed, and names of all kinds are printable
+SEPARATOR = "\x1f"  # not printable, and all names must be printable
 TENANT_LENGTH_MAX = 32  # characters: with a jobtype of 128 still a short key
 NAME = f"[a-z0-9][a-z0-9_-]{{0,{TENANT_LENGTH_MAX - 1}}}"
 IN_WORDS = f"1 to {TENANT_LENGTH_MAX} small letters, digits, - and _, beginning with a letter or digit"
@@ -33,14 +33,17 @@ def is_tenant(text: str) -> bool:
 
 
 def annotate(tenant: str, name: str) -> str:
+    """Return the qualified name."""
     return f"{tenant}{SEPARATOR}{name}" if tenant else name
 
 
 def tenant_of(name: str) -> str:
+    """Return the tenant of a qualified name."""
     return name.partition(SEPARATOR)[0] if SEPARATOR in name else ""
 
 
 def bare(name: str) -> str:
+    """Return a qualified name without its tenant."""
     return name.partition(SEPARATOR)[2] if SEPARATOR in name else name
 
 
@@ -50,13 +53,13 @@ def of_tenant(name: str) -> str:
 
 
 def any_of(tenant: str) -> str:
-    """Return what stands for all jobtypes of a tenant; empty for the tenant ""."""
+    """Return the name that means all jobtypes of a tenant; empty for the tenant ""."""
     return annotate(tenant, "")
 
 
 def in_scope(scopes: Sequence[str], name: str) -> bool:
-    """Return whether a jobtype is one of these, each as it is or with a * at its end. Jobs for one version of a
-    handler, `name@3`, are of that handler."""
+    """Return whether a jobtype is in one of the scopes: jobtypes, or prefixes with a * at the end. A handler in the
+    scopes includes its versions, such as `name@3`."""
     handler, _, number = name.rpartition("@")
     own = (name, handler) if number.isdecimal() else (name,)
-    return any(name.startswith(one[:-1]) if one.endswith("*") else one in own for one in scopes)
+    return any(name.startswith(scope[:-1]) if scope.endswith("*") else scope in own for scope in scopes)

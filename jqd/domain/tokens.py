@@ -1,14 +1,14 @@
-"""Tokens: secrets that identify callers. Each is a setting with the secret's hash alone.
+"""Tokens: secrets that identify callers. Each is a setting that has only the secret's hash.
 
-    jqd_0123456789abcdef_AbC…          what its owner sends: the id of the setting, and the secret
+    jqd_0123456789abcdef_AbC…          what a caller sends: the token's id, and the secret
          16 digits        43 characters
 
-A revoked token stays a setting, for ever: were it forgotten, a daemon that was away for long would bring it back. One
-whose time is over is forgotten: whoever brings it back brings one that is over.
+A revoked token stays a setting for ever: if it were dropped, a daemon that was away for long would bring it back. An
+expired token is dropped: if it comes back, it is expired still.
 
-A token may be *derived* from another one: it lets somebody in for a shorter time, with the same rights or fewer, and
-only while all above it are valid. One whose parent is not known here lets nobody in. Its setting is named after one of
-the *slots* of the token that was made, so that it takes the place of an earlier one, and none is brought back.
+A token may be *derived* from another one. It has the same rights or fewer, for a shorter time, and is valid only while
+all tokens above it are valid and known. Its setting is named after a *slot* of the token above all: so it replaces an
+earlier derived token, and cannot be brought back.
 """
 
 import enum
@@ -28,26 +28,26 @@ NOTE_LENGTH_MAX = 200  # characters
 ID_BYTES, SECRET_BYTES = 8, 32
 ID = re.compile(rf"[0-9a-f]{{{2 * ID_BYTES}}}")
 FORM = re.compile(rf"jqd_([0-9a-f]{{{2 * ID_BYTES}}})_([A-Za-z0-9_-]{{43}})")
-NOBODYS = bytes(32)  # compared with where there is no such token: it takes as long
+NOBODYS = bytes(32)  # compared with if a token is unknown, so that this takes as long
 
-OVER_S = 3_600.0  # a token whose time is over is kept so long: clocks differ
-DEPTH_MAX = 3  # derived tokens in a row: each call looks at all above the one that it came with
-SWEPT_MIN = 1_000  # known tokens, below which none is looked for that is over
+OVER_S = 3_600.0  # an expired token is kept so long, as clocks differ
+DEPTH_MAX = 3  # derived tokens in a row: each call checks all above its own
+SWEPT_MIN = 1_000  # expired tokens are dropped only if more than so many are known
 
 
 class Role(enum.StrEnum):
     """What a token may do."""
 
     PUSH = "push"
-    """Push jobs; look at one by its id, take its result, ask why it waits, cancel it."""
+    """Push jobs; look at a job by its id, take its result, ask why it waits, cancel it."""
     WORKER = "worker"
-    """That too, since jobs may push jobs; and register workers, take jobs and report them."""
+    """All that `push` may, as jobs may push jobs; and register workers, take jobs and report them."""
     VIEWER = "viewer"
-    """Look at all there is, and change nothing."""
+    """Look at everything, and change nothing."""
     OPERATOR = "operator"
-    """All of that, and whatever else is done with jobs, jobtypes, handlers, schedules and workers."""
+    """All that the others may, and everything else with jobs, jobtypes, handlers, schedules and workers."""
     MASTER = "master"
-    """All that an operator may, and making and revoking tokens."""
+    """All that an operator may, and make and revoke tokens."""
 
 
 MAY = {
@@ -57,52 +57,52 @@ MAY = {
     Role.OPERATOR: frozenset({Role.PUSH, Role.WORKER, Role.VIEWER, Role.OPERATOR}),
     Role.MASTER: frozenset(Role),
 }
-"""Role → those whose calls it may make, too."""
+"""Role → roles whose calls it may make."""
 
 
 class Token(msgspec.Struct, frozen=True, omit_defaults=True):
     """The body of the setting `token`."""
 
     hash: bytes
-    """SHA-256 of the secret: 256 random bits need no slow one."""
+    """SHA-256 of the secret; 256 random bits need no slow hash."""
     role: Role
     tenant: str = ""
     scopes: tuple[str, ...] = ()
-    """Jobtypes that it is for, each as it is or with a * at its end; none: all."""
+    """Jobtypes that it is for, each in full or as a prefix with a * at its end; none: all."""
     note: str = ""
-    """What it is for, in somebody's words."""
+    """What it is for, as its maker wrote."""
     made_at_ms: int = 0
     made_by: str = ""
-    """The id of the token that made it."""
+    """Id of the token with which it was made."""
     until_ms: int = 0
-    """0: until it is revoked."""
+    """When it expires (Unix ms); 0: never."""
     revoked_at_ms: int = 0
-    """0: it is not."""
+    """When it was revoked; 0: it is not."""
     parent: str = ""
-    """The id of the token that it was derived from."""
+    """Id of the token that it was derived from."""
     token_id: str = ""
-    """Its id, where its setting is named after a slot."""
+    """Its id, if its setting is named after a slot."""
     slot: str = ""
-    """The name of its setting; empty: its id."""
+    """The name of its setting, if that is not its id."""
     kept_ms: int = 0
-    """When the last one ends that had this slot before it."""
+    """When the last of the tokens expires that had this slot before."""
 
     def __repr__(self) -> str:
-        """Leave the hash out."""
+        """Return a repr without the hash."""
         return f"Token({self.role}, tenant={self.tenant!r})"
 
     def holds(self, now_ms: int) -> bool:
-        """Return whether the token is valid by its own dates."""
+        """Return whether the token is neither revoked nor expired. Those above it are not checked."""
         return not self.revoked_at_ms and (not self.until_ms or now_ms < self.until_ms)
 
     def is_over(self, now_ms: int) -> bool:
-        """Return whether the token, and all that had its slot before, expired so long ago that none can be valid
-        again."""
+        """Return whether the token, and all that had its slot before, expired so long ago that no clock takes one for
+        valid."""
         return bool(self.until_ms) and now_ms - self.last_ms > OVER_S * 1000
 
     @property
     def last_ms(self) -> int:
-        """When it and all that had its slot before it have ended."""
+        """When the token and all that had its slot before have expired."""
         return max(self.until_ms, self.kept_ms)
 
 
@@ -139,23 +139,23 @@ class Tokens:
         settings.watch(TOKEN, self._learn)
 
     def __iter__(self) -> Iterator[tuple[str, Token]]:
-        """Yield valid tokens, by id."""
+        """Yield (id, token) of each valid token."""
         now_ms = self._clock.wall_ms()
-        return ((token_id, one) for token_id, one in [*self._known.items()] if self._holds(one, now_ms))
+        return ((token_id, token) for token_id, token in [*self._known.items()] if self._holds(token, now_ms))
 
     def get(self, token_id: str) -> Token | None:
         """Return a token, revoked or not."""
         return self._known.get(token_id)
 
     def ended(self, token_id: str) -> bool:
-        """Return whether a token is no longer valid. False for what is no token's id."""
+        """Return whether a token is invalid (any more). False for a text that is no token's id."""
         if not is_token_id(token_id):
             return False
         token = self._known.get(token_id)
         return token is None or not self._holds(token, self._clock.wall_ms())
 
     def line(self, token_id: str) -> Iterator[str]:
-        """Yield a token's id and those of all above it, up to the one that was derived from none."""
+        """Yield a token's id and the ids of all tokens above it."""
         for _ in range(DEPTH_MAX + 1):
             yield token_id
             token = self._known.get(token_id)
@@ -164,11 +164,12 @@ class Tokens:
             token_id = token.parent
 
     def in_slot(self, slot: str) -> Token | None:
-        """Return the token that has a slot, or had it last; None: nobody had it, or that is long over."""
+        """Return the token that has a slot, or had it last; None if there was none, or it expired long ago."""
         return self._known.get(self._in_slot.get(slot, ""))
 
     def of(self, text: str) -> tuple[str, Token] | None:
-        """Return id and token of a secret; None: no valid token has it. Takes as long for every secret of that form."""
+        """Return the id and the token that a caller's text is for; None if it is no valid token. Takes the same time
+        for all texts of a token's form."""
         found = FORM.fullmatch(text)
         if found is None:
             return None
@@ -191,9 +192,9 @@ class Tokens:
         self._known.pop(self._in_slot.pop(setting.name, setting.name), None)
         if setting.is_deleted:
             return
-        if len(self._known) >= self._sweep_at:  # forgotten settings are told to nobody
+        if len(self._known) >= self._sweep_at:  # watchers are not told of settings that were dropped
             now_ms = self._clock.wall_ms()
-            self._known = {token_id: one for token_id, one in self._known.items() if not one.is_over(now_ms)}
+            self._known = {token_id: each for token_id, each in self._known.items() if not each.is_over(now_ms)}
             self._in_slot = {slot: token_id for slot, token_id in self._in_slot.items() if token_id in self._known}
             self._sweep_at = max(SWEPT_MIN, 2 * len(self._known))
         token = _read(setting)
@@ -207,16 +208,16 @@ def body_of(token: Token) -> bytes:
 
 
 def hash_of(secret: str) -> bytes:
-    """Return the hash that is stored."""
+    """Return the hash of a secret that is stored."""
     return hashlib.sha256(secret.encode()).digest()
 
 
 def same_secret(text: str, known: str) -> bool:
-    """Return whether two secrets are equal; an empty one equals none."""
+    """Return whether two secrets are equal, in constant time. False if `known` is empty."""
     return bool(known) and hmac.compare_digest(hash_of(text), hash_of(known))
 
 
 def draw() -> tuple[str, str, str]:
-    """Draw a new token: id, secret, and what its owner sends."""
+    """Make a new token: return its id, its secret, and the text that callers send."""
     token_id, secret = secrets.token_hex(ID_BYTES), secrets.token_urlsafe(SECRET_BYTES)
     return token_id, secret, f"jqd_{token_id}_{secret}"

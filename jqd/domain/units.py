@@ -1,4 +1,4 @@
-"""Amounts as people write them: 90, 30s, 5m, 2h, 1d; 64MiB. Pure."""
+"""Parses amounts as people write them: 90, 30s, 5m, 2h, 1d; 64MiB."""
 
 import math
 import re
@@ -18,10 +18,10 @@ BYTES: Mapping[str, float] = {
     "MB": 10**6,
     "GB": 10**9,
 }
-SECONDS_MAX = 10 * 365 * 86_400.0  # ten years: in milliseconds, and added to a date, it is still an exact number
+SECONDS_MAX = 10 * 365 * 86_400.0  # ten years: as milliseconds, added to a date, a float is still exact
 BYTES_MAX = 1 << 50  # a pebibyte
 COUNT_MAX = 1_000_000_000
-# What a setting counts; most of them above 0.
+# Types of settings.
 Span = Annotated[float, Meta(ge=0, le=SECONDS_MAX, description="0 to 315,360,000")]
 Seconds = Annotated[float, Meta(gt=0, le=SECONDS_MAX, description="above 0, and at most ten years")]
 Bytes = Annotated[int, Meta(gt=0, le=BYTES_MAX, description="above 0, and at most 2^50")]
@@ -31,13 +31,13 @@ Times = Annotated[int, Meta(ge=0, le=COUNT_MAX, description="0 to 1,000,000,000"
 Duration = float | str | timedelta
 """Seconds, a text like "20s" or "5m", or a timedelta."""
 Durations = Duration | Sequence[Duration]
-"""One, or several in a row."""
+"""One duration, or a list of them."""
 
 _AMOUNT = re.compile(r"\s*([+-]?[0-9][0-9_]*(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)\s*([A-Za-z]*)\s*")
 
 
 def amount(text: str, units: Mapping[str, float]) -> float:
-    """Return a number, multiplied by its unit where it has one. Raises ValueError saying what can be written."""
+    """Return a number, multiplied by its unit if it has one. Raises ValueError, which says what can be written."""
     match = _AMOUNT.fullmatch(text)
     if match is None:
         raise ValueError(f"write one like {', '.join(('90', '1.5', *(f'30{unit}' for unit in units)))}")
@@ -48,7 +48,7 @@ def amount(text: str, units: Mapping[str, float]) -> float:
 
 
 def as_text(number: float, units: Mapping[str, float]) -> str:
-    """Return the text that `amount` reads as this number, in the largest unit of which it is a multiple: 25s, 64MiB."""
+    """Return a number as text in the largest unit of which it is a multiple, such as 25s or 64MiB (see `amount`)."""
     size, unit = max(
         ((size, unit) for unit, size in units.items() if size == 1 or (number and number % size == 0)), default=(1, "")
     )
@@ -57,7 +57,7 @@ def as_text(number: float, units: Mapping[str, float]) -> str:
 
 
 def seconds(text: str) -> float:
-    """Return a duration in seconds, 0 or more; a number without a unit is in seconds. Raises ValueError."""
+    """Parse a duration, 0 or more, and return it in seconds; without a unit it is in seconds. Raises ValueError."""
     found = amount(text, SECONDS)
     if not 0 <= found < math.inf:
         raise ValueError("it is 0 or more, and finite")
@@ -69,7 +69,7 @@ def has_unit(text: str) -> bool:
 
 
 def duration_s(given: Duration) -> float:
-    """Return a duration in seconds; a number as it is, unchecked. Raises ValueError."""
+    """Return a duration in seconds; a number is returned as it is. Raises ValueError."""
     if isinstance(given, timedelta):
         return given.total_seconds()
     if not isinstance(given, str):
@@ -82,4 +82,6 @@ def duration_s(given: Duration) -> float:
 
 def durations_s(given: Durations) -> float | list[float]:
     """Return one duration or several in seconds. Raises ValueError."""
-    return duration_s(given) if isinstance(given, float | int | str | timedelta) else [duration_s(one) for one in given]
+    if isinstance(given, float | int | str | timedelta):
+        return duration_s(given)
+    return [duration_s(each) for each in given]

@@ -1,21 +1,21 @@
-"""How text that others wrote is shown: it commands no terminal, and turns the order of nothing beside it. Pure."""
+"""Escapes text that others wrote, so that it cannot send commands to a terminal or reorder the text beside it."""
 
 import shlex
 
 BIDI = {code: f"\\u{code:04x}" for code in (0x61C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))}
-"""Of `str.translate`: marks, overrides and isolates of direction. With one in a message, what a table has behind it may
-stand before it, and a name may read as another one."""
+"""For `str.translate`: escapes characters that change the direction of text. With one in a message, a table's next
+column may appear before it, and a name may look like another one."""
 CONTROLS = BIDI | {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
-"""The same, and control characters but newline and tab: a worker's message must not command the terminal."""
+"""For `str.translate`: escapes these, and all control characters but newline and tab."""
 
 IN_JSON = BIDI | {code: f"\\u{code:04x}" for code in range(127, 160)}
-"""The same in JSON, whose other control characters are spelled out anyway: who reads it gets what was meant."""
+"""For `str.translate` of JSON, which escapes the other control characters anyway. The value stays the same."""
 
 
 def quoted(text: str) -> str:
-    """Return a text quoted for the shell; unprintable characters are spelled out, as bash, zsh and ksh read them."""
+    """Return a text quoted for the shell; unprintable characters are escaped as bash, zsh and ksh read them."""
     if text.isprintable():
-        # In double quotes where single ones would have to be broken up, and nothing in it means anything to a shell.
+        # In double quotes if it has a single quote, and nothing that double quotes leave special.
         return f'"{text}"' if "'" in text and not set(text) & set('"$`\\!') else shlex.quote(text)
     spelled = (
         each if each.isprintable() else _spelled(ord(each)) for each in text.replace("\\", r"\\").replace("'", r"\'")
@@ -24,7 +24,7 @@ def quoted(text: str) -> str:
 
 
 def operand(text: str) -> str:
-    """Return an id or name quoted as the last word of a shell command, so that a leading hyphen makes it no option."""
+    """Return an id or name quoted as the last word of a shell command; a leading hyphen does not make it an option."""
     return f"-- {quoted(text)}" if text.startswith("-") else quoted(text)
 
 

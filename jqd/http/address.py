@@ -1,19 +1,19 @@
-"""Opens listening TCP sockets, and names them."""
+"""Opens listening TCP sockets, and returns their addresses and URLs."""
 
 import socket
 
 from jqd.domain.address import PORT_MAX, WILDCARDS, Address, parse
 from jqd.domain.errors import ConfigError
 
-BACKLOG = 2_048  # connections the kernel holds for us while one loop turn is busy
-USER_TIMEOUT_MS = 20_000  # a peer that vanished is noticed after this, not after the kernel's quarter of an hour
+BACKLOG = 2_048  # connections that wait in the kernel while the event loop is busy
+USER_TIMEOUT_MS = 20_000  # a vanished peer is noticed after so long, not after the kernel's quarter of an hour
 
 
 def bind(address: str, *, shared: bool = False) -> socket.socket:
-    """Return a listening TCP socket at `host:port` (port 0: any free one). `shared`: several processes of ours may have
-    one there, and the kernel deals connections out to those that listen: it does not yet.
+    """Return a listening TCP socket at `host:port` (port 0: any free one).
 
-    Raises ConfigError naming the address and what to do when it is taken or unavailable.
+    `shared`: several processes of the same user may each have a socket there, among which the kernel distributes
+    connections. Such a socket does not listen yet. Raises ConfigError if the address is taken or unavailable.
     """
     try:
         at = parse(address)
@@ -30,20 +30,22 @@ def bind(address: str, *, shared: bool = False) -> socket.socket:
 
 
 def reserve(address: str) -> socket.socket:
-    """Return a socket that keeps a port for processes that share it, and takes no connections itself. Raises
-    ConfigError, also where only others listen that would share it."""
+    """Return a socket that keeps a port for processes that share it, and takes no connections itself.
+
+    Raises ConfigError if the port is taken, even by programs that would share it."""
     with bind(address) as alone:
         at = parse(address_of(alone))
     try:
         kept = listen(*at, shared=True)
     except OSError as error:
         raise ConfigError(f"cannot keep {at} for several processes: {error.strerror or error}") from error
-    kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)  # with it anybody could listen there until ours do
+    # With this option, any program could listen there before the processes do.
+    kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
     return kept
 
 
 def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
-    """A TCP socket that never blocks, and listens unless it is shared. Raises OSError."""
+    """Return a non-blocking TCP socket, which listens unless it is shared. Raises OSError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -64,11 +66,11 @@ def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
 
 
 def address_of(listener: socket.socket) -> str:
-    """Return what `bind` takes to listen there again."""
+    """Return the address of a socket as text for `bind`."""
     return str(Address(*listener.getsockname()[:2]))
 
 
 def url_of(listener: socket.socket, scheme: str = "http") -> str:
-    """Return the URL by which a client on this machine reaches it."""
+    """Return the URL by which a client on this machine reaches a listening socket."""
     at = Address(*listener.getsockname()[:2])
     return f"{scheme}://{at._replace(host='127.0.0.1') if at.host in WILDCARDS else at}"

@@ -1,4 +1,4 @@
-"""Serves an ASGI application by this listener: a worker's own endpoint."""
+"""Runs an ASGI application on this HTTP server: for a worker's own endpoint."""
 
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
@@ -12,16 +12,16 @@ AsgiApp = Callable[[Any, Any, Any], Awaitable[None]]
 
 
 def from_asgi(app: AsgiApp) -> App:
-    """Return an ASGI application as the listener calls it: pages, streams."""
+    """Return an ASGI application as an application of this server."""
 
     async def serve(exchange: Exchange) -> None:
-        hearing = _Hearing(exchange)
-        await app(_scope(exchange), hearing.receive, hearing.send)
+        channel = _Channel(exchange)
+        await app(_scope(exchange), channel.receive, channel.send)
 
     return serve
 
 
-class _Hearing:
+class _Channel:
     """The receive and send of an ASGI application, over one exchange."""
 
     def __init__(self, exchange: Exchange) -> None:
@@ -29,7 +29,7 @@ class _Hearing:
         self._end_received = False
 
     async def receive(self) -> Message:
-        """Return the body piece by piece, then, when the client has left, `http.disconnect`."""
+        """Return the next piece of the body; after the body, wait until the client leaves: `http.disconnect`."""
         exchange = self._exchange
         if self._end_received:
             await exchange.wait_left()
@@ -42,7 +42,7 @@ class _Hearing:
         return {"type": "http.request", "body": piece, "more_body": not self._end_received}
 
     async def send(self, message: Message) -> None:
-        """Send the response's head, then its pieces. Raises RuntimeError."""
+        """Send the head of the response, or a piece of its body. Raises RuntimeError for any other message."""
         match message["type"]:
             case "http.response.start":
                 pairs = message.get("headers", ())

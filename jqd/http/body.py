@@ -1,42 +1,42 @@
-"""Reads chunked bodies strictly, to find their end. Pure.
+"""Parses chunked bodies strictly, to find their end.
 
-llhttp reads on over the end of a request, so it cannot say where the next begins.
+llhttp is not used for that: it reads on over the end of a request, so it cannot tell where the next one begins.
 """
 
 import re
 
 from jqd.http.request import Refused
 
-CHUNK_LINE_MAX = 1_024  # bytes of a chunk's size and what may stand behind it
-CHUNKS_FREE = 8_192  # of a body, however small they are: some 20 ms
-CHUNK_BYTES_MIN = 16  # on average, of more: a line of a short job; a chunk takes some 2 µs, whatever is in it
-TRAILER_BYTES_MAX = 4_096  # of headers behind the last chunk; they are read over
+CHUNK_LINE_MAX = 1_024  # bytes of the line with a chunk's size
+CHUNKS_FREE = 8_192  # chunks of a body that may be of any size: some 20 ms
+CHUNK_BYTES_MIN = 16  # the least average size of further chunks: each takes some 2 µs, whatever its size
+TRAILER_BYTES_MAX = 4_096  # of headers after the last chunk, which are ignored
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,8})(?:;[\t -~\x80-\xff]*)?\r\n")
 _TRAILER = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[^\x00-\x08\x0a-\x1f\x7f]*\r\n")
 
 
 class Chunked:
-    """A body in chunks."""
+    """The parser of one chunked body."""
 
     __slots__ = ("_chunks", "_content", "_left", "_trailer", "_within", "done")
 
     def __init__(self) -> None:
         self.done = False
         self._chunks = self._content = 0
-        """Number of chunks, and the bytes of all."""
-        self._left = 0
-        self._within = False  # of a chunk, up to the line end behind it
-        self._trailer = -1  # bytes of it; below 0 while chunks come
+        """Number of chunks so far, and of their bytes."""
+        self._left = 0  # bytes of the present chunk that are still to come
+        self._within = False  # in a chunk, up to the line end behind it
+        self._trailer = -1  # bytes of the trailer so far; below 0 before it begins
 
     def take(self, buffer: bytearray) -> bytes:
-        """Remove from `buffer` what belongs to the body, and return its content. Raises Refused."""
+        """Remove the body's part from `buffer`, and return its content. Sets `done` at the end. Raises Refused."""
         pieces: list[bytes] = []
         while not self.done and self._step(buffer, pieces):
             continue
         return b"".join(pieces)
 
     def _step(self, buffer: bytearray, pieces: list[bytes]) -> bool:
-        """Take the next part of the body. Returns False when more must come first."""
+        """Take the next part of the body. Returns False if more data must come first."""
         if self._left:
             piece = bytes(buffer[: self._left])
             del buffer[: len(piece)]

@@ -1,6 +1,6 @@
-"""One connection, from its first byte to its last: requests in order, one at a time, in one task.
+"""One connection, from its first byte to its last: its requests are served in order, one at a time, in one task.
 
-Any error ends this connection, and nothing else: `run` never raises an Exception.
+Any error ends only this connection: `Connection.run` never raises an Exception.
 """
 
 import json
@@ -22,17 +22,17 @@ from jqd.http.internal_error import log_event, log_internal_error, place_of
 from jqd.http.request import Refused, Response
 from jqd.http.transport import NotAgreedError, Transport
 
-HEAD_READ_BYTES = 16_384  # at once, while it is not known what comes: there may be thousands of these
-KEPT_HEADS = 1_024  # with what is kept of each some 3 MiB
-KEPT_BYTES = 1_024  # a longer head is not kept: programs send some 200 bytes
-NO_CERTIFICATE = frozenset({"PEER_DID_NOT_RETURN_A_CERTIFICATE", "CERTIFICATE_VERIFY_FAILED"})  # by OpenSSL's names
-LINE_MAX = 8_192  # of a head that is too long: without a line end up to here it is the target
+HEAD_READ_BYTES = 16_384  # of one read before a request's head is known, as there may be thousands of connections
+KEPT_HEADS = 1_024  # parsed heads in the cache: some 3 MiB
+KEPT_BYTES = 1_024  # a longer head is not kept: those of programs have some 200 bytes
+NO_CERTIFICATE = frozenset({"PEER_DID_NOT_RETURN_A_CERTIFICATE", "CERTIFICATE_VERIFY_FAILED"})  # OpenSSL's errors
+LINE_MAX = 8_192  # if a too long head has no line end within so many bytes, its first line is blamed (414, not 431)
 
 TOO_SLOW = "the request came too slowly, or was not complete in time; nothing was taken"
 
 
 class ServerContext:
-    """What all connections of a listener share."""
+    """The state that all connections of a listener share."""
 
     def __init__(
         self,
@@ -51,14 +51,14 @@ class ServerContext:
         self.server = server
         self.dates = Dates()
         self.warn: Callable[..., object] = log.warning
-        """Says an event; the same not too often."""
+        """Logs an event; the listener replaces it by one that logs the same event at most once a minute."""
         self.limit: ConnectionLimit[Connection] = ConnectionLimit(
             config.total(), config.of_one_address(), config.for_newcomers()
         )
         self._kept = lru_cache(maxsize=KEPT_HEADS)(read_head)
 
     def change(self, config: ListenerConfig) -> None:
-        """Use other limits from now on. Heads that were judged by the old ones are judged again."""
+        """Use other limits from now on. Cached heads are dropped, as they were checked against the old ones."""
         self.config = config
         self.limit.total_max, self.limit.address_max = config.total(), config.of_one_address()
         self.limit.new_max = config.for_newcomers()
@@ -67,7 +67,7 @@ class ServerContext:
         self._kept.cache_clear()
 
     def not_agreed(self, why: str, peer: str) -> None:
-        """Log a failed TLS handshake: a missing client certificate is worth a line, other failures are not."""
+        """Log a failed TLS handshake: a missing client certificate as a warning, other failures for debugging."""
         if why in NO_CERTIFICATE:
             mend = "http.tls_clients asks each client for a certificate of its authorities"
             log_event(self.warn, "http.no_certificate", why=why, peer=peer, mend=mend)
@@ -75,12 +75,12 @@ class ServerContext:
             log_event(self.log.debug, "http.not_agreed", why=why, peer=peer)
 
     def read_head(self, data: bytes) -> Head:
-        """As `head.read_head`. Programs repeat heads, so each is read and judged once."""
+        """Parse a head, with a cache: programs send the same heads again and again."""
         return self._kept(data) if len(data) <= KEPT_BYTES else read_head(data)
 
 
 class Connection:
-    """Serves one connection; see the module."""
+    """Serves one connection."""
 
     __slots__ = ("_asked", "_bye", "_context", "_linger", "_scope", "_wire", "_within", "address", "client")
 
@@ -91,12 +91,12 @@ class Connection:
         self._wire = Wire(pipe, context.config, context.dates, Ends(client, context.server, context.config.scheme))
         self._scope = trio.CancelScope()
         self._asked: Exchange | None = None
-        self._within = False  # of a request: its first byte has come
+        self._within = False  # in a request: its first byte has come
         self._bye = b""
         self._linger = False
 
     async def run(self) -> None:
-        """Serve until it ends. Never raises an Exception."""
+        """Serve the connection until it ends. Never raises an Exception."""
         whole = False
         try:
             with self._scope:
@@ -107,18 +107,18 @@ class Connection:
             whole = await self._end()
         except* trio.BrokenResourceError as group:
             log_event(self._context.log.debug, "http.broken", peer=self.client[0], place=place_of(group))
-        except* Exception as group:  # noqa: BLE001 - whatever it is, it is this connection's alone
+        except* Exception as group:  # noqa: BLE001 - any error ends this connection alone
             log_internal_error(self._context.log, "http.failed", group, peer=self.client[0])
         finally:
             self._let_go(whole)
 
     async def turn_away(self, detail: str) -> None:
-        """Send a 503 and close."""
+        """Answer with 503 and close, as there are too many connections."""
         self._send_last(503, detail, retry_after_s=1)
         await self.run()
 
     def look(self, now_s: float) -> None:
-        """Look whether it is too slow, or its client left: end it, or the work for that client."""
+        """End the connection if it is too slow, or the work for a request if its client has left."""
         if self._asked is not None:
             self._asked.look()
         wire = self._wire
@@ -128,7 +128,7 @@ class Connection:
             self._scope.cancel()
 
     def give_way(self) -> None:
-        """See LimitedConnection. The place counts as free already, so nothing is waited for."""
+        """Close at once, without waiting for the client: another connection has the place already."""
         self._linger = self._within = False
         self._scope.cancel()
 
@@ -145,12 +145,12 @@ class Connection:
         wire = self._wire
         try:
             wire.read_due_s = trio.current_time() + self._context.config.handshake_s
-            self._context.limit.mark_idle(self)  # who says nothing at all must not keep others out
+            self._context.limit.mark_idle(self)  # a silent client must not keep others out
             await self._handshake()
             while (head := await self._read_head()) is not None:
                 if not await self._answer(head):
                     return
-                if self._wire.buffer:  # who sends many at once does not have the loop for itself
+                if self._wire.buffer:  # the client sent several requests at once: let others have their turn
                     await trio.lowlevel.checkpoint()
         except NotAgreedError as error:
             self._bye = error.last
@@ -159,14 +159,14 @@ class Connection:
             self._send_last(refused.status, refused.detail)
 
     async def _handshake(self) -> None:
-        """Do the TLS handshake, where there is TLS. Handshakes are work, so each address has turns."""
+        """Do the TLS handshake, if TLS is used. It is much work, so addresses take turns."""
         limiter, wire, entered = self._context.lines.handshakes, self._wire, False
 
         async def turn() -> None:
             nonlocal entered
             entered = True
             if not limiter.enter(self.address):
-                wire.read_due_s = math.inf  # it is we who are slow
+                wire.read_due_s = math.inf  # this delay is not the client's
                 await limiter.wait(self.address, HANDSHAKE)
             wire.read_due_s = trio.current_time() + wire.config.handshake_s
 
@@ -177,7 +177,7 @@ class Connection:
                 limiter.leave(self.address)
 
     async def _read_head(self) -> Head | None:
-        """Return the next request; None when there is none. Raises Refused, trio.BrokenResourceError."""
+        """Return the head of the next request; None if none comes. Raises Refused, trio.BrokenResourceError."""
         wire, config, limit = self._wire, self._context.config, self._context.limit
         buffer = wire.buffer
         self._asked = None
@@ -190,7 +190,7 @@ class Connection:
         self._within = True
         wire.begin_request()
         while True:
-            while buffer.startswith(b"\r\n"):  # older clients send one behind a body
+            while buffer.startswith(b"\r\n"):  # old clients send a line end after a body
                 del buffer[:2]
             end = buffer.find(b"\r\n\r\n", 0, config.head_bytes_max) + 4
             if end > 3:
@@ -204,7 +204,7 @@ class Connection:
             check_start(buffer)
             wire.read_due_s = wire.began_s() + config.head_s
             self._within = bool(buffer)
-            limit.mark_idle(self)  # it holds nothing but a few bytes yet: slow heads must not keep others out
+            limit.mark_idle(self)  # clients with slow heads must not keep others out
             more = await wire.pipe.receive_some(HEAD_READ_BYTES)
             if not more:
                 if buffer:
@@ -213,7 +213,7 @@ class Connection:
             buffer += more
 
     def _is_next(self) -> bool:
-        """Wait, idle, for the next request. Returns False when none is taken any more."""
+        """Mark the connection as idle until the next request. Returns False if no more requests are taken."""
         if self._wire.closing:
             return False
         self._within = False
@@ -229,7 +229,7 @@ class Connection:
             answer = await self._context.app(exchange)
             if answer is not None:
                 await exchange.answer(answer)
-        except Exception as error:  # noqa: BLE001 - the application's mistakes end one answer, not the server
+        except Exception as error:  # noqa: BLE001 - an error of the application ends one answer, not the server
             failed = error
         return self._settle(exchange, failed)
 
@@ -253,7 +253,7 @@ class Connection:
         return False
 
     def _overdue(self) -> None:
-        """Send what fits when the connection was cancelled: too slow, in the way, or the listener closes."""
+        """Prepare a 408 if the connection was ended while a request came, and nothing was answered."""
         exchange = self._asked
         if exchange is not None and (exchange.complete or exchange.sent or exchange.whole):
             return
@@ -261,15 +261,16 @@ class Connection:
             self._send_last(408, TOO_SLOW)
 
     def _send_last(self, status: int, detail: str, *, fault: str = "", retry_after_s: int | None = None) -> None:
-        """Send the last response before the connection ends."""
+        """Prepare the last response, which `_end` sends."""
         answer = problem_answer(status, detail, fault=fault, retry_after_s=retry_after_s)
         whole = render_whole(answer, self._context.dates.line())
         mute = self._asked is not None and self._asked.head.method == "HEAD"
         self._bye = whole[: whole.index(b"\r\n\r\n") + 4] if mute else whole
 
     async def _end(self) -> bool:
-        """Send what is left, and read until the client has it. Returns whether all was sent. Closing while data still
-        comes would make the kernel drop what it has not delivered."""
+        """Send the last response, and read on until the client closes, or for `linger_s`. Returns whether all was sent.
+
+        If data still came after closing, the kernel would drop what it has not delivered yet."""
         exchange, config = self._asked, self._context.config
         self._wire.read_due_s = self._wire.write_due_s = math.inf
         if exchange is not None and exchange.sent and not exchange.complete:
@@ -293,7 +294,7 @@ class Connection:
                 self._wire.pipe.close()
             else:
                 self._wire.pipe.abort()
-        except Exception as error:  # noqa: BLE001 - a descriptor that cannot be closed must not take the others along
+        except Exception as error:  # noqa: BLE001 - an error while closing must not end other connections
             log_internal_error(self._context.log, "http.not_closed", error, peer=self.client[0])
 
 
@@ -304,7 +305,7 @@ def _too_long(buffer: bytearray, bytes_max: int) -> Refused:
 
 
 def problem_answer(status: int, detail: str, *, fault: str = "", retry_after_s: int | None = None) -> Response:
-    """Send a problem document (RFC 9457), and close the connection."""
+    """Return problem details (RFC 9457) as a response that closes the connection."""
     fields: dict[str, object] = {
         "type": "about:blank",
         "title": HTTPStatus(status).phrase,
@@ -320,7 +321,7 @@ def problem_answer(status: int, detail: str, *, fault: str = "", retry_after_s: 
 
 
 def render_whole(answer: Response, date: bytes) -> bytes:
-    """An answer that stands for itself, outside of any exchange."""
+    """Return a response as bytes, outside of an exchange."""
     fields = [*answer.fields(), ("content-length", str(len(answer.body)))]
     lines = header_lines("".join(f"{name}: {value}\r\n" for name, value in fields), len(fields))
     return render_head(answer.status, lines, date, b"") + answer.body

@@ -1,4 +1,4 @@
-"""Limits connections: how many, from which address, and which is idle for longest. Pure."""
+"""Limits the number of connections, of all addresses and of each."""
 
 from collections import OrderedDict
 from functools import lru_cache
@@ -9,7 +9,7 @@ from jqd.domain.address import ip_of
 
 
 class LimitedConnection(Protocol):
-    """A connection, as the limit sees it."""
+    """A connection that a `ConnectionLimit` counts."""
 
     address: str
 
@@ -19,17 +19,17 @@ class LimitedConnection(Protocol):
 
 
 G = TypeVar("G", bound=LimitedConnection)
-FEW = 4  # connections that an address gets of the part for newcomers: enough for a program, and for `jqd` beside it
+FEW = 4  # connections of an address that may use the part for newcomers: enough for a program, and `jqd` beside it
 
 
 class ConnectionLimit(Generic[G]):
-    """The present connections, and which has to give way when there are too many.
+    """The present connections. If there are too many, one has to close for a new one.
 
-    The one that has been idle for longest goes: an idle connection holds nothing, and a client that wants it again
-    opens another, while turning the newcomer away would let silent connections keep everybody out. Only when nobody
-    is idle the newcomer is turned away.
+    The connection that has been idle for longest closes: its client can open another, while silent connections must not
+    keep everybody out. Only if none is idle is the new one turned away.
 
-    A part is for addresses that have few: two that keep all of theirs busy would have everything else.
+    A part of the places is for addresses with few connections. Otherwise two addresses that keep all of theirs busy
+    could take all places.
     """
 
     def __init__(self, total_max: int, address_max: int, new_max: int = 0) -> None:
@@ -42,7 +42,7 @@ class ConnectionLimit(Generic[G]):
         self._idle: OrderedDict[G, None] = OrderedDict()
 
     def join(self, guest: G) -> bool:
-        """Add a connection; return False when there is no place for it."""
+        """Add a connection; return False if there is no place for it."""
         home = self._addresses.get(guest.address)
         if home is not None and home.present >= self.address_max and not self._make_room(home.idle):
             return False
@@ -84,7 +84,7 @@ class ConnectionLimit(Generic[G]):
         if not idle:
             return False
         oldest = next(iter(idle))
-        self.leave(oldest)  # its place counts as free at once; it closes within this turn of the loop
+        self.leave(oldest)  # its place is free at once; it closes in this turn of the event loop
         oldest.give_way()
         return True
 
@@ -101,7 +101,7 @@ class _Address(Generic[G]):
 
 @lru_cache(maxsize=4_096)
 def address_of(host: str) -> str:
-    """Return the owner of a peer's address: an IPv4 address, or the /64 that one owner of IPv6 has."""
+    """Return the text by which connections of a host are counted: an IPv4 address, or the /64 of an IPv6 address."""
     address = ip_of(host)
     if not isinstance(address, IPv6Address):
         return host

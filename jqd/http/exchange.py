@@ -16,12 +16,12 @@ from jqd.http.head import Head
 from jqd.http.request import Refused, Request, Response, Stream
 from jqd.http.transport import Transport
 
-OWN = frozenset(("content-length", "connection", "transfer-encoding"))  # headers that a connection says itself
+OWN = frozenset(("content-length", "connection", "transfer-encoding"))  # headers that the server itself writes
 READ_BYTES = 65_536
-AT_LOOK = -1.0  # a time that is none, see Wire
-AHEAD_BYTES = 16_384  # of requests that come while one is under way; then the client has to wait
+AT_LOOK = -1.0  # stands for a time: see Wire.read_due_s
+AHEAD_BYTES = 16_384  # read ahead of further requests while one is under way
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-BODILESS = frozenset((204, 304))  # and all below 200: no body, and no word of its length
+BODILESS = frozenset((204, 304))  # statuses without body and length, as are all below 200
 _LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 
 Address = tuple[str, int]
@@ -44,7 +44,7 @@ class Dates:
         self._line = b""
 
     def line(self) -> bytes:
-        """The header, with its line end."""
+        """Return the header's line, with its line end."""
         second = self._clock.wall_ms() // 1000
         if second != self._second:
             self._second = second
@@ -53,7 +53,7 @@ class Dates:
 
 
 class Wire:
-    """The reading and writing of one connection, and their deadlines."""
+    """Reads and writes one connection, and keeps the deadlines for that."""
 
     __slots__ = (
         "_began_s",
@@ -76,18 +76,20 @@ class Wire:
         self.dates = dates
         self.buffer = bytearray()
         self.read_due_s = math.inf
-        """AT_LOOK: counted from the next look on, for what takes so long that nobody has to read a clock for it now."""
+        """When data must have come. AT_LOOK: `idle_s` after the next look of `Connection.look`, to save reading the
+        clock for each request."""
         self.write_due_s = math.inf
+        """When the data being sent must have been taken."""
         self.closing = False
-        """The door closes: no further request is taken."""
+        """Whether the listener closes: no further request is taken."""
         self._began_s: float | None = None
 
     def begin_request(self) -> None:
-        """Begin a request. Most have come whole, so the clock is read only when it is needed."""
+        """Note that a request begins. The clock is only read when it is needed, as most requests come whole."""
         self._began_s = None
 
     def began_s(self) -> float:
-        """Return when a request began that is not complete yet."""
+        """Return when the present request began."""
         if self._began_s is None:
             self._began_s = trio.current_time()
         return self._began_s
@@ -108,30 +110,31 @@ class Wire:
 
 
 class Exchange(Request):
-    """Reads a body on demand, and writes the response, once."""
+    """A request and its response on the wire: reads the body on demand, and writes the response."""
 
     sent = False
-    """Whether the client may have seen something of the answer."""
+    """Whether the client may have seen a part of the response."""
     complete = False
+    """Whether the response was written to its end."""
     stopped: str | None = None
-    """Why the answer was not written to its end."""
+    """Why the response was not written to its end."""
     gone = False
-    """Whether nobody is there to listen."""
+    """Whether the connection is broken, so that nobody reads the response."""
     left = False
-    """Whether the client will send no more: most have gone then, some listen on."""
+    """Whether the client will send no more: most have left then, some still read."""
     cut = False
     """Whether the client sent less than it had announced."""
     refusal: Refused | None = None
-    """The body is none."""
-    _silent = False  # it sent no more, when that was looked at
-    _work: trio.CancelScope | None = None  # ends with the client
-    _continued = False  # the client was told to send its body
-    _received = 0
-    _status = 0
-    _lines = b""  # its headers
-    _chunks = False
-    _mute = False
-    _owed: int | None = None
+    """The error of a malformed chunked body."""
+    _silent = False  # the client had left at the last `look`
+    _work: trio.CancelScope | None = None  # cancelled when the client leaves
+    _continued = False  # a 100 Continue was sent
+    _received = 0  # bytes of the body
+    _status = 0  # of the response; 0: not begun
+    _lines = b""  # headers of the response
+    _chunks = False  # the response is chunked
+    _mute = False  # the response has no body
+    _owed: int | None = None  # bytes of the response's body that are still to come, if its length is known
 
     def __init__(self, wire: Wire, head: Head) -> None:
         super().__init__(head.heading, wire.client[0])
@@ -139,7 +142,7 @@ class Exchange(Request):
         self.head = head
         self.whole = not (head.length or head.chunked)
         self.closes = not head.keeps
-        """Whether the connection ends with this answer."""
+        """Whether the connection ends with this response."""
         self._left = head.length
         self._chunked = Chunked() if head.chunked else None
 
@@ -196,11 +199,11 @@ class Exchange(Request):
         return self.wire.began_s() + min(config.request_s, config.body_grace_s + self._received / config.body_rate)
 
     async def wait_left(self) -> None:
-        """Wait until the client leaves. Requests that come meanwhile are kept for later."""
+        """Wait until the client leaves. Requests that come meanwhile stay in the buffer."""
         wire = self.wire
         while not (self.left or self.gone or self.complete):
             if len(wire.buffer) >= AHEAD_BYTES:
-                await trio.sleep_forever()  # the application gives up by itself when it has answered
+                await trio.sleep_forever()  # the caller cancels this when it has answered
             try:
                 data = await wire.pipe.receive_some(AHEAD_BYTES)
             except trio.BrokenResourceError:
@@ -218,8 +221,8 @@ class Exchange(Request):
                 self._work = None
 
     def look(self) -> None:
-        """End the work for a client that had already left at the look before: a client that only listens on has so
-        long."""
+        """Cancel the work if the client had left at the previous look, too. Until then, a client that closed its side
+        but still reads can get its answer."""
         if self._work is None or not self.wire.pipe.has_left():
             return
         if self._silent:
@@ -242,7 +245,7 @@ class Exchange(Request):
                     on_lost()
 
     async def _stream(self, stream: Stream) -> str | None:
-        """Write the pieces of a streamed body, and notice when the client leaves."""
+        """Write a streamed body, watching for the client to leave. Returns why the stream stopped early, or None."""
 
         async def write(piece: bytes) -> bool:
             if piece:
@@ -257,9 +260,9 @@ class Exchange(Request):
         return why
 
     def begin(self, status: int, headers: Sequence[tuple[str, str]]) -> None:
-        """Begin the response, header names in lower case; it goes out with the first piece of its body.
+        """Set status and headers (names in lower case) of the response; they are sent with the first piece of the body.
 
-        Raises RuntimeError; ValueError for an invalid header.
+        Raises RuntimeError if it was begun before, ValueError for an invalid header.
         """
         if self._status:
             raise RuntimeError("an answer is begun once")
@@ -274,7 +277,7 @@ class Exchange(Request):
         self._lines = header_lines(lines, count)
 
     async def send(self, piece: bytes, *, more: bool) -> None:
-        """Send a piece of the body. Raises RuntimeError without a response."""
+        """Send a piece of the body; `more`: others follow. Raises RuntimeError before `begin`, or after the end."""
         if not self._status or self.complete:
             raise RuntimeError("an answer is begun before a piece of it is sent, and has an end")
         head = b"" if self.sent else self._render_head(piece, more)
@@ -290,7 +293,7 @@ class Exchange(Request):
         self.complete = not more
 
     def _render_head(self, body: bytes, more: bool) -> bytes:
-        """Render the head, and decide how the body ends: by its length, by its last chunk, or with the connection."""
+        """Return the head, and decide how the body's end is marked: by its length, by chunks, or by closing."""
         bodiless = self._status < 200 or self._status in BODILESS
         self._mute = bodiless or self.head.method == "HEAD"
         added = b""
@@ -312,16 +315,16 @@ class Exchange(Request):
         return render_head(self._status, self._lines, self.wire.dates.line(), added)
 
     def _heed(self, name: str, value: str) -> None:
-        """Note a header of the application that concerns the connection."""
+        """Use a header of the application's response that the server writes itself."""
         if name == "content-length":
             self._owed = int(value)
         elif name == "connection":
             self.closes = self.closes or "close" in value.lower()
 
     def _frame(self, body: bytes, more: bool) -> bytes:
-        """Return a piece of the body as it goes out.
+        """Return a piece of the body as it is sent: as a chunk, or as it is.
 
-        Raises RuntimeError when it is longer or shorter than announced.
+        Raises RuntimeError if the body is longer or shorter than its Content-Length.
         """
         if self._mute:
             return b""
@@ -335,8 +338,7 @@ class Exchange(Request):
 
 
 def header_lines(text: str, count: int) -> bytes:
-    """So many headers, each with its line end, as they go over the wire. Raises ValueError for one that would be more
-    than one, or is not Latin-1."""
+    """Encode header lines, `count` of them. Raises ValueError if a header contains a line end, or is not Latin-1."""
     lines = text.encode("latin-1")
     if len(lines.splitlines()) != count or b"\0" in lines:
         raise ValueError("a header of the answer has a line end within")
@@ -344,10 +346,10 @@ def header_lines(text: str, count: int) -> bytes:
 
 
 def render_head(status: int, lines: bytes, date: bytes, more: bytes) -> bytes:
-    """`lines`: of its headers. `more`: those that the connection adds."""
+    """Return the head of a response. `lines`: the application's headers. `more`: those that the server adds."""
     line = _LINES.get(status) or f"HTTP/1.1 {status} \r\n".encode()
     return b"".join((line, date, lines, more, b"\r\n"))
 
 
 App = Callable[[Exchange], Awaitable[Response | None]]
-"""The application behind a listener. Returns the response; None: it answered by itself, or the client is gone."""
+"""An application. Returns the response; None: it has written it itself, or the client has left."""

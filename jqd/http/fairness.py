@@ -1,13 +1,14 @@
-"""Decides whose request begins next: each address, or tenant, has the same share of every turn of the loop.
+"""Decides whose request begins next: all owners (addresses, or tenants) have equal shares of the event loop.
 
-In one turn the loop runs whatever is ready. Of somebody with a thousand requests it would run all thousand before
-anybody else's next step. So of each only EACH are begun in a turn; the others wait in a line of their own. Who has no
-more than EACH requests under way never waits, and pays two look-ups.
+In one turn the loop runs all tasks that are ready. If one owner has a thousand requests, it would run them all before
+the next step of anybody else's. So only EACH requests of an owner are begun in a turn; the others wait in a line per
+owner. A request of an owner with at most EACH under way never waits, and costs two look-ups.
 
-While nobody else asks, nothing stands idle for that: the turns follow each other without a pause, and ALONE small
-requests are as much as EACH. But a push is five turns of the loop until it is answered, and a turn in which the loop
-ends 200 pushes of somebody else takes ten times as long as one that is idle. So while others ask, too, a turn is
-followed by a pause, which leaves the loop to them for most of the time. The first in line counts the turns.
+While only one owner asks, turns follow each other without a pause, and ALONE small requests begin in each. While others
+ask, too, a turn is followed by a pause, in which the loop is free for them: a push takes five turns of the loop, and a
+turn in which 200 pushes of another owner end takes ten times as long as an idle one.
+
+The first request in line leads: its task makes the turns for all, and hands that over when it begins itself.
 """
 
 import enum
@@ -21,45 +22,46 @@ from jqd.http.connection_limit import address_of
 from jqd.http.exchange import App, Exchange
 from jqd.http.request import SOME_BYTES, Request, Response
 
-# Begun in a turn. While 200 connections of one address pushed without a pause, another one's request met 8 of theirs
-# until it was answered (median; 12 at the 99th percentile); with 8 it met 15 (24), without turns 240 (500). It costs
-# the one who floods some 10 % of what the loop does, for more turns; with 8 some 5 %.
+# Requests of an owner begun in a turn. While 200 connections of one address pushed without a pause, another address's
+# request met 8 of theirs before its answer (median; 12 at the 99th percentile); with EACH = 8 it met 15 (24), without
+# turns 240 (500). The additional turns cost the flooding address some 10 % of its throughput; with 8 some 5 %.
 EACH = 4
-# While nobody else asks, and with bodies of SOME_BYTES at most, which is as many bytes. Whoever comes then meets some
-# 3 ms of them, once in OTHERS_S. To wait in line cost a push of 64 connections a quarter of its time, and 21 shared a
-# sync in place of 31.
+# Small requests of an owner begun in a turn while nobody else asks: with bodies of SOME_BYTES, as many bytes as EACH of
+# WEIGHT_BYTES. Another owner that comes meets them for some 3 ms, once in OTHERS_S. If they waited like others, a push
+# of 64 connections would take a quarter longer, and 21 of them would share a sync instead of 31.
 ALONE = 64
-SMALL = EACH / ALONE  # the weight of such a one then; else it is 1
-# And while others ask: of the loop others' pushes met 3.1 ms with four (99th percentile), 2.4 with two, alone 0.9.
+SMALL = EACH / ALONE  # the weight of a small request
+# Requests of an owner begun in a turn while others ask. Of the loop's time, others' pushes met 3.1 ms with four (99th
+# percentile), 2.4 with two, and 0.9 without a flood.
 EACH_BESIDE = 2
-WEIGHT_BYTES = 65_536  # of a body: as much work as one more request has
-WEIGHT_UNSAID = 256  # of a body whose length is not said: it may be as long as any, 16 MiB
-HANDSHAKE = EACH  # of TLS: in how many requests' place one is begun; 0.4 to 0.6 ms of the loop
-OTHERS_S = 2.0  # since somebody else asked: who asks once a second is still there
-PAUSE_S = 0.001  # behind a turn, while others ask: two requests of one in some 1.5 ms are 1,300 a second
-PAUSES = 3  # and so many times what the turn took: on a slow machine the one who floods has a quarter of the loop, too
-TOOK_S_MAX = 0.1  # what a turn counts for at most: the process may have been held still
-WEIGHT_S_MAX = 0.002  # and for each request's weight, ten times what it takes: the rest of the turn was somebody else's
+WEIGHT_BYTES = 65_536  # of a body that are as much work as one request
+WEIGHT_UNSAID = 256  # the weight of a body of unknown length: as of the longest, 16 MiB
+HANDSHAKE = EACH  # the weight of a TLS handshake, which takes 0.4 to 0.6 ms of the loop
+OTHERS_S = 2.0  # others count as asking so long after a request: so one with a request a second counts
+PAUSE_S = 0.001  # the least pause after a turn while others ask: two requests in some 1.5 ms are 1,300 a second
+PAUSES = 3  # a pause is so many times as long as the turn took: so the flooding owner has a quarter of the loop
+TOOK_S_MAX = 0.1  # the most that a turn counts for: the process may have been stopped in between
+WEIGHT_S_MAX = 0.002  # the most that a turn counts for per weight, ten times what a request takes
 BODIED = frozenset({"POST", "PUT", "PATCH"})
 
 Whose = Callable[[Request], str]
-"""Returns the owner of a request, as far as its head shows it."""
+"""Returns the owner of a request, by its head."""
 
 
 class Urgency(enum.IntEnum):
-    """Whether a request must not wait behind others of its owner."""
+    """Whether a request must not wait behind other requests of its owner."""
 
     NOT = 0
     SMALL = 1
     ANY_SIZE = 2
-    """It may be as much work as many requests."""
+    """Urgent, but it may be as much work as many requests."""
 
 
 Urgent = Callable[[Request], Urgency]
 
 
 def weight_of(asked: Request) -> float:
-    """Return how many requests it counts as: a large body is as much work as many others, SMALL are less than one."""
+    """Return for how many requests one counts, by the length of its body; SMALL is less than one."""
     length = asked.heading.headers.get("content-length", "")
     if length.isdecimal():
         return SMALL if (size := int(length)) <= SOME_BYTES else 1 + size // WEIGHT_BYTES
@@ -67,17 +69,17 @@ def weight_of(asked: Request) -> float:
 
 
 def by_address(asked: Request) -> str:
-    """Return the owner of a request of which only the address is known."""
+    """Return the owner of a request if only its address is known."""
     return address_of(asked.peer or "")
 
 
 def not_urgent(_: Request) -> Urgency:
-    """Return that a request is not urgent."""
+    """An `Urgent` for which no request is urgent."""
     return Urgency.NOT
 
 
 class _Waiting:
-    """One request in line."""
+    """A request that waits in line."""
 
     __slots__ = ("event", "goes", "leads", "weight")
 
@@ -85,19 +87,20 @@ class _Waiting:
         self.weight = weight
         self.event = trio.Event()
         self.goes = False
+        """Whether it may begin."""
         self.leads = False
-        """Whether it counts the turns for all."""
+        """Whether its task makes the turns for all."""
 
 
 class OtherAddresses:
-    """Knows whether several owners ask."""
+    """Tells whether several owners have asked within OTHERS_S."""
 
     __slots__ = ("_changed_s", "_latest")
 
     def __init__(self) -> None:
         self._latest = ""
         self._changed_s = -math.inf
-        """When a request came from another owner than the one before."""
+        """When a request last came from another owner than the one before it."""
 
     def note(self, owner: str) -> None:
         if owner != self._latest:
@@ -113,7 +116,7 @@ class OtherAddresses:
 
 
 class FairQueue:
-    """The waiting requests of one listener, of one kind, by owner."""
+    """The lines of waiting requests of one kind, by owner."""
 
     def __init__(
         self,
@@ -124,8 +127,8 @@ class FairQueue:
         others: OtherAddresses | None = None,
         also: OtherAddresses | None = None,
     ) -> None:
-        """`each`: requests of an owner that begin in a turn; `beside`: the same while others ask. `others`, `also`:
-        where other owners are noted."""
+        """`each`: requests of an owner that begin in a turn. `beside`: the same while others ask. `others`: notes the
+        owners of these requests. `also`: knows the owners of another queue's requests, who count as others, too."""
         self._each = each
         self._beside = beside
         self._pauses = pauses
@@ -135,12 +138,12 @@ class FairQueue:
         self._lines: dict[str, dict[_Waiting, None]] = {}
         self._led = False
         self._began_s = 0.0
-        """The latest turn."""
+        """When the latest turn began."""
         self._weight: float = each
-        """Of what was begun in it."""
+        """The weight of the requests begun in it."""
 
     def share(self, app: App, whose: Whose = by_address) -> App:
-        """Return `app` with its requests begun in turns. `whose`: finds a request's owner."""
+        """Return an application that begins the requests of `app` in turns. `whose`: returns a request's owner."""
 
         async def begin(asked: Exchange) -> Response | None:
             owner = whose(asked)
@@ -158,14 +161,14 @@ class FairQueue:
         return begin
 
     def enter(self, owner: str) -> bool:
-        """Count a request of an owner, until `leave`. Returns False: it has to `wait` first."""
+        """Count a request of an owner, until `leave`. Returns False if it has to `wait` before it begins."""
         number = self._under_way.get(owner, 0) + 1
         self._under_way[owner] = number
         self.others.note(owner)
         return number <= self._each
 
     def leave(self, owner: str) -> None:
-        """Count a request as answered or given up."""
+        """Note that a request was answered or given up."""
         number = self._under_way[owner] - 1
         if number:
             self._under_way[owner] = number
@@ -173,11 +176,11 @@ class FairQueue:
             del self._under_way[owner]
 
     def _is_full(self, owner: str) -> bool:
-        """Return whether a small request of an owner that has more than EACH under way has to wait, too."""
+        """Return whether small requests have to wait, too, if their owner has more than EACH under way."""
         return self._under_way[owner] > ALONE or self.others.ask()
 
     async def wait(self, owner: str, weight: float = 1) -> None:
-        """Return when its turn has come."""
+        """Wait until a request may begin."""
         me = _Waiting(weight)
         self._lines.setdefault(owner, {})[me] = None
         try:
@@ -186,7 +189,7 @@ class FairQueue:
             else:
                 self._led = me.leads = True
                 self._began_s, self._weight = trio.current_time(), self._each
-            while not me.goes:  # so it leads
+            while not me.goes:  # then this task leads
                 self._turn(beside=await self._pause())
         finally:
             self._forget(owner, me)
@@ -204,7 +207,7 @@ class FairQueue:
         return True
 
     def _turn(self, *, beside: bool) -> None:
-        """Let the next requests of each line begin: fewer of large ones. `beside`: others ask, too."""
+        """Let the first requests of each line begin, by weight. `beside`: others ask, too."""
         self._began_s, self._weight = trio.current_time(), 0
         for owner, line in [*self._lines.items()]:
             left: float = min(self._each, self._beside) if beside else self._each
@@ -219,7 +222,7 @@ class FairQueue:
                 self._forget(owner, waiting)
 
     def _hand_over(self) -> None:
-        """Let a waiting request lead the turns from here on."""
+        """Let another waiting request lead from now on."""
         following = next((waiting for line in self._lines.values() for waiting in line), None)
         self._led = following is not None
         if following is not None:
@@ -234,17 +237,17 @@ class FairQueue:
 
 
 class AddressQueues:
-    """All lines of one listener, by kind of request."""
+    """The queues of one listener, one for each kind of request."""
 
     def __init__(self) -> None:
         self.requests = FairQueue()
         self.urgent = FairQueue(beside=EACH, pauses=0, others=self.requests.others)
         self.reports = FairQueue(others=self.requests.others)
-        """What is urgent and large: 10,000 outcomes may be as much work as 10,000 requests."""
+        """For urgent requests with large bodies: 10,000 outcomes may be as much work as 10,000 requests."""
         self.handshakes = FairQueue(also=self.requests.others)
 
     def share(self, app: App, whose: Whose, urgent: Urgent) -> App:
-        """Return `app` with its requests begun in turns."""
+        """Return an application that begins the requests of `app` in turns, by urgency."""
         soon, large, behind = (line.share(app, whose) for line in (self.urgent, self.reports, self.requests))
 
         def begin(asked: Exchange) -> Awaitable[Response | None]:

@@ -1,9 +1,8 @@
-"""The guard in front of every route: refuses requests that foreign web pages may have sent.
+"""Refuses requests that foreign web pages may have sent, before any route is called.
 
-A browser carries any page's requests to any address that the machine it runs on can reach, ours too. It cannot
-hide three things about them: which site asks (`Sec-Fetch-Site`, `Origin`), which name was looked up (`Host`), and that
-what it sends unasked has a type of its own or none (`Content-Type`). By these such requests are refused, whatever their
-route. Programs send the first two never, and name their types.
+A browser sends any page's requests to any address that its machine can reach, so to a daemon, too. Three headers betray
+such a request: the site that asks (`Sec-Fetch-Site`, `Origin`), the name that was looked up (`Host`), and a media type
+that pages may send without asking first (`Content-Type`). Programs never send the first two, and send other types.
 """
 
 import re
@@ -15,11 +14,11 @@ from jqd.domain import media
 from jqd.domain.address import ip_of, is_loopback
 from jqd.http.request import Foreign
 
-# What a page may send to another site without being asked first: none of them is a language of ours.
+# Types that a page may send to another site without a preflight. The API uses none of them.
 FORM_TYPES = frozenset({"application/x-www-form-urlencoded", "multipart/form-data", "text/plain"})
-OWN_SITES = frozenset({"same-origin", "none"})  # of Sec-Fetch-Site; `none` is what a person typed
-SENT_BY_PAGES = {"origin", "sec-fetch-site"}  # one of them with whatever is sent unasked
-UNREGISTERED = (".local", ".internal")  # of networks' own names, like those of containers; so is one without a dot
+OWN_SITES = frozenset({"same-origin", "none"})  # accepted values of Sec-Fetch-Site; `none`: a person typed the URL
+SENT_BY_PAGES = {"origin", "sec-fetch-site"}  # a page's request without a preflight has one of these headers
+UNREGISTERED = (".local", ".internal")  # endings of names that nobody can register, as are names without a dot
 QUOTE_LENGTH_MAX = 64
 _AUTHORITY = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]/?#@\s]+)(?::(\d{0,5}))?")
 _ORIGIN = re.compile(r"(https?)://(.+)")
@@ -28,18 +27,19 @@ _PORTS = {"http": "80", "https": "443"}
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """What a server bound to an address accepts."""
+    """Which requests a server accepts."""
 
     loopback: bool = True
-    """Only this machine can reach it: then it has no other name than those of loopback."""
+    """Whether only this machine can reach it: then it has no names but those of loopback, and `hosts`."""
     hosts: tuple[str, ...] = ()
-    """Further names it is reached by. On other addresses than loopback: none named means any, unless it is open."""
+    """Further names of the server. If there are none, and it is not on loopback, any name is accepted, unless
+    `is_open`."""
     is_open: bool = False
-    """Nobody needs a token, so a page that has its own name lead here would get in: beside `hosts` only names are
-    ours that nobody registers."""
+    """Whether no token is needed, so that a page whose own name leads here would get in: then only `hosts` and names
+    that nobody can register are accepted."""
 
     def check(self, path: str, headers: Mapping[str, str], *, plain: Container[str] = ()) -> None:
-        """Judge a head (names in lower case), before its body is read. `plain`: see `check_type`. Raises Foreign."""
+        """Check the head of a request (names in lower case). `plain`: see `check_type`. Raises Foreign."""
         if not path.startswith("/"):
             raise Foreign(400, "the target of a request is a path; it begins with /")
         self._check_host(headers.get("host"))
@@ -48,8 +48,10 @@ class Guard:
         self.check_type(headers, has_body=length.strip("0") != "" or "transfer-encoding" in headers, plain=plain)
 
     def check_type(self, headers: Mapping[str, str], *, has_body: bool, plain: Container[str] = ()) -> None:
-        """Judge the type of a body; also after it is read, for no head has to announce one. Raises Foreign. `plain`:
-        types, "" for none, that a call takes although pages can send them: pages name their origin."""
+        """Check the media type of a body; again after reading it, as a head need not announce a body. Raises Foreign.
+
+        `plain`: types ("" for none) that a route takes although pages can send them. They are accepted only without
+        the headers that pages send."""
         if media.bare(headers.get("content-type", "")) in plain and not SENT_BY_PAGES & headers.keys():
             return
         kind = headers.get("content-type")
@@ -64,7 +66,7 @@ class Guard:
 
     def _check_host(self, host: str | None) -> None:
         if host is None:
-            return  # no browser leaves it out; health checks in HTTP/1.0 do
+            return  # browsers always send it; health checks in HTTP/1.0 do not
         if _is_ours(host, self.loopback, self.hosts, self.is_open):
             return
         known = "localhost, 127.0.0.1 and [::1]" if self.loopback else "its address"
@@ -76,13 +78,13 @@ class Guard:
         )
 
 
-@lru_cache(maxsize=128)  # clients say few; a header has at most 16 KB
+@lru_cache(maxsize=128)  # clients send few different ones; a header has at most 16 KB
 def _is_ours(host: str, loopback: bool, hosts: tuple[str, ...], is_open: bool) -> bool:
     match = _AUTHORITY.fullmatch(host)
     if match is None:
         return False
     name = match.group(1).lower()
-    # An address was not looked up, so nobody can have been sent here under a false name.
+    # An IP address is always accepted: it was not looked up, so no false name led here.
     if loopback or name in hosts:
         return name in hosts or is_loopback(name)
     unnamed = ("." not in name or name.endswith(UNREGISTERED)) if is_open else not hosts

@@ -1,7 +1,7 @@
-"""The head of a request, strictly read. Pure.
+"""Parses the head of a request strictly.
 
-Two readers must agree: a grammar of ours that knows no second spelling (no bare line ends, no folded lines, no control
-characters, one blank where one belongs), and llhttp, which knows what lengths and encodings may stand together.
+Two parsers must accept it: a grammar here, without variants (no bare line ends, folded lines or control characters,
+exactly one blank where one belongs), and llhttp, which checks lengths and encodings.
 """
 
 import re
@@ -15,11 +15,11 @@ from jqd.http.request import Refused, RequestHead
 
 Headers = list[tuple[bytes, bytes]]
 
-HEADERS_MAX = 100  # more is no client of ours
-LENGTH_DIGITS_MAX = 18  # of a Content-Length: more is no length, whatever the limit
+HEADERS_MAX = 100  # no real client sends more
+LENGTH_DIGITS_MAX = 18  # of a Content-Length; a longer one is above any limit
 METHODS = frozenset((b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS"))
 
-# Read by us, and of each there is one value. Of two a proxy may have judged the other than we heed.
+# Headers that are used here and may occur only once: of two, a proxy may have checked the other one.
 SINGLE = frozenset(
     b"""authorization content-encoding content-type host idempotency-key jqd-batch-id jqd-lease-id jqd-tenant origin
     sec-fetch-site worker-id x-skygear-api-key""".split()
@@ -41,7 +41,7 @@ _HOST = re.compile(rb"[0-9A-Za-z._~!$&'()*+;=%:\[\]-]*")
 
 @dataclass(slots=True, eq=False)
 class Head:
-    """The head of a request. Header names are lower case. Requests with the same head share it."""
+    """The head of a request, with header names in lower case. Requests with the same head share one object."""
 
     method: str
     raw_path: bytes
@@ -50,14 +50,14 @@ class Head:
     http_1_0: bool
     headers: Headers
     length: int
-    """Bytes of the body; 0 if there is none, or if it comes in chunks."""
+    """Bytes of the body; 0 if there is none, or it is chunked."""
     chunked: bool
     keeps: bool
-    """Whether the client wants the connection kept."""
+    """Whether the client wants to keep the connection."""
     expects: bool
-    """Whether it waits for a 100 before it sends the body."""
+    """Whether the client waits for a 100 Continue before it sends the body."""
     heading: RequestHead = field(init=False)
-    """The head as an application sees it."""
+    """The head for the application."""
 
     def __post_init__(self) -> None:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in self.headers}
@@ -65,7 +65,7 @@ class Head:
 
 
 class _Reader:
-    """The callbacks of llhttp while it reads a head."""
+    """The callbacks of llhttp while it parses a head."""
 
     __slots__ = ("headers",)
 
@@ -77,8 +77,8 @@ class _Reader:
 
 
 def read_head(data: bytes) -> Head:
-    """Parse a head: `data` is all from the request line to the empty line. Raises Refused."""
-    if data.count(b"\n") > HEADERS_MAX + 2:  # before any of them costs something
+    """Parse a head. `data`: all from the request line to the empty line. Raises Refused."""
+    if data.count(b"\n") > HEADERS_MAX + 2:  # first, as it is cheap
         raise Refused(431, f"there are more than {HEADERS_MAX} headers")
     line = _HEAD.fullmatch(data)
     if line is None:
@@ -102,7 +102,7 @@ def read_head(data: bytes) -> Head:
 
 
 def check_method(method: bytes) -> None:
-    """Raise Refused 400 for an unknown method; a 501 would count as a fault of the daemon."""
+    """Raise Refused 400 for an unknown method. (The usual 501 would count as an error of the daemon.)"""
     if method in METHODS:
         return
     if _METHOD.fullmatch(method) is None:
@@ -111,14 +111,14 @@ def check_method(method: bytes) -> None:
 
 
 def check_target(target: bytes) -> str:
-    """Return the path, decoded. Raises Refused."""
+    """Return the decoded path of a request's target. Raises Refused."""
     if _TARGET.fullmatch(target) is None:
         raise Refused(400, "the target is no path: it begins with one slash, and a fragment is never sent")
     return _path(target.partition(b"?")[0])
 
 
 def check_single(headers: Iterable[tuple[bytes, bytes]]) -> None:
-    """Raise Refused where a header that must be single is given twice; names in lower case."""
+    """Raise Refused if a header of SINGLE occurs twice; names in lower case."""
     seen = [name for name, _ in headers if name in SINGLE]
     if len(seen) != len(set(seen)):
         twice = next(name for name in seen if seen.count(name) > 1)
@@ -126,7 +126,7 @@ def check_single(headers: Iterable[tuple[bytes, bytes]]) -> None:
 
 
 def check_start(data: bytes | bytearray) -> None:
-    """Judge an incomplete head: refused as soon as it cannot become a valid one. Raises Refused."""
+    """Raise Refused if an incomplete head cannot become a valid one."""
     if data[:1] == b"\x16":
         raise Refused(400, "this looks like TLS; plain HTTP is spoken here")
     if not data or data == b"\r":
@@ -143,7 +143,7 @@ def check_start(data: bytes | bytearray) -> None:
 
 
 def _interpret(head: Head) -> None:
-    """Read what the headers mean for the connection. Raises Refused."""
+    """Set the fields of a head that follow from its headers. Raises Refused."""
     check_single(head.headers)
     has_host, lengths, encodings, connection, expect = False, None, None, None, None
     for name, value in head.headers:
@@ -186,14 +186,14 @@ def _path(raw: bytes) -> str:
 
 
 def _refusal(data: bytes) -> Refused:
-    """Return why a head is refused. Its text is not repeated: it may hold secrets."""
-    _, _, rest = data.partition(b"\n")
+    """Return the error for a malformed head. It does not show the head's text, which may contain secrets."""
+    _, _, headers = data.partition(b"\n")
     line = _LINE.match(data)
     if line is None:
         return Refused(400, "the first line is no request line: METHOD /path HTTP/1.1, one blank between, in ASCII")
     if line[3] != b"1" or line[4] not in (b"0", b"1"):
         return Refused(505, "this is HTTP/1.1 and HTTP/1.0; no other version is spoken here")
-    for number, row in enumerate(rest.split(b"\n"), start=2):
+    for number, row in enumerate(headers.split(b"\n"), start=2):
         if not row.endswith(b"\r"):
             return Refused(400, f"line {number} of the head ends without a carriage return")
         if row == b"\r":

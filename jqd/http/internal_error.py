@@ -1,5 +1,5 @@
-"""Logs an internal error once: with an id that the client sees too, the kind of the exception and where it came from.
-Never its message: messages of exceptions hold bytes of requests, and those hold secrets."""
+"""Logs an internal error once: with an id that the client gets too, the exception's type, and where it was raised. Its
+message is never logged, as it may contain bytes of a request, and so secrets."""
 
 import os
 import traceback
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-FRAMES_MAX = 6  # innermost ones: enough to see who called what
+FRAMES_MAX = 6  # innermost frames of the stack that are logged
 
 
 def new_id() -> str:
@@ -16,7 +16,7 @@ def new_id() -> str:
 
 
 def place_of(error: BaseException) -> str:
-    """Return where an error was raised, and the callers, innermost first; no values, no lines of code."""
+    """Return where an error was raised, and the callers, innermost first: files, lines and functions only."""
     frames = traceback.extract_tb(leaf(error).__traceback__, limit=-FRAMES_MAX)
     return " < ".join(f"{_short(frame.filename)}:{frame.lineno} {frame.name}" for frame in reversed(frames))
 
@@ -29,17 +29,17 @@ def leaf(error: BaseException) -> BaseException:
 
 
 def log_internal_error(log: Any, event: str, error: BaseException, **fields: object) -> str:
-    """Log `error` in one line, and return its id. Never raises: the caller has no way out left."""
+    """Log an error in one line, and return the id of the entry. Never raises."""
     fault = new_id()
     log_event(log.error, event, id=fault, error=type(leaf(error)).__name__, place=place_of(error), **fields)
     return fault
 
 
 def log_event(write: Callable[..., object], event: str, **fields: object) -> bool:
-    """Log one line. Returns whether that worked. Never raises."""
+    """Log an event. Returns whether that worked. Never raises."""
     try:
         write(event, **fields)
-    except Exception:  # noqa: BLE001 - the log itself fails (a full disk, a closed pipe); the work must go on
+    except Exception:  # noqa: BLE001 - logging failed (a full disk, a closed pipe), but the work must go on
         return False
     return True
 

@@ -1,4 +1,4 @@
-"""Requests with large bodies: while others ask, each owner's are processed one at a time."""
+"""Limits requests with large bodies: while several owners ask, each owner's are processed one at a time."""
 
 import math
 from collections.abc import AsyncIterator, Callable
@@ -10,10 +10,10 @@ from jqd.domain.clock import processor_s
 from jqd.http.fairness import EACH, OTHERS_S, PAUSE_S, PAUSES, WEIGHT_BYTES, OtherAddresses
 from jqd.http.request import SOME_BYTES
 
-LARGE_BYTES = EACH * WEIGHT_BYTES  # of a body: a turn of its own, and its beginning is the least of it
-DISK_RATE = 256 << 20  # bytes a second of the disk, where the pushes of all stand in one line
-COSTLY_S = 0.005  # of the loop in one piece: five times as long as others wait behind four small requests
-LARGE_S_MAX = 1.0  # the next waits for a large one no longer: it may wait for the store; and it counts for no more
+LARGE_BYTES = EACH * WEIGHT_BYTES  # a larger body counts as large
+DISK_RATE = 256 << 20  # assumed bytes a second of the disk, for which the pushes of all owners wait in one line
+COSTLY_S = 0.005  # holding the loop so long at once is costly: five times as long as four small requests
+LARGE_S_MAX = 1.0  # the next large body waits no longer for one under way, which may wait for the store
 
 
 class _Large:
@@ -28,42 +28,42 @@ class _Large:
         self.began_s = -math.inf
         """When the latest large body began, by the monotonic clock."""
         self.left = trio.Event()
-        """The latest is not under way any more. One before it may be, where it waits for the store."""
+        """Set when the latest large body is done. An earlier one may still wait for the store."""
         self.left.set()
         self.free_s = -math.inf
-        """When the pauses behind all that left are over."""
+        """When the pauses after all bodies that are done are over."""
         self.costly_s = -math.inf
-        """Until when less than large ones count as large."""
+        """Until when smaller bodies count as large, too."""
 
     def due_s(self) -> float:
-        """Return when the owner's next one may begin, at the latest."""
+        """Return the latest time at which the owner's next large body may begin."""
         return self.free_s if self.left.is_set() else max(self.free_s, self.began_s + LARGE_S_MAX)
 
     def is_over(self, now_s: float) -> bool:
-        """Return whether the owner can be forgotten."""
+        """Return whether nothing of the owner needs to be remembered."""
         return not self.there and now_s >= max(self.free_s, self.costly_s)
 
 
 class LargeBodyQueue:
-    """Requests whose large body has come: while others ask, those of each owner go one after the other.
+    """Lets the large bodies of each owner be processed one after the other, while others ask.
 
-    Of such a one the beginning is the least: it is decoded, checked, and goes to the disk, where everybody's pushes
-    stand in one line. So behind each there is a pause, PAUSES times as long as it had of the processor and of the disk.
-    Who is alone neither waits nor pauses. Where a smaller one held the loop for long, its owner's count as large for a
-    while.
+    `fairness` limits how many requests begin, but a large body is much work after that: it is decoded, checked, and
+    written to the disk that all pushes share. So after each there is a pause, PAUSES times as long as the processor and
+    disk time that it took. A single owner neither waits nor pauses. If a smaller body held the loop for long, its
+    owner's smaller bodies count as large for a while.
     """
 
     def __init__(self, cpu_s: Callable[[], float] = processor_s) -> None:
         self.others = OtherAddresses()
-        self._cpu_s = cpu_s  # of all threads: large JSON is read in one of its own
+        self._cpu_s = cpu_s  # of all threads, as large JSON is decoded in a thread
         self._owners: dict[str, _Large] = {}
 
     def counts(self, owner: str, size: int) -> bool:
-        """Return whether a body of so many bytes has to wait for a turn."""
+        """Return whether an owner's body of `size` bytes counts as large."""
         if size > LARGE_BYTES:
             return True
-        his = self._owners.get(owner)
-        return his is not None and size > SOME_BYTES and trio.current_time() < his.costly_s
+        known = self._owners.get(owner)
+        return known is not None and size > SOME_BYTES and trio.current_time() < known.costly_s
 
     def note(self, owner: str, held_s: float) -> None:
         """Note that an owner's request held the loop for so long."""
@@ -71,7 +71,7 @@ class LargeBodyQueue:
             self._of(owner).costly_s = trio.current_time() + OTHERS_S
 
     async def breathe(self) -> None:
-        """Yield the loop between two pieces of work, long enough for others' pushes, which need some ten passes."""
+        """Let other tasks run between two pieces of work; if others ask, long enough for their pushes."""
         if self.others.ask():
             await trio.sleep(PAUSE_S)
         else:
@@ -79,35 +79,35 @@ class LargeBodyQueue:
 
     @asynccontextmanager
     async def turn(self, owner: str, size: int) -> AsyncIterator[None]:
-        """Hold a turn while a body of so many bytes is processed; enters when that may begin."""
-        his = self._of(owner)
-        his.there += 1
+        """Wait until an owner's large body of `size` bytes may be processed, and measure the processing (`with`)."""
+        bodies = self._of(owner)
+        bodies.there += 1
         try:
-            began_s = await self._begin(his)
-            left, before_s = his.left, self._cpu_s()
+            began_s = await self._begin(bodies)
+            left, before_s = bodies.left, self._cpu_s()
             try:
                 yield
             finally:
                 now_s = trio.current_time()
                 took_s = min(now_s - began_s, self._cpu_s() - before_s + size / DISK_RATE, LARGE_S_MAX)
-                his.free_s = max(his.free_s, now_s + PAUSES * took_s)
+                bodies.free_s = max(bodies.free_s, now_s + PAUSES * took_s)
                 left.set()
         finally:
-            his.there -= 1
+            bodies.there -= 1
 
-    async def _begin(self, his: _Large) -> float:
+    async def _begin(self, bodies: _Large) -> float:
         """Wait for the owner's turn. Returns the time."""
-        async with his.line:
-            while self.others.ask(now_s := trio.current_time()) and now_s < (due_s := his.due_s()):
+        async with bodies.line:
+            while self.others.ask(now_s := trio.current_time()) and now_s < (due_s := bodies.due_s()):
                 with trio.move_on_at(due_s):
-                    await (trio.sleep_until(due_s) if his.left.is_set() else his.left.wait())
-            his.began_s, his.left = now_s, trio.Event()
+                    await (trio.sleep_until(due_s) if bodies.left.is_set() else bodies.left.wait())
+            bodies.began_s, bodies.left = now_s, trio.Event()
         return now_s
 
     def _of(self, owner: str) -> _Large:
-        his = self._owners.get(owner)
-        if his is None:
+        bodies = self._owners.get(owner)
+        if bodies is None:
             now_s = trio.current_time()
-            self._owners = {name: one for name, one in self._owners.items() if not one.is_over(now_s)}
-            his = self._owners[owner] = _Large()
-        return his
+            self._owners = {name: each for name, each in self._owners.items() if not each.is_over(now_s)}
+            bodies = self._owners[owner] = _Large()
+        return bodies

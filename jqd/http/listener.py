@@ -1,6 +1,6 @@
-"""Accepts connections, ends slow ones, and closes in stages.
+"""Accepts connections, ends slow ones, and closes in stages:
 
-stopped → accept no more → close what is idle → let what is under way end, for `grace_s` → end the rest
+stopped → accept no more → close idle connections → wait up to `grace_s` for requests under way → end the others
 """
 
 import errno
@@ -23,13 +23,13 @@ from jqd.http.internal_error import log_event, log_internal_error
 from jqd.http.tls import Certificate, TlsTransport
 from jqd.http.transport import SocketTransport
 
-LOOK_S = 0.5  # between looks at who is overdue: so much later than its time a connection may end
-LOOKED = 64  # connections looked at in one piece: half a millisecond, where each has a request under way
-FILES_S = 5.0  # between looks whether the files of a certificate were replaced: renewals come weeks before an end
-PAUSE_S = 0.1  # when no connection can be accepted: as long as others take to close one
-STRAIGHT_MAX = 8  # accepted in a row without letting the others on: some tenths of a millisecond
-TURNED_AWAY_MAX = 64  # told so at once; more are closed without a word
-QUIET_S = 60.0  # the same trouble is said once in this time
+LOOK_S = 0.5  # between checks of all connections: one may end so much later than its deadline
+LOOKED = 64  # connections checked before other tasks have their turn: half a millisecond if all are busy
+FILES_S = 5.0  # between checks whether the files of a certificate were replaced
+PAUSE_S = 0.1  # after a failed accept: meanwhile other connections may close
+STRAIGHT_MAX = 8  # connections accepted before other tasks have their turn: some tenths of a millisecond
+TURNED_AWAY_MAX = 64  # connections that are answered with 503 at a time; more are closed without an answer
+QUIET_S = 60.0  # the same event is logged at most once in so long
 
 
 async def serve_http(
@@ -41,7 +41,7 @@ async def serve_http(
     log: Any = None,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve `app` on `listener` until `stopped` returns, then close it. Raises ConfigError for its certificate."""
+    """Serve `app` on `listener` until `stopped` returns, then close it. Raises ConfigError for a bad certificate."""
     await Listener(app, listener, config, log).serve(stopped, task_status=task_status)
 
 
@@ -59,8 +59,8 @@ class Listener:
         urgent: Urgent = not_urgent,
         clock: Clock | None = None,
     ) -> None:
-        """`whose`: finds the owner of a request. `urgent`: how urgent it is. `clock`: for the end of a certificate.
-        Raises ConfigError for the certificate."""
+        """`whose`: returns the owner of a request. `urgent`: returns how urgent it is. `clock`: for the certificate's
+        expiry. Raises ConfigError for a bad certificate."""
         self.config = config = config or ListenerConfig()
         self._log = log or get_logger("http")
         host, port = listener.getsockname()[:2]
@@ -80,7 +80,7 @@ class Listener:
     ) -> None:
         """Listen and serve until `stopped` returns, and close the listening socket then."""
         with self._listener:
-            self._listener.listen(BACKLOG)  # one that is alone does already: who comes before it answers waits
+            self._listener.listen(BACKLOG)  # a shared socket begins to listen here; others do already
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self.watch)
                 if self.config.files:
@@ -96,9 +96,10 @@ class Listener:
                 nursery.cancel_scope.cancel()
 
     def change(self, config: ListenerConfig) -> None:
-        """Use other limits from the next request on, and read the certificate again for the next connection. A lower
-        number of connections counts when the next one comes: none is closed for it. Raises
-        ConfigError for the certificate, before anything changes.
+        """Use other limits from the next request on, and read the certificate again for the next connection.
+
+        If fewer connections are allowed, none is closed for that. Raises ConfigError for a bad certificate, before
+        anything changes.
         """
         self.certificate.change(config)
         self.config = config
@@ -110,7 +111,7 @@ class Listener:
             self.certificate.look()
 
     async def accept(self, nursery: trio.Nursery) -> None:
-        """Accept connections until cancelled. No error of the system ends it."""
+        """Accept connections until cancelled. Errors of the system are logged."""
         straight = 0
         while True:
             try:
@@ -120,7 +121,7 @@ class Listener:
                 await self._wait_readable()
                 continue
             except OSError as error:
-                if error.errno != errno.ECONNABORTED:  # that one had left before it was accepted
+                if error.errno != errno.ECONNABORTED:  # then the client had left before it was accepted
                     self._log_once("http.cannot_accept", error=errno.errorcode.get(error.errno or 0, "?"))
                     await trio.sleep(PAUSE_S)
                 await trio.lowlevel.checkpoint()
@@ -132,7 +133,7 @@ class Listener:
                 await trio.lowlevel.checkpoint()
 
     async def watch(self) -> None:
-        """Look at all connections now and then, until cancelled."""
+        """Check all connections every LOOK_S (`Connection.look`), until cancelled."""
         while True:
             await rest(LOOK_S)
             now_s = trio.current_time()
@@ -142,7 +143,7 @@ class Listener:
                     await trio.lowlevel.checkpoint()
 
     async def close(self) -> None:
-        """Let requests under way end, as long as there is time."""
+        """Close idle connections, and wait up to `grace_s` for requests under way."""
         limit = self._context.limit
         for connection in limit.present:
             connection.close_soon()
@@ -156,7 +157,7 @@ class Listener:
     async def _wait_readable(self) -> None:
         try:
             await trio.lowlevel.wait_readable(self._listener)
-        except OSError as error:  # the kernel has no memory for one more thing to wait for
+        except OSError as error:  # the kernel is out of memory
             self._log_once("http.cannot_wait", error=errno.errorcode.get(error.errno or 0, "?"))
             await trio.sleep(PAUSE_S)
 
@@ -194,7 +195,7 @@ class Listener:
             self._turned_away -= 1
 
     def _log_once(self, event: str, **fields: object) -> None:
-        """Log an event, unless the same was logged just now."""
+        """Log an event, unless the same one was logged within QUIET_S."""
         now_s = trio.current_time()
         logged_s, times = self._logged.get(event, (-math.inf, 0))
         if now_s - logged_s < QUIET_S:
