@@ -63,7 +63,7 @@ class HookSender:
         if 200 <= status < 300:
             return Result(Fate.SENT)
         fate = Fate.LATER if status in LATER or status >= 500 else Fate.REFUSED
-        return Result(fate, self._trouble(f"answered {status}"))
+        return Result(fate, self._trouble(f"answered {status}"), was_read=True)
 
     def _trouble(self, what: str) -> str:
         return f"{self._where} {one_line(what, TROUBLE_LENGTH_MAX)}; mend notify.hook_url, or what answers there"

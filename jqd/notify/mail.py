@@ -35,11 +35,18 @@ class MailError(JqdError):
     """The mail was not taken, or that is not known. The message says what to mend."""
 
     def __init__(
-        self, message: str, *, is_final: bool = False, may_have_arrived: bool = False, done: Sequence[str] = ()
+        self,
+        message: str,
+        *,
+        is_final: bool = False,
+        may_have_arrived: bool = False,
+        was_read: bool = False,
+        done: Sequence[str] = (),
     ) -> None:
-        """`is_final`: the same again would be refused, too. `done`: recipients that have it, or never will."""
+        """`is_final`: the same again would be refused, too. `was_read`: it may be its text that is not taken. `done`:
+        recipients that have it, or never will."""
         super().__init__(message)
-        self.is_final, self.may_have_arrived, self.done = is_final, may_have_arrived, done
+        self.is_final, self.may_have_arrived, self.was_read, self.done = is_final, may_have_arrived, was_read, done
 
 
 class Session:
@@ -172,15 +179,15 @@ class Session:
         smtp.send(_DOT.sub(b"..", text) + (b"" if text.endswith(b"\r\n") else b"\r\n") + b".\r\n")
         answer = smtp.getreply()
         self.may_have_arrived = False
-        _expect(answer, f"{where} does not take the mail", "ask who runs it")
+        _expect(answer, f"{where} does not take the mail", "ask who runs it", was_read=True)
         if not is_whole:
             raise MailError(trouble, done=[*taken, *never])
         return [*taken, *never], trouble
 
 
-def _expect(answer: tuple[int, bytes], what: str, mend: str, wanted: int = 250) -> None:
+def _expect(answer: tuple[int, bytes], what: str, mend: str, wanted: int = 250, *, was_read: bool = False) -> None:
     if answer[0] != wanted:
-        raise MailError(f"{what}: {_answer(*answer)}; {mend}", is_final=answer[0] >= 500)
+        raise MailError(f"{what}: {_answer(*answer)}; {mend}", is_final=answer[0] >= 500, was_read=was_read)
 
 
 def _answer(code: int, text: bytes | str) -> str:
@@ -226,7 +233,7 @@ class MailSender:
             done, trouble = await deliver(self._config, mail_of(notice, self._config), left)
         except MailError as error:
             fate = Fate.REFUSED if error.is_final else Fate.UNKNOWN if error.may_have_arrived else Fate.LATER
-            return Result(fate, str(error), error.done)
+            return Result(fate, str(error), error.done, error.was_read)
         return Result(Fate.SENT, trouble, done)
 
 

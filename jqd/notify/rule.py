@@ -45,6 +45,8 @@ class Result(NamedTuple):
     """What is wrong, in words for the administrator; of what was sent, too: some recipients did not get it."""
     done: Sequence[str] = ()
     """Recipients that have the notice already."""
+    was_read: bool = False
+    """Whether the server had all of the notice, so that it may be its text that it does not take."""
 
 
 def count(channel: Channel, failures: Iterable[Failure], now_ms: int, newest_ms: int) -> None:
@@ -124,7 +126,7 @@ def settle(channel: Channel, result: Result, now_ms: int) -> None:
     if result.fate in (Fate.SENT, Fate.UNKNOWN) or result.done:
         _note_sent(channel, now_ms)
     notice.done = [*notice.done, *result.done]
-    match Fate.SENT if _is_enough(notice, result) else result.fate:
+    match _fate(notice, result):
         case Fate.SENT:
             _mark_notified(channel, notice, now_ms)
             channel.notice, channel.rest_until_ms, channel.is_plain = None, 0, False
@@ -136,11 +138,18 @@ def settle(channel: Channel, result: Result, now_ms: int) -> None:
             channel.notice, channel.is_plain = None, True
 
 
-def _is_enough(notice: Notice, result: Result) -> bool:
-    """Return whether the notice is done with, though not all have taken it: what is wrong is left to health."""
-    if result.fate is Fate.REFUSED:
-        return bool(notice.done)
-    return notice.tries >= TRIES_MAX and (bool(notice.done) or result.fate is Fate.UNKNOWN)
+def _fate(notice: Notice, result: Result) -> Fate:
+    """Return what becomes of a notice. One that was tried often enough makes room for the next; health keeps saying
+    what is wrong."""
+    is_tried = notice.tries >= TRIES_MAX
+    match result.fate:
+        case Fate.REFUSED if notice.done:
+            return Fate.SENT
+        case Fate.LATER | Fate.UNKNOWN if is_tried and (notice.done or result.fate is Fate.UNKNOWN):
+            return Fate.SENT
+        case Fate.LATER if is_tried and result.was_read and not notice.is_plain:
+            return Fate.REFUSED
+    return result.fate
 
 
 def resume(channel: Channel) -> None:

@@ -229,6 +229,16 @@ def test_after_one_that_was_refused_the_next_quotes_nothing_and_comes_soon() -> 
     assert not desk.told[-1][1].is_plain
 
 
+def test_a_text_that_is_never_taken_now_makes_room_for_one_that_quotes_nothing() -> None:
+    """As of a web hook that answers 500 to a line that it cannot read. A server that is away has read nothing."""
+    for was_read in (True, False):
+        desk = Desk()
+        desk.fail()
+        desk.result = Result(Fate.LATER, "500", was_read=was_read)
+        desk.go(1_200)
+        assert (desk.channel.notice is not None and desk.channel.notice.is_plain) is was_read
+
+
 def test_what_is_refused_for_good_is_told_by_another_an_hour_later() -> None:
     desk = Desk(resolved_s=86_400)
     desk.fail()
