@@ -41,8 +41,7 @@ class BackpressureConfig:
     journal_bytes_max: Bytes = 8 << 30
     """Journal here that is not in the store yet: at 20 MB/s of pushes some 7 minutes. Lower it on a small disk."""
     lag_s_max: Seconds = 2.0
-    """How late the daemon comes to its work, three looks in a row.
-    """
+    """How late the event loop may run, three times in a row."""
     release: Annotated[float, Meta(gt=0, le=1, description="above 0, at most 1")] = 0.8
     """The share of a limit below which pushes are taken again."""
 

@@ -42,8 +42,6 @@ OUTDATED_S = 5.0  # settings reach all daemons in half a second: a longer delay 
 
 
 class ClaimedJobs(NamedTuple):
-    """The result of a claim."""
-
     jobs: int
     moved: bool
     """Whether the claim changed the store: another look may find more."""

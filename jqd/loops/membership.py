@@ -66,7 +66,7 @@ class Membership:
         return store_standing.is_settled(self.state, waited=self._waited())
 
     def trusts(self) -> bool:
-        """Whether jobs in flight may be started now."""
+        """Whether our lease is trusted now, so that claimed jobs may start."""
         return self._trust.holds(self._clock.boot_s())
 
     @property
@@ -203,7 +203,6 @@ class Membership:
 
     @property
     def has_left(self) -> bool:
-        """Whether this daemon joins no more."""
         return isinstance(self.state, Left)
 
     def watch_disturbance(self) -> trio.Event:

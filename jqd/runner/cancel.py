@@ -3,8 +3,7 @@
 This is a courtesy: the job stays in flight until its worker reports it or its time is over, and a worker need not know
 the call. The cancel travels on another connection than the job and may overtake it, so it is repeated to a worker that
 does not know the job or could not be reached. It may also come so late that the job has ended, got other content and
-runs there again. So a cancel names the claim (from the store to the runner) or the batch (from the runner to the
-worker) that it means.
+runs there again. So a cancel names the claim (store to runner) or the batch (runner to worker) that it means.
 """
 
 from collections.abc import AsyncIterator

@@ -16,25 +16,25 @@ class RunnerConfig:
     """How workers are reached, what one request and answer may hold, and how long each step may take."""
 
     timeout_margin_s: Seconds = 0.5
-    """An outcome that comes so late after a job's timeout still counts."""
+    """How late after a job's timeout its outcome still counts."""
     connect_timeout_s: Seconds = 5.0
-    """To reach a worker; else its jobs go back, with no attempt counted."""
+    """How long connecting to a worker may take; then its jobs go back, with no attempt counted."""
     result_bytes_max: Bytes = RESULT_BYTES_MAX
-    """Of one result that is kept, as MessagePack: it lives in the store's memory. A larger one is dropped.
+    """Size of a kept result as MessagePack, in the store's memory. A larger one is dropped.
     Allowed: above 0, at most 16 MiB"""
     answer_bytes_max: Bytes = 256 << 20
-    """Of one answer of a worker with all its results."""
+    """Size of a worker's answer with all its results."""
     batch_bytes_max: Bytes = 4 << 20
-    """Of the arguments in one request; a larger job has one to itself."""
+    """Size of the arguments in one request; a larger job has a request to itself."""
     connections_max: Count = 1024
     """Connections to all workers together, at most half of the limit of open files; raise it for many workers that take
     one job a request."""
     keepalive_s: Seconds = 4.0
     """How long an idle connection is kept; below what the workers' server has."""
     untaken_jobs_max: Count = 20_000
-    """Outcomes that wait for the disk; beyond it no job is started."""
+    """Outcomes that wait for the disk; with more no job is started."""
     untaken_bytes_max: Bytes = 64 << 20
-    """Of the results of these."""
+    """Size of their results."""
     linger_s: Seconds = 1.0
     """How long an answer may take to end after its last outcome."""
     tick_s: Seconds = 0.05

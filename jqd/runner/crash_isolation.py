@@ -5,28 +5,26 @@
                                     └──────── lost once more ────────────────┤ in company, or in a group
                                                                              └ alone, by itself: that was an attempt
 
-A broken connection does not show which job broke it: the process may have been stopped, or killed by any of its jobs,
-over this request or another. So the first loss costs no job an attempt, and a job pays only for a loss at which it had
-the worker to itself. Where others are at work all the time, a request of one job pays from its fourth loss on, so that
-nothing runs for ever.
+A broken connection does not show which job broke it: the process may have been stopped, or killed by any of its jobs.
+So the first loss costs no job an attempt, and a job pays only for a loss at which it had the worker to itself. Where
+others are at work all the time, a request of one job pays from its fourth loss on: nothing runs for ever.
 
 Connections to one host and port that break within half a second are one burst: one process that died. Its jobs are sent
-again in groups of an eighth of the burst, whether they came over one request or many. A group that ends well is cleared
-as a whole; one that is lost is cut into eighths.
+again in groups of an eighth of the burst. A group that ends well is cleared as a whole; one that is lost is cut into
+eighths.
 
 A suspect has a worker to itself for a second, and four times as long after each further loss: a job that crashes its
 worker does so sooner or later. Then other jobs are sent beside it, so that no long job keeps a worker for itself.
 
 Workers registered at one URL count as one: a restarted process has a new id there, and for a while its old one. Behind
 one host and port there may be several workers: paths of one process, or all that a gateway leads to. The broken
-requests tell which: a process that dies breaks all requests at work in it, and answers nothing more. So a suspect needs
-only its own worker to itself, unless its burst broke requests to another worker there that were at work when it began,
+requests tell which, for a process that dies breaks all its requests and answers nothing more. So a suspect needs only
+its own worker to itself, unless its burst broke requests to another worker there that were at work when it began,
 spared none of these, and nothing that was sent later was answered meanwhile.
 
-Even that may be two processes behind one gateway that died at the same moment. So after the first such burst a suspect
-has only its own worker, while suspects of other workers there wait. If that burst breaks others' requests again, it is
-one process, and a suspect has the whole host and port. Each second of suspects is followed by one of all other jobs,
-however many suspects wait.
+Even then two processes behind one gateway may have died at once. So after the first such burst a suspect has only its
+own worker, while suspects of other workers there wait. If it breaks others' requests again, it is one process, and a
+suspect has the whole host and port. Each second of suspects is followed by one of all other jobs.
 """
 
 from collections.abc import Collection, Iterable, Sequence

@@ -51,8 +51,8 @@ class LeaseHandover:
         that were not handed over here.
 
         A claim before `epoch` is of an earlier membership: others may have the job. `void`: indexes of claims that the
-        store refused: the job ended, or another daemon or worker holds it, also in a store that was rolled back. None:
-        the store's answer was lost, so any may be void.
+        store refused, as the job ended or another daemon or worker holds it; None: the store's answer was lost, so any
+        may be void.
         """
         if not (self._coming or self.given):
             return

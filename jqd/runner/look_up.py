@@ -25,7 +25,6 @@ class Threads:
         self._of: dict[str, trio.CapacityLimiter] = {}
 
     def of(self, owner: str) -> "Share":
-        """Return the limiter of one owner's threads."""
         self._of = {name: each for name, each in self._of.items() if each.statistics().borrowed_tokens}
         most = SHARE_MAX if owner else LOOK_UPS_MAX
         return Share(self._of.setdefault(owner, trio.CapacityLimiter(most)), self._all)

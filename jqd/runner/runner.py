@@ -217,10 +217,7 @@ class Runner:
 
     @property
     def is_working(self) -> bool:
-        """Whether a job is queued or running here.
-
-        All others in flight have stopped, and wait for the store to know.
-        """
+        """Whether a job is queued or running here; others in flight have stopped."""
         return self._in_flight.at_work > 0
 
     def get_stopped_jobs(self, limit: int) -> Stopped:
@@ -232,7 +229,7 @@ class Runner:
         return stopped
 
     def forget(self, claims: Iterable[tuple[str, int]], epoch: int = 0, void: Collection[int] | None = ()) -> None:
-        """Forget claims (id, fence) whose end the store knows. `epoch`, `void`: see `LeaseHandover.arrived`."""
+        """Forget claims (id, fence) whose end the store knows. See `LeaseHandover.arrived`."""
         claims = [*claims]
         self._capacity.ended(self._in_flight.forget(claims))
         self._handover.arrived(claims, epoch, void)
@@ -333,8 +330,8 @@ class Runner:
     def stop_work(self, interruption: str = "") -> None:
         """End all requests and hand back the jobs that have not stopped, when the lease is no longer trusted.
 
-        They are handed back because the store may still take us for their owner. `interruption`: why jobs that had
-        begun were interrupted, if that is to be reported.
+        They are handed back because the store may still take us for their owner. `interruption`: reported for jobs that
+        had begun.
         """
         if self._in_flight.at_work:
             self._log.warning("runner.stop_work", count=self._in_flight.at_work)

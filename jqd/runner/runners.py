@@ -12,7 +12,6 @@ class Runners:
         self._runners = runners
 
     def of(self, job_id: str) -> Runner:
-        """Return the runner of a job's partition."""
         runners = self._runners
         return runners[0] if len(runners) == 1 else runners[partition_of(job_id, len(runners))]
 

@@ -14,9 +14,9 @@ address: the loopback addresses of those machines are not his.
 
     a callback             public addresses, and those in runner.callback_networks: whoever pushes may name one
 
-With `runner.worker_networks` set, the first three rows are replaced: everybody may name what lies in these networks,
-and nothing else. An address is judged when it is registered and again when it is connected to, because a name may lead
-elsewhere by then. For a connection a name is looked up once, so the address that was judged is the one connected to.
+`runner.worker_networks` replaces the first three rows: everybody may name addresses in these networks only. An address
+is judged when it is registered and again when it is connected to, because a name may lead elsewhere by then. For a
+connection a name is looked up once, so the address that was judged is the one connected to.
 """
 
 import enum

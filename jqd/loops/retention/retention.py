@@ -1,10 +1,10 @@
 """Deletes segments of the journal that nobody can need any more.
 
 First jobs are *retired*, piece by piece: a piece that is past the retention, and applied in a store that would survive
-a crash. Its unfinished and dead jobs are copied to the journal's end before, so that one job of next year keeps no
-segment. A piece of which more than half would have to be copied stays: copying would free little, again and again. To
-a slow or refusing disk copies are written in small parts, and none twice. Then a segment is deleted when all its jobs
-are retired and no other daemon's jobs need its endings (horizon.py).
+a crash. Its unfinished and dead jobs are copied to the journal's end before. A piece of which more than half would have
+to be copied stays: copying would free little, again and again. To a slow or refusing disk copies are written in small
+parts, and none twice. Then a segment is deleted when all its jobs are retired and no other daemon's jobs need its
+endings (horizon.py).
 
     journal   ├─ endings only ─┼─ past retention ─┼──── kept ────────┤
               start            retired     └── unfinished jobs, copied ──▶ end
