@@ -1,8 +1,8 @@
 """Renews the owner lease, and stops the jobs in flight when trust in it ends.
 
-One small call renews all that is held. Its answer has the heartbeats of all daemons, and the cancels of jobs in flight
-here, whichever daemon accepted them. When the store does not answer in time, work is stopped and nothing is given up:
-what an owner holds stays its own until its epoch is burnt. At a store that one daemon alone can reach work goes on.
+One small call renews the lease of all jobs in flight. Its answer has the heartbeats of all daemons, and cancels of jobs
+in flight here. When the store does not answer in time, work is stopped but no job is given up: jobs stay ours until our
+epoch is taken away. With a store that no other daemon can reach, work goes on.
 """
 
 import random
@@ -19,13 +19,13 @@ from jqd.loops.backoff import LoopBackoff
 from jqd.loops.membership import Membership
 from jqd.store import Member, Owner, Renewed, Store
 
-DOUBT_S = 1.0  # timers do not run while the machine is suspended: work is stopped at most so long after it woke
-GRACE_S = 0.02  # for answers that came while our loop stood still: a small part of the margin, and nothing is started
+DOUBT_S = 1.0  # timers stand still while the machine is suspended: work is stopped at most so long after it woke
+GRACE_S = 0.02  # for answers that came while our loop stood still: a small part of the margin; no job starts in it
 MOTION_S = 0.25  # between renewals while other daemons are waited for: claims begin soon after the last is through
 
 
 class Heartbeat:
-    """Renews the lease while there is a membership; `recovery` takes it, and takes it anew."""
+    """Renews the lease while this daemon is a member; `recovery` joins."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Heartbeat:
         self.backoff = LoopBackoff("heartbeat", source=source)
         self._store, self._membership, self._clock = store, membership, clock
         self._stop_work, self._cancelled, self._seen = stop_work, cancelled, seen
-        self._trusted_as: tuple[Owner, str | None] | None = None  # at the last renewal: as whom, in which life
+        self._trusted_as: tuple[Owner, str | None] | None = None  # our owner and the store's life at the last renewal
         self._peers: dict[str, Member] = {}
         self._heartbeats = Heartbeats(membership.config)
         self._log = get_logger("heartbeat")
@@ -65,7 +65,7 @@ class Heartbeat:
                     await membership.wait_hurry()
 
     async def run_trust_check(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Stop the jobs in flight whenever trust ends: others may start the same jobs soon after."""
+        """Stop the jobs in flight whenever the lease is no longer trusted: others may start them soon after."""
         task_status.started()
         while True:
             await self._membership.wait_trusted()
@@ -76,7 +76,7 @@ class Heartbeat:
                 self._stop_work()
 
     def peers(self) -> list[Peer]:
-        """Return all daemons of the last renewal's answer, this one first."""
+        """Return all daemons in the answer of the last renewal, this one first."""
         now_s, ours = self._clock.mono_s(), self._membership.sysid
         rows = []
         for sysid, member in self._peers.items():
@@ -94,7 +94,7 @@ class Heartbeat:
         return False if age.watched_s > lease_s else None
 
     def _note_members(self, members: dict[str, Member]) -> None:
-        """Note whose heartbeat changed since the last answer, and forget who is gone."""
+        """Note whose heartbeats changed since the last answer, and forget daemons that are gone."""
         self._peers = members
         self._heartbeats.observe({sysid: member.counter for sysid, member in members.items()}, self._clock.mono_s())
 
@@ -108,17 +108,17 @@ class Heartbeat:
             self._log.info("heartbeat.cancels", count=len(answer.cancels))
             self._cancelled(answer.cancels)
         if owner != membership.seated or life != membership.life:
-            return  # the answer to a membership, or of a life, that is over
+            return  # the answer is of an earlier membership or life
         self._trust(owner, sent_at_s, answer)
         self._note_members(answer.members)
         if membership.through:
             self._seen(answer.members)
 
     def _trust(self, owner: Owner, sent_at_s: float, answer: Renewed) -> None:
-        """Allow new jobs to start.
+        """Trust the lease again, so that jobs may start.
 
-        Jobs in flight from before trust ended are stopped, unless we are still whom we were then: nobody else could
-        have them.
+        If trust had ended, jobs in flight are stopped, unless owner and life are the same: then nobody else could have
+        them.
         """
         trusted_as = owner, self._membership.life
         if self._membership.work_left_s <= 0 and trusted_as != self._trusted_as:

@@ -1,9 +1,9 @@
 """Takes stopped jobs from the runner: outcomes go to the journal, untried jobs back to the store.
 
-An outcome is acknowledged to the worker, as a push is to its client: it goes to the journal first, and the `outcomes`
-lane of `ingest` applies it. A job handed back goes straight to `release_jobs`; while the journal refuses, so does an
-interrupted attempt, uncounted. Jobs stay in flight until the store knows their end. While the journal takes no outcomes
-none is claimed, and after a minute of that `recovery` lets others have those in flight (docs/adr/0006).
+An outcome is acknowledged to the worker as a push is to its client: it goes to the journal first, and the `outcomes`
+lane of `ingest` applies it. A returned job goes straight to `release_jobs`; while the journal refuses, so does an
+interrupted one, without a counted attempt. Jobs stay in flight until the store knows their end. While the journal takes
+no outcomes no job is claimed, and after a minute `recovery` leaves those in flight to others (docs/adr/0006).
 """
 
 import math
@@ -46,7 +46,7 @@ class OutcomesLoop:
         publish_view: Callable[[], Awaitable[None]],
         source: random.Random,
     ) -> None:
-        """`publish_view`: saves in the store which workers are backed off, unless it has that."""
+        """`publish_view`: saves in the store which workers are backed off, if that changed."""
         self.backoff = LoopBackoff("outcomes", source=source)
         self._journal, self._store, self._runner, self._scheduler = journal, store, runner, scheduler
         self._membership, self._publish_view = membership, publish_view
@@ -57,30 +57,30 @@ class OutcomesLoop:
         self._refused: str | None = None
         self.since_s = math.inf
         """Since when outcomes are being written, by trio's clock; infinite: none are."""
-        self._begun = trio.Event()  # while they are
+        self._begun = trio.Event()  # set while outcomes are being written
         self.on_probation: str | None = None
-        """Why no job may be started although the journal takes what is written."""
+        """Why no job may be started although the journal takes outcomes; set by `recovery`."""
         self._log = get_logger("outcomes")
 
     @property
     def reason(self) -> str | None:
-        """Return why no job may be started: the journal would not take its end, or lately did not. None: it would."""
+        """Why no job may be started: the journal does not take outcomes, or lately did not. None: jobs may start."""
         if (why := self._journal.refusing or self._refused) is not None:
             return f"the journal takes no outcomes, so no job is started: {why}"
         return self.on_probation
 
     @property
     def pending(self) -> int:
-        """Jobs taken from the runner whose end is not yet in the journal or the store."""
+        """Number of jobs taken from the runner whose end is not yet in the journal or the store."""
         return self._unwritten + len(self._returned) + len(self._undelivered)
 
     @property
     def unwritten(self) -> int:
-        """Jobs taken from the runner whose end is not yet in the journal: if the process ends now, it is lost."""
+        """Number of jobs taken from the runner whose outcome is not yet in the journal: a crash now would lose it."""
         return self._unwritten
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Run until cancelled. A write that the journal refuses is tried again: the jobs stay in flight meanwhile."""
+        """Write outcomes to the journal until cancelled; again if it refuses: the jobs stay in flight meanwhile."""
         task_status.started()
         while True:
             await self._runner.wait_stopped()
@@ -91,7 +91,7 @@ class OutcomesLoop:
                 self._unwritten, self.since_s, self._begun = 0, math.inf, trio.Event()
 
     async def wait_stuck(self, for_s: float) -> None:
-        """Return once the journal has not taken outcomes for so long. One that hangs gives no error."""
+        """Return once a write of outcomes has lasted for `for_s`: it is refused, or hangs without an error."""
         while (left_s := self.since_s + for_s - trio.current_time()) > 0:
             if self._begun.is_set():
                 await trio.sleep(left_s)
@@ -108,9 +108,9 @@ class OutcomesLoop:
                 await self.backoff.attempt(self._release if self._returned else self._release_undelivered)
 
     def _take(self) -> Sequence[Outcome]:
-        """Take stopped jobs. Returns outcomes to be written; all else goes to `run_returns`."""
+        """Take stopped jobs. Returns outcomes to be written; the other jobs go to `run_returns`."""
         stopped = self._runner.get_stopped_jobs(OUTCOMES)
-        jobtypes = [one.jobtype for one in stopped.outcomes] + [one.job.jobtype for one in stopped.returned]
+        jobtypes = [outcome.jobtype for outcome in stopped.outcomes] + [held.job.jobtype for held in stopped.returned]
         for jobtype, count in Counter(jobtypes).items():
             self._scheduler.jobs_stopped(jobtype, count)
         unsent, sent = set(map(_claim, stopped.unsent)), set(stopped.maybe_delivered)
@@ -140,22 +140,19 @@ class OutcomesLoop:
         self._runner.mark_durable()
 
     def _hand_back(self, outcomes: Sequence[Outcome], error: JournalRefused) -> Sequence[Outcome]:
-        """Return interrupted jobs to the store, of these or stopped since.
-
-        Returns the outcomes that wait for the disk.
-        """
+        """Hand interrupted jobs back to the store instead of journaling their outcomes. Returns the other outcomes."""
         self._runner.refused(error)
-        cut = [(one.job_id, one.fence) for one in outcomes if one.reason == INTERRUPTED]
-        self._returned += ((Release.UNGET, claim) for claim in cut)
-        self._unwritten = len(outcomes) - len(cut)
+        interrupted = [(outcome.job_id, outcome.fence) for outcome in outcomes if outcome.reason == INTERRUPTED]
+        self._returned += ((Release.UNGET, claim) for claim in interrupted)
+        self._unwritten = len(outcomes) - len(interrupted)
         untaken = self._take()
         assert not untaken, f"{len(untaken)} outcomes were given while the journal refused others"
-        return [one for one in outcomes if one.reason != INTERRUPTED]
+        return [outcome for outcome in outcomes if outcome.reason != INTERRUPTED]
 
     async def _release(self) -> None:
         left = len(self._returned)
         if self._membership.owner is not None:
-            await self._publish_view()  # or another daemon would send them to the worker that refused them
+            await self._publish_view()  # else another daemon would send them to the worker that refused them
         while left:
             left -= await self._release_alike(left)
 
@@ -166,7 +163,7 @@ class OutcomesLoop:
             try:
                 await self._store.release_jobs(owner, dict(batch), how)
             except StaleOwner as error:
-                # Our epoch was burnt, which made these jobs ready.
+                # Our epoch was taken away, which made these jobs ready.
                 self._log.warning("outcomes.stale_release", count=len(batch), error=str(error))
         self._runner.forget(batch)
         for _ in batch:
@@ -175,7 +172,7 @@ class OutcomesLoop:
         return len(batch)
 
     async def _release_undelivered(self) -> None:
-        """Give back jobs in batches that the worker never received, before a worker timeout would count an attempt."""
+        """Give back batches that their worker never received, before a worker timeout counts an attempt."""
         how, batch = _alike(self._undelivered)
         released = await self._store.release_entrusted(batch, how)
         for _ in batch:
@@ -184,9 +181,9 @@ class OutcomesLoop:
 
 
 def _alike(queue: Sequence[tuple[Release, T]]) -> tuple[Release, list[T]]:
-    """Return the head of a queue that one call can give back: all released in one way."""
+    """Return the head of a queue that one call can give back: claims that are released in the same way."""
     how, _ = next(iter(queue))
-    return how, [one for _, one in islice(takewhile(lambda one: one[0] is how, queue), OUTCOMES)]
+    return how, [claim for _, claim in islice(takewhile(lambda pair: pair[0] is how, queue), OUTCOMES)]
 
 
 def _claim(held: Held) -> tuple[str, int]:

@@ -1,7 +1,7 @@
 """Gives back jobs whose holder is gone: those of dead daemons, and those of a claim of ours whose answer was lost.
 
-A daemon is dead when its heartbeat has not changed for a lease on *our* clock, of which only such time counts in which
-the store answered.
+A daemon is dead when its heartbeat has not changed for a lease by *our* clock. Only time in which the store answered
+counts.
 """
 
 import math
@@ -23,7 +23,7 @@ REAP_JOBS = 500  # jobs a call puts back: a function must stay below about 5 ms
 
 
 class Reap:
-    """Watches the members that each renewal reports."""
+    """Watches the daemons that each renewal reports, and gives back the jobs of dead ones."""
 
     def __init__(
         self, *, store: Store, membership: Membership, clock: Clock, source: random.Random, departures: Departures
@@ -33,19 +33,20 @@ class Reap:
         self._heartbeats = Heartbeats(membership.config)
         self._dead: dict[str, Member] = {}
         self._others: dict[str, Member] = {}
-        self._ages: dict[str, BeatAge] = {}  # of the dead, when that was seen
+        self._ages: dict[str, BeatAge] = {}  # dead daemon → the age of its heartbeat when it was found
         self._found = trio.Event()
         self.daemons = self.jobs = 0
-        """Of how many, and how many, jobs were given back since the start."""
+        """How many daemons were reaped since the start, and how many of their jobs were given back."""
         self._log = get_logger("reap")
 
     def note_members(self, members: dict[str, Member]) -> None:
-        """Note the heartbeats of a renewal's answer; a burnt member needs no further watching."""
+        """Note the heartbeats of a renewal's answer. A member without an epoch is dead at once."""
         others = {sysid: member for sysid, member in members.items() if sysid != self._membership.sysid}
         self._note_left(others)
         counters = {sysid: (member.counter, member.epoch) for sysid, member in others.items()}
         now_s = self._clock.mono_s()
-        ages = {sysid: self._heartbeats.age(sysid, now_s) for sysid in others}  # that it is burnt is no beat
+        # Read before `observe`, which takes the loss of an epoch for a heartbeat.
+        ages = {sysid: self._heartbeats.age(sysid, now_s) for sysid in others}
         dead = self._heartbeats.observe(counters, now_s)
         dead += [sysid for sysid, member in others.items() if member.epoch == 0]
         self._ages |= {sysid: ages[sysid] for sysid in dead if sysid not in self._dead}
@@ -78,8 +79,8 @@ class Reap:
         self._depart(sysid, self._ages.pop(sysid, BeatAge(math.inf, math.inf)), total)
 
     def _note_left(self, others: dict[str, Member]) -> None:
-        """Note members that left in good order: their heartbeats changed until lately. A daemon that fell silent is
-        noted by whoever reaps its jobs.
+        """Note departures of members that left in good order: their heartbeats changed until lately. The daemon that
+        reaps a silent one notes that.
         """
         now_s = self._clock.mono_s()
         for sysid in self._others.keys() - others.keys() - self._dead.keys():
@@ -95,14 +96,12 @@ class Reap:
 
 
 async def reconcile(store: Store, running: Callable[[], dict[str, int]], owner: Owner) -> int:
-    """Give back jobs that the store has leased to us and that are not `running` (id → fence); returns how many. No
-    claim may be under way.
-
-    Raises StoreError.
+    """Give back jobs that the store has leased to us and that `running` does not return (id → fence). Returns how many.
+    No claim may be under way. Raises StoreError.
     """
     before = running()
     held = await store.get_held(owner)
-    ours = before | running()  # a job that left meanwhile did so because the store knows of it
+    ours = before | running()  # a job that is gone now is one whose end the store knows
     unknown = {job_id: fence for job_id, fence in held.items() if fence not in (ours.get(job_id), before.get(job_id))}
     if unknown:
         await store.release_jobs(owner, unknown)

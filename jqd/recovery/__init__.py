@@ -1,1 +1,1 @@
-"""What a daemon does when the store lost something, or when one of them died."""
+"""Recovery of a daemon when the store lost data, or when this or another daemon died."""

@@ -1,26 +1,25 @@
-"""Brings this daemon through each life of the store: nothing is claimed from a store that may have forgotten what our
-journal knows.
+"""Brings this daemon through recovery in each life of the store, so that nothing is claimed from a store that lacks
+records of our journal.
 
-Each life of the store is entered by one pass:
+One pass for each life of the store:
 
-    calm       the store is as all daemons left it, and this one just started: it applies its endings, then its
-               changes, and joins
-    disturbed  the store is another one, older, or empty, or burnt our epoch: join (the claims of all daemons stop) →
-               apply again what the store forgot → let the store arbitrate what we hold → through; claims begin when
-               all members are through (`store_standing.py`)
+    calm       the store is as all daemons left it, and this one just started: it applies its *endings* (outcomes and
+               cancels), then its changes, and joins
+    disturbed  the store is another one, older, or empty, or took our epoch away: join (the claims of all daemons stop)
+               → apply again what the store forgot → let the store decide which jobs in flight stay ours → through;
+               claims begin when all members are through (`store_standing.py`)
 
     resigned   catching up made no progress for a minute while all others wait, or we died at it again and again, or
-               our journal took no outcomes for a minute: leave, let others go on, also with what is in flight here, and
+               our journal took no outcomes for a minute: leave, so that others go on, also with our jobs in flight, and
                come back as after a start, when our endings can be read (docs/adr/0006)
 
-Catching up means the lanes of cancels and outcomes, for jobs that ended must not start again, that of changes, for an
-older content must not start when a newer one was acknowledged (docs/adr/0010), and that of settings. A job that ended
-here with its outcome not on our disk yet stays in flight, and nobody claims it for that minute; if the store gives it
-to another daemon, its outcome is waited for as well, unless we left the job to the others. Nobody waits for jobs that
-are not ingested yet: what the store noted of them is there when they come; only who asks whether there is a job that is
-not there, or who has a unique key, or is in a group, waits until all had told these, too (`restored`). But no job of
-ours is applied before our membership has stopped the claims of all daemons, nor, when calm, before our endings and
-changes. The protocol was verified in a model first (docs/adr/0006).
+Catching up applies four lanes: cancels and outcomes, so that jobs that ended do not start again; changes, so that no
+older content starts (docs/adr/0010); and settings. A job that ended here, and whose outcome is not on our disk yet,
+stays in flight, and nobody claims it for that minute; if the store gives it to another daemon, its outcome is waited
+for, unless we left the job to the others. Claims do not wait for ordinary jobs. Only questions whether a job, a unique
+key or a member of a group exists wait until all daemons have applied these, too (`restored`). But our jobs are applied
+only after our membership has stopped the claims of all daemons or, when calm, after our endings and changes. The
+protocol was verified in a model first (docs/adr/0006).
 """
 
 import random
@@ -55,14 +54,14 @@ from jqd.runner import Runner
 from jqd.store import Owner, Store, StoreLook
 
 WORDS = (*ENDINGS, Lane.CHANGES, Lane.RULES)  # lanes that must be applied before anybody may claim a job
-RESIGN_S = 60.0  # how long one bad disk may stop the claims of all daemons, or hold its jobs; one that works takes less
-PROBATION_S = 300.0  # how long a journal that left jobs to others must refuse nothing before any is started
-LEAVE_S = 5.0  # to leave the store; where that fails, the others declare us dead after a lease
-NOTICE_S = 1.0  # between checks that the store is still the same, while its lanes are waited for
+RESIGN_S = 60.0  # how long one bad disk may stop the claims of all daemons, or hold its jobs; a good disk takes less
+PROBATION_S = 300.0  # how long the journal must refuse nothing, after jobs were left to others, before any is started
+LEAVE_S = 5.0  # for the call to leave; if it fails, the others find us dead after a lease
+NOTICE_S = 1.0  # between checks that the store is still the same, while lanes are waited for
 
 
 class Recovery:
-    """Joins in every life of the store, and brings this daemon through."""
+    """Joins every life of the store, and brings this daemon through recovery there."""
 
     def __init__(
         self,
@@ -81,23 +80,23 @@ class Recovery:
     ) -> None:
         """`claims`: held during a claim, so that its jobs are in flight before we compare.
 
-        `begins`: whether another daemon, by its sysid, starts jobs now, as far as is known. `period_ms`: in which a
-        waiting job gains a step of priority."""
+        `begins`: returns whether another daemon, by its sysid, starts jobs now, as far as is known. `period_ms`: in
+        which a waiting job gains a step of priority."""
         self.backoff = LoopBackoff("recovery", source=source)
         self._journal, self._store, self._membership, self._lanes = journal, store, membership, lanes
         self._runner, self._reap, self._claims, self._period_ms = runner, reap, claims, period_ms
         self._outcomes, self._begins = outcomes, begins
         self._left_to_others: dict[str, int] = {}  # id → fence, as the journal took no outcomes
         for lane in lanes.values():
-            lane.pause()  # nothing goes to a store before it was looked at: it may be another's
-        self._sat_in = ""  # the life of the store in which this daemon took its seat last
+            lane.pause()  # nothing is sent to a store before its life is known: it may be the wrong one
+        self._sat_in = ""  # the life of the store that this daemon joined last
         self._since = 0  # when the life began that it looked at last, in fences
         self._goal = 0  # the end of the journal when the store was looked at
-        self._answer_lost = False  # a membership was asked for and the store never answered: we may have it
+        self._answer_lost = False  # the answer to a call to join never came: we may be a member
         self._log = get_logger("recovery")
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Bring this daemon through, again after every disturbance. Raises JournalForked."""
+        """Go through recovery at the start and after every disturbance. Raises JournalForked."""
         task_status.started()
         while not self._membership.has_left:
             disturbed = self._membership.watch_disturbance()
@@ -111,9 +110,8 @@ class Recovery:
                         seat.cancel_scope.cancel()
 
     def rolled_back(self) -> None:
-        """A position went back in a store that seems the same. It gets a new life, so that all daemons notice.
-
-        Before that it would confuse a forgotten claim with a released one, so nothing at all is sent."""
+        """Note that a position went back in a store that seems the same: the next pass gives it a new life, so that all
+        daemons notice. Until then it would take a forgotten claim for a released one, so nothing is sent."""
         if self._membership.rolled_back():
             for lane in self._lanes.values():
                 lane.pause()
@@ -137,7 +135,7 @@ class Recovery:
     async def _pass(self) -> None:
         membership = self._membership
         for lane in WITH_JOBS:
-            self._lanes[lane].pause()  # nothing that can be claimed goes to the store until it is known what it lacks
+            self._lanes[lane].pause()  # no job is applied until it is known what the store lacks
         if membership.life_to_end is not None:
             await self._end_life(membership.life_to_end)
         past = membership.past
@@ -145,15 +143,15 @@ class Recovery:
         forgot = forgot_jobs = False
         is_first = past is Past.START and self._journal.is_new
         look = await self._store.look(fresh=is_first, before=0 if is_new else self._since)
-        if look.identity == self._sat_in:  # the store knows all that we told: also who resigned tells how jobs end
+        if look.identity == self._sat_in:  # the store has all that we sent; also a daemon that resigned sends outcomes
             self._lanes[Lane.OUTCOMES].resume()
-        if is_new:  # a daemon that cannot read what the others wait for must not join
+        if is_new:  # read first: a daemon whose records cannot be read must not make the others wait
             applied = await self._store.applied(self._journal.journal_id)
             highest = await read_unapplied(self._journal, WORDS, applied, self._lanes[Lane.OUTCOMES].mine)
             forgot = await brings_again(self._journal, applied)
-            # What is retired was in the store: behind it there may be copies, older than what the store has by then.
+            # Retired jobs were in the store once. Copies of them that follow may be older than other daemons' changes.
             forgot_jobs = applied[Lane.JOBS] < self._journal.oldest(Lane.JOBS)
-            if highest > look.fence:  # it never gave that: old keys were put back into a server that went on
+            if highest > look.fence:  # a fence that this store never gave: an old copy of it was put back
                 look = await self._store.look(fresh=False, highest=highest)
         self._since = look.since
         for lane in (Lane.CANCELS, Lane.RULES):
@@ -175,10 +173,10 @@ class Recovery:
             note("recovery.disturbed", identity=look.identity, settled=look.settled)
             self._reap.store_changed()
             await self._take_seat(look, through=False)
-            for lane in WITH_JOBS:  # the others claim what comes, until they see that one sits down who is not through
+            for lane in WITH_JOBS:  # only now: until they know this new member, other daemons claim jobs that come
                 self._lanes[lane].resume()
             await self._catch_up(goal, WORDS, others_wait=True)
-            await self._arbitrate(waits=not is_new)  # a daemon that resigned makes nobody wait again
+            await self._arbitrate(waits=not is_new)  # a daemon that had resigned makes nobody wait again
         membership.mark_through()
         self._log.info("recovery.through", calm=calm, position=goal)
 
@@ -187,16 +185,16 @@ class Recovery:
         try:
             await self._store.new_life(identity)
         except StoreChanged as error:
-            # It is in another life already, or another server answers: every daemon that looks sees that.
+            # Another life began already, or another server answers: every daemon that looks sees that.
             self._log.info("recovery.life_is_over", error=str(error))
 
     async def _take_seat(self, look: StoreLook, *, through: bool, forgot: bool = False) -> None:
-        """Take a new epoch, unless the old one is still good. Jobs of an earlier epoch of ours are made ready first."""
+        """Join with a new epoch, unless the old one is still good. The store makes jobs of our earlier epoch ready."""
         membership = self._membership
-        # A member under our name is an earlier process of ours, as the journal's lock proves, or we, since an answer
-        # was lost. Only in the life of the store that we came through is it another copy of this journal.
+        # A member under our name is an earlier process of ours, as the journal's lock proves, or this one if an answer
+        # was lost. In the life of the store that we came through it is another copy of this journal.
         ours = self._answer_lost or look.identity != membership.past
-        # Nor is it known then which of the two did not take its leave. And our own seat that we lost is no death.
+        # If an answer was lost, or this process was a member before, the member under our name did not die.
         may_have_died = membership.owner is None and not self._answer_lost
         self._answer_lost = True
         try:
@@ -216,11 +214,11 @@ class Recovery:
         self._log.info("recovery.joined", sysid=owner.sysid, epoch=owner.epoch)
 
     def _note_died(self, jobs: int) -> None:
-        """Note that an earlier process of ours did not take its leave."""
+        """Note that an earlier process of this daemon died."""
         self._reap.departures.note("daemon", self._membership.sysid, died=True, jobs=jobs)
 
     async def _still_good(self) -> Owner | None:
-        """Return our last owner, if the store still knows it: then nobody took what we hold."""
+        """Return our last owner if the store still knows it, so that nobody took our jobs; else None."""
         owner = self._membership.owner
         if owner is None:
             return None
@@ -228,14 +226,12 @@ class Recovery:
             answer = await self._store.renew_sysid(owner, through=False)
         except StaleOwner:
             return None
-        self._runner.cancel(answer.cancels)  # the store reports each once
+        self._runner.cancel(answer.cancels)  # the store reports each only once
         return owner
 
     async def _catch_up(self, goal: int, lanes: Collection[Lane], *, others_wait: bool) -> None:
-        """Return once the store has all records of these lanes up to `goal`, and its position of all other lanes is
-        known.
-
-        Raises JournalStuck when other daemons wait for that and nothing moves."""
+        """Return once the store has all records of these lanes up to `goal`, and its positions in all other lanes are
+        known. Raises JournalStuck when other daemons wait and nothing has moved for RESIGN_S."""
         left, since_s = self._left(goal, lanes), trio.current_time()
         for lane, ingest in self._lanes.items():
             caught_up = False
@@ -244,7 +240,7 @@ class Recovery:
                     await ingest.wait_caught_up(goal if lane in lanes else 0)
                     caught_up = True
                 if not caught_up:
-                    # A lane only waits when another store answers, and without a membership no renewal notices that.
+                    # Raises if another store answers: the lane only waits then, and no renewal notices it yet.
                     await self._store.applied(self._journal.journal_id)
                     if left != (now_left := self._left(goal, lanes)):
                         left, since_s = now_left, trio.current_time()
@@ -257,7 +253,7 @@ class Recovery:
                         )
 
     def _left(self, goal: int, lanes: Collection[Lane]) -> list[tuple[Lane, int | None, int]]:
-        """The lanes that are behind, and their positions."""
+        """Return the lanes that are behind, with their positions."""
         positions = [
             (lane, each.position, self._journal.read_point(lane, each.reader)) for lane, each in self._lanes.items()
         ]
@@ -268,7 +264,7 @@ class Recovery:
         ]
 
     async def _restore(self) -> None:
-        """Note when the store has all ordinary jobs, too, that our journal had when this pass began."""
+        """Wait until the store also has all ordinary jobs that our journal had when this pass began, and note that."""
         await self._lanes[Lane.JOBS].wait_caught_up(self._goal)
         self._membership.mark_restored()
 
@@ -276,7 +272,7 @@ class Recovery:
         """Leave our jobs to the other daemons, if any of them starts jobs, once the journal has not taken outcomes for
         too long.
 
-        Those that ended run once more. Where their ends are noted after all, successes still count."""
+        Jobs that ended run once more. If their outcomes are written after all, successes still count."""
         outcomes = self._outcomes
         while outcomes.on_probation:
             await trio.sleep(NOTICE_S)
@@ -298,19 +294,19 @@ class Recovery:
             )
 
     def _others_begin(self) -> bool:
-        """Return whether another daemon starts jobs: one whose journal takes no outcomes, or that is drained, says so
-        in its view."""
+        """Return whether another daemon starts jobs. The view of one that is drained, or whose journal takes no
+        outcomes, says that it starts none."""
         return any(map(self._begins, self._membership.others))
 
     def _not_left(self) -> dict[str, int]:
-        """Return id → fence of the jobs in flight without those that were left to others: their ends are told when the
-        disk takes them, but no store is asked for these jobs again."""
+        """Return id → fence of the jobs in flight, without those left to others: their outcomes are still written, but
+        we do not claim that they are ours."""
         held = self._runner.get_running_jobs()
         return {job_id: fence for job_id, fence in held.items() if self._left_to_others.get(job_id) != fence}
 
     async def _resign(self, error: JournalStuck | SysidRefused) -> bool:
-        """Stop the jobs in flight and leave the store, as at an orderly stop: nobody waits for us any more. Returns
-        whether the store knows."""
+        """Stop the jobs in flight and leave the store, so that nobody waits for us. Returns whether the store took
+        that."""
         owner = self._membership.owner
         self._runner.stop_work()
         self._membership.resigned()
@@ -325,9 +321,9 @@ class Recovery:
         return False
 
     async def _arbitrate(self, *, waits: bool) -> None:
-        """Let the store decide which jobs in flight are still ours, and give back the claims that we do not hold.
+        """Let the store decide which jobs in flight are still ours, and give back claims that we do not have.
 
-        `waits`: until the store knows the ends of the jobs that it gave to others. Raises JournalStuck.
+        `waits`: whether to wait until the store has the outcomes of jobs that it gave to others. Raises JournalStuck.
         """
         owner = self._membership.owner
         assert owner is not None, "the seat was taken above"
@@ -340,12 +336,11 @@ class Recovery:
             self._log.warning("recovery.lost", count=len(lost))
         if waits:
             ended = (self._runner.ended(job_id) for job_id in lost)
-            await self._wait_ended([(one.job_id, one.fence) for one in ended if one is not None])
+            await self._wait_ended([(outcome.job_id, outcome.fence) for outcome in ended if outcome is not None])
 
     async def _wait_ended(self, claims: Collection[tuple[str, int]]) -> None:
-        """Return once the store knows how these ended: others may hold them.
-
-        Raises JournalStuck when the journal accepts no outcomes for too long."""
+        """Return once the store has the outcomes of these claims, as other daemons may have the jobs. Raises
+        JournalStuck when the journal takes no outcomes for RESIGN_S."""
         begun_s = trio.current_time()
         for claim in claims:
             is_saved = False
@@ -371,7 +366,7 @@ async def _cancel_when(event: trio.Event, scope: trio.CancelScope) -> None:
 
 
 async def hand_down(journal: Journal, store: Store, lanes: Mapping[Lane, Ingest[Any]], journal_id: str) -> None:
-    """Mark as applied under `journal_id` what is applied of `journal`. May be repeated. Raises StoreError."""
+    """Give the new `journal_id` the positions in the store that `journal` has. May be repeated. Raises StoreError."""
     stored = await store.applied(journal.journal_id)
     await store.applied(journal_id)
     for lane, ingest in lanes.items():
@@ -379,6 +374,5 @@ async def hand_down(journal: Journal, store: Store, lanes: Mapping[Lane, Ingest[
         if position is None:
             position = min(stored[lane], journal.opened_at)
         if position:
-            # What the store lacks under the old id it lacks under the new one. `gone` declares all of it missing:
-            # else a copied job would be lost.
+            # The store lacks the same records under the new id. `gone` says so; else a copied job would be lost.
             await store.skip(journal_id, lane, 0, position, gone=lane in WITH_JOBS)

@@ -1,10 +1,10 @@
-"""What becomes of the jobs of a request that ended without an outcome for each of them.
+"""Decides what becomes of the jobs of a request that ended without an outcome for each of them.
 
-    end of carrying                    one job                    several jobs
+    how the request ended              one job                    several jobs
     ─────────────────────────────────────────────────────────────────────────────────────────
     complete, ids missing              ERROR NO_RESPONSE          each of the missing the same
     judged LATER                       entrusted to the worker    each entrusted to the worker
-    judged BACK_OFF                    back untried, worker backed off
+    judged BACK_OFF                    back untried, worker backed off; the judgements are in `protocols/protocol.py`
     judged GONE                        back untried, worker unregistered
     judged NOT_TAKEN                   back untried, jobtype not offered to it for a while
     judged FAILED                      FAILED                     split in halves, sent again
@@ -16,13 +16,13 @@
     the same, the worker has left      the missing: interrupted: it ended in good order, and could not wait for them
     not sent                           back untried, worker backed off
     no connection to be had            back untried, and nothing more is claimed for a moment
-    not let out                        back untried; what was packed with a job that was withdrawn is sent without it
+    not let out                        back untried; if one job was withdrawn, the others are sent without it
 
-So one poison job is found in a few steps and takes no other along. "Several" counts the jobs of the request, not
-those still missing: a job is blamed for how a request ended only if it was the single one in it.
+So one bad job is found in a few steps, and no other fails with it. "Several" counts the jobs of the request, not those
+still missing: a job fails by the end of a request only if it was the only one in it.
 
-In doubt is a refusal while clocks are apart: it may be the date of our signature that is refused. A callback is tried
-again whatever its receiver answers but 2xx and 410, and each try that is not in doubt is an attempt.
+A refusal while clocks are apart is in doubt: perhaps the date of our signature is refused. A callback is tried again
+unless its receiver answers 2xx or 410, and each try that is not in doubt is an attempt.
 """
 
 from collections.abc import Sequence
@@ -44,12 +44,12 @@ MISPLACED_HINTS = {
 }
 
 CALLBACK_ENDS = frozenset({End.STATUS, End.UNREACHABLE, End.LOST})
-"""How the request of a callback ends otherwise than that of a worker."""
-AWAY = frozenset({429, 502, 503, 504})  # a receiver that says so gets nothing for a while
-REFUSES_DATE = frozenset({400, 401, 403})  # what receivers answer to a signature whose date they do not believe
-DOUBT_S = 150.0  # from which on that may be so: they allow 300 s, and what is theirs may be off as well
-DOUBT_WAIT_S = 60.0  # until a job is sent again that may have been refused by its date
-GONE_S = 5.0  # in which all daemons hear that a worker is taken out
+"""Ends of requests that are handled otherwise for a callback than for a worker."""
+AWAY = frozenset({429, 502, 503, 504})  # a receiver with such a status gets nothing for a while
+REFUSES_DATE = frozenset({400, 401, 403})  # statuses of receivers that do not accept the date of a signature
+DOUBT_S = 150.0  # clock difference from which on that may be so: receivers allow 300 s, and their clock may be off, too
+DOUBT_WAIT_S = 60.0  # until a job that may have been refused for its date is sent again
+GONE_S = 5.0  # in which all daemons learn that a worker is unregistered
 
 log = get_logger("runner")
 
@@ -62,7 +62,7 @@ def finish(shared: DeliveryContext, delivery: Delivery, ending: Ending) -> list[
         report = Report(status=SNOOZE_STATUS, reason=SNOOZE, retry_after_s=DOUBT_WAIT_S, message=message)
         return _charge(shared, delivery, report, ending.brief)
     if delivery.is_callback and ending.end in CALLBACK_ENDS:
-        if delivery.missing:  # else it was taken, and only the rest of the answer was lost
+        if delivery.missing:  # else it succeeded, and only the rest of the answer was lost
             _finish_callback(shared, delivery, ending, now_s)
         return []
     match ending.end:
@@ -103,7 +103,7 @@ def finish(shared: DeliveryContext, delivery: Delivery, ending: Ending) -> list[
 
 
 def put_off(shared: DeliveryContext, delivery: Delivery) -> bool:
-    """Put a callback off, with no attempt counted, while its receiver does not answer. False: it may be sent."""
+    """Put a callback off, without a counted attempt, if its receiver did not answer lately. False: it may be sent."""
     endpoint = delivery.worker.endpoint
     wait_s = shared.capacity.receivers.wait_s(delivery.worker.place, shared.clock.mono_s())
     if wait_s <= 0 or not delivery.missing or not shared.trusts():
@@ -115,7 +115,7 @@ def put_off(shared: DeliveryContext, delivery: Delivery) -> bool:
 
 
 def _finish_callback(shared: DeliveryContext, delivery: Delivery, ending: Ending, now_s: float) -> None:
-    """A receiver is nobody's worker: whatever it does costs an attempt, and only 410 ends the callback."""
+    """Report a callback that was not taken: each failure costs an attempt, and only a 410 ends it for good."""
     receivers, place = shared.capacity.receivers, delivery.worker.place
     if ending.end is End.STATUS and ending.status not in AWAY:
         receivers.answered(place)
@@ -146,7 +146,7 @@ def _lost(shared: DeliveryContext, delivery: Delivery, ending: Ending) -> None:
     capacity.isolate(delivery.worker.place)
     assert delivery.stay is not None
     capacity.crash_isolation.lost([*delivery.missing], delivery.stay.lost(now_s))
-    # Who did it is not known, unless one job had the worker to itself. One that was lost often enough pays as well.
+    # The culprit is known only if one job had the worker to itself. A job that was lost often enough pays as well.
     is_known = (delivery.losses and delivery.stay.is_alone()) or delivery.losses + 1 >= COMPANY_LOSSES
     if delivery.size > 1 or not is_known:
         delivery.release()
@@ -167,7 +167,7 @@ def _finish_status(shared: DeliveryContext, delivery: Delivery, ending: Ending) 
             delivery.release(refused=True)
         case Judgement.GONE:
             log.error("runner.worker_gone", worker=worker.id, name=worker.name, url=worker.url, status=ending.status)
-            _back_off(shared, delivery, now_s, GONE_S, ending.brief)  # the others are told so before its jobs go back
+            _back_off(shared, delivery, now_s, GONE_S, ending.brief)  # other daemons know it before its jobs go back
             shared.workers.unregister(worker.id)
             delivery.release(refused=True)
         case Judgement.NOT_TAKEN:
@@ -176,7 +176,7 @@ def _finish_status(shared: DeliveryContext, delivery: Delivery, ending: Ending) 
             delivery.release(refused=True)
         case _:
             if ending.status in (502, 504):
-                # A gateway speaks for a worker that is away: what it got counts, but no more is sent for a while.
+                # A gateway answers for a worker that is away: its jobs fail, and no more are sent for a while.
                 breaker.back_off(delivery.sent_at_s or now_s, now_s, why=ending.brief, hung=ending.status == 504)
             status = ending.status if 400 <= ending.status <= 599 else 502
             retry = ending.judgement is not Judgement.FAILED  # a protocol may try a 4xx again
@@ -195,10 +195,8 @@ def _doubt(shared: DeliveryContext, delivery: Delivery, ending: Ending) -> str:
 
 
 def _misplaced(delivery: Delivery, ending: Ending, now_s: float) -> str:
-    """Return the report for the job of a worker that is not where it registered.
-
-    That somebody has to mend it is logged now and then, and shown.
-    """
+    """Return the message for jobs of a worker that is not where it registered; log it now and then, and let health
+    show it."""
     worker, hint = delivery.worker, MISPLACED_HINTS.get(ending.status, "it is not what it registered as")
     if delivery.breaker.complain(f"answers {ending.status}: {hint}", now_s):
         status, why = ending.status, hint
@@ -221,7 +219,7 @@ def _back_off(shared: DeliveryContext, delivery: Delivery, now_s: float, retry_a
 
 
 def _charge(shared: DeliveryContext, delivery: Delivery, report: Report, why: str) -> list[Delivery]:
-    """Act on a request that failed as a whole: a single job gets the report, several are sent again in parts."""
+    """Handle a request that failed as a whole: a single job gets the report, several are sent again in halves."""
     if not delivery.missing:
         return []
     if delivery.size == 1:
