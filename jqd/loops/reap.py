@@ -79,8 +79,8 @@ class Reap:
         self._depart(sysid, self._ages.pop(sysid, BeatAge(math.inf, math.inf)), total)
 
     def _note_left(self, others: dict[str, Member]) -> None:
-        """Note departures of members that left in good order: their heartbeats changed until lately. The daemon that
-        reaps a silent one notes that.
+        """Note members that left in good order: their heartbeats changed until lately. Silent ones are noted by the
+        daemon that reaps them.
         """
         now_s = self._clock.mono_s()
         for sysid in self._others.keys() - others.keys() - self._dead.keys():

@@ -78,7 +78,7 @@ class Recovery:
         begins: Callable[[str], bool],
         period_ms: int = 0,
     ) -> None:
-        """`claims`: held during a claim, so that its jobs are in flight before we compare.
+        """`claims`: a lock held during a claim, so that its jobs are in flight before we compare.
 
         `begins`: returns whether another daemon, by its sysid, starts jobs now, as far as is known. `period_ms`: in
         which a waiting job gains a step of priority."""
