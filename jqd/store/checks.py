@@ -1,4 +1,4 @@
-"""Judges what a server reports of itself: a table of what would lose jobs, and of what is worth knowing. Pure.
+"""Judges what a server reports of itself: a table of what would lose jobs, and of what is worth a warning.
 
 docs/operate/SERVERS.md has the same table for people.
 """
@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from jqd.domain.diagnostic import Diagnostic, Severity
 from jqd.store.server_versions import judge_version
 
-FULL_PART = 0.9  # of maxmemory, above which it is time to do something
-CLOCKS_APART_MS = 5_000  # due dates are judged by the server's clock; less than this nobody notices
+FULL_PART = 0.9  # of maxmemory, above which somebody should act
+CLOCKS_APART_MS = 5_000  # the server's clock judges due dates; nobody notices less
 
 REFUSE, WARN = Severity.REFUSE, Severity.WARN
 
@@ -21,23 +21,23 @@ class Facts(NamedTuple):
 
     info: Mapping[str, Any]
     settings: Mapping[str, str] | None
-    """The settings in CONFIG GET; None: the server hides them, as managed ones do."""
+    """The settings in CONFIG GET; None: the server hides them, as managed servers do."""
     denied: tuple[str, ...]
-    """Commands of our functions that this user may not run."""
+    """Commands that our functions need and this user may not run."""
     ahead_ms: int
-    """How far the server's clock is ahead of ours, in ms."""
+    """By how many ms the server's clock is ahead of ours."""
     misplaced: tuple[Diagnostic, ...] = ()
-    """What is wrong with the partitions on it."""
+    """What is wrong with the partitions on the server."""
     dead_above: int = 0
-    """The number of dead jobs that is exceeded and worth a warning; else 0."""
+    """The limit for dead jobs (store.dead_jobs_warn) if there are more; else 0."""
     seal: str = ""
-    """By which a store is known until it is emptied; empty: it was not used yet."""
+    """The store's seal, which it keeps until it is emptied; "": it was not used yet."""
 
     def has(self, setting: str, value: str) -> bool:
         return self.settings is not None and self.settings[setting] == value
 
     def keeps(self, *, file: bool, snapshots: bool) -> bool:
-        """Return whether the server's own reports say that it keeps data by this file, or by snapshots."""
+        """Return whether the server surely keeps data this way: by its file or not, by snapshots or not."""
         return self.settings is not None and (self.file, bool(self.settings["save"])) == (file, snapshots)
 
     def failed(self, field: str) -> bool:
@@ -61,7 +61,7 @@ class Facts(NamedTuple):
 
     @property
     def evicted(self) -> int:
-        """Return how many keys it has deleted since it started, or since CONFIG RESETSTAT."""
+        """How many keys the server deleted since its start, or since CONFIG RESETSTAT."""
         return int(self.info.get("evicted_keys", 0))
 
     # ------------------------------------------------------------ in words
@@ -76,8 +76,9 @@ class Facts(NamedTuple):
 
     @property
     def unseen(self) -> str:
-        kept = "keeps an append-only file, but whether it syncs it", "has no append-only file; what it keeps"
-        return kept[not self.file]
+        if self.file:
+            return "keeps an append-only file, but whether it syncs it"
+        return "has no append-only file; what it keeps"
 
     @property
     def evicts(self) -> str:
@@ -90,7 +91,7 @@ class Facts(NamedTuple):
 
 
 class Check(NamedTuple):
-    """A finding, and the condition for it. Its texts name facts as `{0.policy}`."""
+    """A possible finding and its condition. The texts name facts as `{0.policy}`."""
 
     code: str
     severity: Severity
@@ -101,7 +102,7 @@ class Check(NamedTuple):
 
 
 def judge(facts: Facts) -> list[Diagnostic]:
-    """Return the findings about a server that is a master, from its facts."""
+    """Return the findings about a server that is a master."""
     found = [
         Diagnostic(check.code, check.severity, *(text.format(facts) for text in check[3:]))
         for check in CHECKS
@@ -136,8 +137,8 @@ CHECKS = (
         "it has neither an append-only file nor save points, so its next restart forgets every job",
         APPEND,
     ),
-    # Survivable: a store that comes back older is noticed, and the journals, kept until a later snapshot succeeded,
-    # are applied to it again (recovery). So no reason to refuse.
+    # No reason to refuse: a store that comes back older is noticed, and the journals, which are kept until a later
+    # snapshot succeeded, are applied again.
     Check(
         "snapshots_only",
         WARN,

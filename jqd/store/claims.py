@@ -1,4 +1,4 @@
-"""The store's methods on jobs that wait, or are in flight at a daemon."""
+"""The store's methods on jobs that wait, or that a daemon has in flight."""
 
 from collections.abc import Mapping, Sequence
 
@@ -15,23 +15,24 @@ TYPES_PER_CALL = 500
 
 
 class Claimed(list[Held]):
-    """The jobs that a claim brought, or why it brought none."""
+    """The jobs that a claim brought, and why they are not more."""
 
     more = False
-    """There may be more at once: some of the queues that had to wait were not looked at."""
+    """Whether a further claim may bring more at once: some queues were not looked at."""
     outdated = False
-    """Nothing was given: the store has other constraints than the caller."""
+    """Whether nothing was given because the caller has other constraints than the store."""
     stale = False
-    """Nothing was given: some workers are backed off, by views of other daemons that the caller does not have."""
+    """Whether nothing was given because the caller does not know of all workers that are backed off."""
 
 
 class ClaimMethods(ScriptMethods):
     async def get_waiting_jobtypes(
         self, wanted: Sequence[Wanted], limit: int, *, ages: bool = False
     ) -> list[WaitingType]:
-        """Return wanted jobtypes with jobs ready, each once with the best of these; best first, at most `limit`.
+        """Return those of the wanted jobtypes that have jobs ready, at most `limit`, the best first.
 
-        Others cost nothing and hide nothing, however many jobs wait. `ages`: the best is that of the best rank."""
+        Jobs of other types, however many wait, neither slow this down nor hide wanted ones. `ages`: jobs age, so the
+        best rank counts instead of the best priority."""
         found: list[WaitingType] = []
         for part in in_steps(wanted, TYPES_PER_CALL) if limit > 0 else ():
             demand: list[object] = []
@@ -73,17 +74,17 @@ class ClaimMethods(ScriptMethods):
     ) -> Claimed:
         """Lease up to `limit` jobs within the priorities: smallest first, then oldest. Raises StaleOwner.
 
-        Nothing is given while a living member is not through recovery in this life of the store. All jobs get the same
-        fence, higher than any before. Stops before `bytes_max` of stored bytes, but gives one at least. When the answer
-        is lost the jobs are held nevertheless: `get_held` finds them.
+        All jobs get one fence, higher than any before. Their rows have at most `bytes_max` bytes, but one job is always
+        given. Nothing is given while a living member is not through recovery in this life of the store. After a lost
+        answer the jobs are held nevertheless: `get_held` finds them.
 
-        `suspects`: how a job is given that was in flight at two deaths; always by itself.
+        `suspects`: how to claim jobs that were in flight at two deaths of daemons; each comes alone.
 
-        `version`: of the caller's constraints; nothing is given when the store has others. Jobs that were matched by
-        earlier ones (`Job.queue`) are given unlimited: the caller sends those back that are limited now (`requeue`).
+        `version`: of the caller's constraints; nothing is given when the store has others. Jobs whose `Job.queue` was
+        made by other constraints are given unlimited: the caller sends those back that are limited now (`requeue`).
 
-        `rules_at`: up to where the caller has settings (`follow_settings`); nothing is given to a caller that lacks a
-        worker's backoff. None: the caller gives jobs to no worker that other daemons know."""
+        `rules_at`: up to where the caller knows the settings (`follow_settings`); nothing is given when it does not
+        know a worker's backoff. None: the caller has no worker that other daemons know."""
         limit = min(limit, CALL_JOBS_MAX)
         if limit < 1:
             return Claimed()
@@ -110,18 +111,18 @@ class ClaimMethods(ScriptMethods):
         ]
         claimed = Claimed(one for row in rows if (one := self.burial.held(*row, jobtype=jobtype)) is not None)
         await self.burial.bury()
-        claimed.more, claimed.outdated, claimed.stale = (word == each for each in (b"again", b"version", b"unheard"))
+        claimed.more, claimed.outdated, claimed.stale = word == b"again", word == b"version", word == b"unheard"
         return claimed
 
     async def save_ageing(self, sysid: str, period_ms: int) -> dict[str, int]:
-        """Save how fast jobs age here; 0: not at all. Returns other periods of living daemons, by sysid."""
+        """Save how fast jobs age at this daemon; 0: not at all. Returns sysid → period of daemons with another one."""
         rows = self._rows("aged", await self._caller.call("save_ageing", sysid, period_ms), 2)
         return {self._text("aged", one): self._whole("aged", its) for one, its in rows}
 
     async def requeue(self, owner: Owner, held: Sequence[tuple[Held, str]]) -> None:
-        """Put held jobs into other queues (`Job.queue`), where their constraints make them wait. Raises StaleOwner.
+        """Put held jobs into other queues (`Job.queue`), where they wait for their constraints. Raises StaleOwner.
 
-        Those not held by this owner under that fence are left alone."""
+        Ignores jobs that this owner does not hold under that fence."""
         for part in in_steps(held, STEP_JOBS):
             flat: list[object] = []
             for one, queue in part:
@@ -132,7 +133,7 @@ class ClaimMethods(ScriptMethods):
     async def get_held(self, owner: Owner) -> dict[str, int]:
         """Return id → fence of all jobs that the store records as held by this owner. Raises StaleOwner."""
         held: dict[str, int] = {}
-        first = 0  # a job released meanwhile moves others up: one may be missed, and is found the next time
+        first = 0  # a job released meanwhile moves others up: one may be missed, and is found by the next call
         while rows := [*self._rows("held", await self._caller.call("get_held", *owner, first, CALL_JOBS_MAX), 2)]:
             held |= {self._text("held", job_id): self._whole("held", fence) for job_id, fence in rows}
             first += CALL_JOBS_MAX
@@ -141,15 +142,14 @@ class ClaimMethods(ScriptMethods):
     async def reassert(
         self, owner: Owner, holds: Mapping[str, int], generations: Mapping[str, int] = NO_CHANGES
     ) -> list[str]:
-        """Claim again what we hold (id → fence), after the store forgot it. Returns ids that we do not hold any more.
-        StaleOwner.
+        """Claim jobs again that we hold (id → fence), after the store forgot it. Raises StaleOwner.
 
-        `generations`: of changed contents; no success of an older one ends these jobs.
+        Returns the ids that are not ours any more: the job has ended, or is held under a later claim. A job is ours
+        again if it is ready, has a date, is ours already, or is held under an earlier claim; then that daemon is told
+        to stop (`Renewed.cancels`). A job that is not in the store yet is noted as held by us. Cancels that came
+        meanwhile reach us with `Renewed.cancels`, too.
 
-        Ours again: what is ready, dated, ours already, or held under an earlier claim: its daemon gets the order to
-        stop with `Renewed.cancels`, as we get the cancels that came meanwhile. Not: what has ended, or is held under a
-        later claim.
-        A job that has not come yet is noted as held by us."""
+        `generations`: id → generation, of changed contents; no success of an older content ends these jobs."""
         lost: list[str] = []
         for part in in_steps(list(holds.items()), STEP_JOBS):
             flat = (value for job_id, fence in part for value in (job_id, fence, generations.get(job_id, 0)))
@@ -159,7 +159,7 @@ class ClaimMethods(ScriptMethods):
     async def release_jobs(self, owner: Owner, held: Mapping[str, int], how: Release = Release.UNGET) -> None:
         """Give jobs (id → fence) back without an outcome; no attempt is counted. Raises StaleOwner.
 
-        A job with a pending cancel ends as cancelled. Jobs not held by this owner under that fence are ignored."""
+        A job with a pending cancel ends as cancelled. Ignores jobs that this owner does not hold under that fence."""
         for part in in_steps(list(held.items()), STEP_JOBS):
             flat = (value for pair in part for value in pair)
             await self._caller.call("release_jobs", *owner, how.value, *flat)

@@ -1,4 +1,5 @@
-"""Jobs and outcomes ↔ what Redis keeps. What comes back is untrusted: it is checked, and refused by the key's name.
+"""Encodes jobs and outcomes for Redis, and decodes what comes back. That is untrusted: it is checked, and errors name
+the key it was under.
 
     row of a job    ┌ MessagePack array, read by functions too ───────────────────┬ argument, as it was pushed ┐
                     │ version, jobtype, priority, max_retry, timeout_s, keep, …   │ one MessagePack value      │
@@ -6,7 +7,7 @@
                      … created: ms after the time in its id; then, if needed: eligible_at_ms, name, tags, backoff,
                      queue, expires_at_ms, flow, traceparent
 
-An outcome is kept as the journal has it, less its result. `lua/shared/tries.lua` draws a row of failed attempts.
+An outcome is kept as in the journal, without its result. `lua/shared/tries.lua` draws a row of failed attempts.
 """
 
 import re
@@ -35,7 +36,7 @@ _GENERATION = re.compile(rb"(\d{1,16}):(\d{1,16})(!?)")
 _LARGE = re.compile(rb"\xc1([!-~]+) (\d{1,16}) (\d{1,6})")  # its first byte begins no MessagePack
 _MEMBER = re.compile(rb"(\d{1,16}):(\d{1,16}):(.*)", re.DOTALL)
 _GENERATION_MARK = re.compile(rb"\AG\d{1,16}:")
-"""Before an outcome: the generation of the content that ran, which functions read."""
+"""Stands before an outcome: the generation of the content that ran, which functions read."""
 _LOG = re.compile(rb"\x01(\d{1,16}) (\d{1,16}) (.*)", re.DOTALL)
 LOG_HEAD, LINE_END = b"\x01", "\n"
 
@@ -65,17 +66,17 @@ class _Row(msgspec.Struct, frozen=True, array_like=True, gc=False, forbid_unknow
 
 _encoder = msgspec.msgpack.Encoder()
 _row_decoder = msgspec.msgpack.Decoder(_Row)
-_any_row_decoder = msgspec.msgpack.Decoder(tuple[list[Any], Raw])  # of whatever version
+_any_row_decoder = msgspec.msgpack.Decoder(tuple[list[Any], Raw])  # for rows of any version
 _value_decoder = msgspec.msgpack.Decoder(Raw)
 _outcome_decoder = msgspec.msgpack.Decoder(Outcome)
 
 
 class Unreadable(StoreRefused):
-    """A value under one of our keys is not what we put there. The message names the key and the field."""
+    """A value under one of our keys is not ours. The message names the key and the field."""
 
 
 def encode_job(job: Job) -> bytes:
-    """The row of a job. Its id is the field's name and not repeated."""
+    """Return the row of a job. The job's id is the name of the row's field, so the row has it not."""
     return encode_header(job) + job.argument
 
 
@@ -87,21 +88,21 @@ def encode_header(job: Job) -> bytes:
     flow, trace = job.flow, job.traceparent
     rare = job.expires_at_ms or job.queue or job.backoff or flow or trace
     if not (rare or job.eligible_at_ms or job.name or job.tags):
-        return _encoder.encode(fields)  # as nearly all are
+        return _encoder.encode(fields)  # the usual case
     more = (job.eligible_at_ms, job.name, job.tags, job.backoff, job.queue, job.expires_at_ms, flow, trace)
     needed = 8 if trace else 7 if flow else 6 if job.expires_at_ms else 5 if job.queue else 4 if job.backoff else 3
     return _encoder.encode((*fields, *more[:needed]))
 
 
-@lru_cache(maxsize=64)  # jobs that come together were made in the same few milliseconds
+@lru_cache(maxsize=64)  # jobs that come together have few different times in their ids
 def _id_ms(time: str) -> int:
-    """Return the time in an id, in ms since 1970; 0 for an id of another form."""
+    """Return the time in an id, in ms since 1970; 0 if it is no id of ours."""
     parts = parse_id(time.ljust(ID_LENGTH, "0"))
     return 0 if parts is None else parts.at_ms
 
 
 def decode_job(keys: Keys, job_id: str, row: object, *, bare: bool = False) -> Job:
-    """A job from its row. `bare`: with a nil argument. Raises Unreadable; StoreRefused for a row of another version."""
+    """Decode a job's row. `bare`: without its argument. Raises Unreadable, or StoreRefused for another version."""
     try:
         read = _row_decoder.decode(_PAIR + _bytes(row))
     except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
@@ -130,7 +131,7 @@ def decode_job(keys: Keys, job_id: str, row: object, *, bare: bool = False) -> J
 
 
 def _refused_row(keys: Keys, job_id: str, row: object, why: str) -> StoreRefused:
-    """Return the error for a row. Another version is not damage: the row stays for a jqd that can read it."""
+    """Return the error for a row that cannot be decoded. A row of another version is no damage: it stays."""
     with suppress(msgspec.MsgspecError, ValueError, OverflowError, RecursionError, IndexError):
         version = _any_row_decoder.decode(_PAIR + _bytes(row))[0][0]
         if type(version) is int and version != ROW_VERSION:
@@ -140,13 +141,13 @@ def _refused_row(keys: Keys, job_id: str, row: object, why: str) -> StoreRefused
 
 
 def encode_outcome(outcome: Outcome) -> bytes:
-    """An outcome without what is stored apart because it goes sooner: its result, its log, its followers."""
+    """Encode an outcome without its result, log and followers: these are stored apart."""
     bare = outcome.result == NIL and not outcome.log and not outcome.follows
     return _encoder.encode(outcome if bare else replace(outcome, result=NIL, log="", log_from=0, follows=b""))
 
 
 def lines_of(log: str) -> bytes:
-    """Return a log as the store keeps it: each line ends with a line end, so that more can follow."""
+    """Return a log as the store keeps it: its last line ends with a line end, too, so that more can follow."""
     return f"{log.removesuffix(LINE_END)}{LINE_END}".encode("utf-8", "backslashreplace")
 
 
@@ -162,7 +163,7 @@ def decode_log(keys: Keys, job_id: str, row: object) -> Log:
 
 
 def decode_outcome(keys: Keys, name: str, job_id: str, row: object) -> Outcome:
-    """An outcome found under the key called `name`. Raises Unreadable."""
+    """Decode an outcome that was found under the key called `name`. Raises Unreadable."""
     try:
         return _outcome_decoder.decode(_GENERATION_MARK.sub(b"", _bytes(row), 1))
     except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
@@ -170,7 +171,7 @@ def decode_outcome(keys: Keys, name: str, job_id: str, row: object) -> Outcome:
 
 
 def decode_value(keys: Keys, name: str, job_id: str, row: object) -> bytes | None:
-    """One MessagePack value as it is kept, or None. Raises Unreadable."""
+    """Return a row if it is one MessagePack value; None stays None. Raises Unreadable."""
     try:
         return None if row is None else bytes(_value_decoder.decode(_bytes(row)))
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -178,19 +179,19 @@ def decode_value(keys: Keys, name: str, job_id: str, row: object) -> bytes | Non
 
 
 def encode_large(large: LargeResult) -> bytes:
-    """The row of a large result: see lua/shared/results.lua."""
+    """Return the row of a large result, which lua/shared/results.lua describes."""
     return b"\xc1%b %d %d" % (large.named.encode(), large.bytes, large.pieces)
 
 
 def decode_result(keys: Keys, job_id: str, row: object) -> bytes | LargeResult | None:
-    """A kept result. Raises Unreadable."""
+    """Decode a kept result: its value, or where its pieces are; None if there is none. Raises Unreadable."""
     if isinstance(row, bytes) and (large := _LARGE.fullmatch(row)):
         return LargeResult(large[1].decode(), int(large[2]), int(large[3]))
     return decode_value(keys, "result", job_id, row)
 
 
 def decode_lease_outcome(keys: Keys, flat: Sequence[object]) -> Outcome:
-    """A job that a worker holds by itself, as an outcome that a journal may repeat. Raises Unreadable."""
+    """Decode a job that a worker holds by itself, as the outcome by which a journal repeats that. Raises Unreadable."""
     given, fence, silence_s, worker, row, tries, generation = flat
     job_id = text(keys, "held", given)
     held = decode_held(keys, job_id, whole(keys, "held", fence), row, tries or None, generation or None)
@@ -199,7 +200,7 @@ def decode_lease_outcome(keys: Keys, flat: Sequence[object]) -> Outcome:
 
 
 def decode_generation(keys: Keys, job_id: str, row: object) -> tuple[int, int, bool]:
-    """Revision and generation of a job's content, and whether the latest change came too late. Raises Unreadable."""
+    """Decode revision and generation of a job, and whether its latest change came too late. Raises Unreadable."""
     if row is None:
         return 0, 0, False
     found = _GENERATION.fullmatch(row) if isinstance(row, bytes) else None
@@ -209,7 +210,7 @@ def decode_generation(keys: Keys, job_id: str, row: object) -> tuple[int, int, b
 
 
 def failed_attempts(keys: Keys, job_id: str, row: object) -> int:
-    """How often a job failed, from its `tries` row or None. Raises Unreadable."""
+    """Return how often a job failed, by its row of `tries`; None: never. Raises Unreadable."""
     if row is None:
         return 0
     if not isinstance(row, bytes) or len(row) < _LENGTH_BYTES:
@@ -218,7 +219,7 @@ def failed_attempts(keys: Keys, job_id: str, row: object) -> int:
 
 
 def _last_try(keys: Keys, job_id: str, row: bytes) -> Outcome | None:
-    """Return the last failed attempt; None also where it cannot be read: the job can run, and its view reports it."""
+    """Return the last failed attempt; None also if it cannot be read: the job can run, and its view says so."""
     start = 2 * _LENGTH_BYTES
     size = int.from_bytes(row[_LENGTH_BYTES:start], "big")
     try:
@@ -228,30 +229,33 @@ def _last_try(keys: Keys, job_id: str, row: bytes) -> Outcome | None:
 
 
 def decode_tries(keys: Keys, job_id: str, row: object, *, last: bool = False) -> tuple[int, list[Outcome]]:
-    """How often a job failed, and the outcomes kept of it, oldest first; or the last one. Raises Unreadable."""
+    """Return how often a job failed, and the outcomes that are kept of it, oldest first. Raises Unreadable.
+
+    `last`: only the last outcome."""
     count = failed_attempts(keys, job_id, row)
     outcomes: list[Outcome] = []
     if row is not None:
         rest = _bytes(row)[_LENGTH_BYTES:]
         while rest and not (last and outcomes):
             size = int.from_bytes(rest[:_LENGTH_BYTES], "big")
-            if size:  # else all behind it are of earlier contents
+            if size:  # an empty one says that those behind it are of earlier contents
                 outcomes.append(decode_outcome(keys, "tries", job_id, rest[_LENGTH_BYTES : _LENGTH_BYTES + size]))
             rest = rest[_LENGTH_BYTES + size :]
     return count, outcomes[::-1]
 
 
 def attempt(job: Job, number: int) -> int:
-    """Return the number of the next attempt, at most what the job allows: an emptied store may get an earlier
-    attempt after later ones."""
+    """Return the number of an attempt, at most what the job allows.
+
+    An emptied store may be told of earlier attempts after later ones, and count too many."""
     return min(number, job.max_retry + 1)
 
 
 def decode_held(
     keys: Keys, job_id: str, fence: int, row: object, tries: object, generation: object, *, bare: bool = False
 ) -> Held:
-    """A job in flight. `bare`: with a nil argument. Raises Unreadable."""
-    if tries is None and generation is None:  # as of nearly all
+    """Decode a job in flight. `bare`: without its argument. Raises Unreadable."""
+    if tries is None and generation is None:  # the usual case
         return Held(decode_job(keys, job_id, row, bare=bare), fence, 1)
     began = 0 if generation is None else decode_generation(keys, job_id, generation)[1]
     failed = 0 if tries is None else failed_attempts(keys, job_id, tries)
@@ -262,7 +266,7 @@ def decode_held(
 
 
 def decode_members(keys: Keys, flat: list[object], identity: str) -> dict[str, Member]:
-    """All daemons and their heartbeats. Raises Unreadable."""
+    """Decode all daemons and their heartbeats. Raises Unreadable."""
     members = {}
     for sysid, row in zip(flat[::2], flat[1::2], strict=True):
         found = _MEMBER.fullmatch(row) if isinstance(row, bytes) else None
@@ -274,17 +278,16 @@ def decode_members(keys: Keys, flat: list[object], identity: str) -> dict[str, M
 
 
 def list_of(keys: Keys, name: str, answer: object) -> list[object]:
-    """An answer that must be an array. Raises Unreadable naming the key it was made from."""
+    """Return an answer that must be an array. Raises Unreadable, which names the key that it was read from."""
     if not isinstance(answer, list):
         raise _unreadable(keys[name], "?", f"the function answered {type(answer).__name__} instead of a list")
     return answer
 
 
 def fields(keys: Keys, name: str, answer: object, count: int) -> list[object]:
-    """Return one row of an answer, padded with nil: an array of a function ends behind its last value.
+    """Return an answer that must be an array of at most `count` values, padded with None. Raises Unreadable.
 
-    Raises Unreadable.
-    """
+    An array from Lua ends before its first nil."""
     row = list_of(keys, name, answer)
     if len(row) > count:
         raise _unreadable(keys[name], "?", f"the function answered {len(row)} values instead of {count}")
@@ -292,7 +295,7 @@ def fields(keys: Keys, name: str, answer: object, count: int) -> list[object]:
 
 
 def text(keys: Keys, name: str, value: object) -> str:
-    """An id, jobtype or sysid. Raises Unreadable."""
+    """Decode an id, jobtype or sysid. Raises Unreadable."""
     try:
         return _bytes(value).decode()
     except ValueError as error:
@@ -300,7 +303,7 @@ def text(keys: Keys, name: str, value: object) -> str:
 
 
 def score(keys: Keys, name: str, value: object) -> float:
-    """The score of a member of a sorted set. Raises Unreadable."""
+    """Decode the score of a member of a sorted set. Raises Unreadable."""
     try:
         return float(_bytes(value))
     except ValueError as error:
@@ -308,7 +311,7 @@ def score(keys: Keys, name: str, value: object) -> float:
 
 
 def whole(keys: Keys, name: str, value: object) -> int:
-    """A whole number: a reply integer, digits, or a score without its fraction. Raises Unreadable."""
+    """Decode a whole number: an integer reply, digits, or a score without its fraction. Raises Unreadable."""
     if isinstance(value, int):
         return value
     try:
@@ -330,21 +333,22 @@ def seat_refused(sysid: str) -> SysidRefused:
 
 
 def journal_of(job_id: str) -> int | None:
-    """The number of the journal that made an id; None when no journal did."""
+    """Return the number of the journal that made an id; None if no journal did."""
     parts = parse_id(job_id)
     return None if parts is None else parts.journal
 
 
 def on_its_way(job_id: str, last_id: str | None) -> OnItsWay | None:
-    """Return whether an id that the store has not seen may still come; `last_id` is None when its journal is
-    unknown."""
+    """Return OnItsWay if a job that the store has not seen may still come, else None.
+
+    `last_id`: the last id applied from its journal; None: that journal is not known."""
     if last_id is None or journal_of(job_id) is None or job_id <= last_id:
         return None
     return OnItsWay(last_id)
 
 
 def newest_id(job_ids: Iterable[str]) -> str:
-    """The newest id of a batch, "" when no journal made it: only ids that grow tell what is still to come."""
+    """Return the newest id of a batch; "" if no journal made it, for then it does not say what is still to come."""
     newest = max(job_ids, default="")
     return newest if parse_id(newest) is not None else ""
 

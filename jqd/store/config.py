@@ -82,21 +82,21 @@ class StoreConfig:
 
     @property
     def count(self) -> int:
-        """Return how many partitions there are."""
+        """The number of partitions."""
         return self.partitions or len(self.urls) or 1
 
     @property
     def place(self) -> str:
-        """Return which partition this is, and of how many, as a partition notes it."""
+        """This partition's number and the number of all, as the partition notes them."""
         return f"{self.partition}/{self.count}"
 
     @property
     def is_own(self) -> bool:
-        """Whether no server is named: the daemon keeps its own."""
+        """Whether no server is named, so that the daemon runs its own."""
         return not self.url and not self.urls
 
     def parts(self) -> list["StoreConfig"]:
-        """Return the config of each partition's store, in order. With one partition, this one with its URL."""
+        """Return one config for each partition's store, in order. Each names one URL."""
         urls = self.urls or (self.url,)
         if self.count == 1:
             return [replace(self, url=urls[0], urls=())]

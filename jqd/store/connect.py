@@ -1,8 +1,8 @@
 """Opens the store: its connections, and the object that has all methods.
 
-Calls go over three connections that stay open (pipeline.py): one for what lanes bring, in its order and some of it
-slow, one for renewals, one for all others. The server serves them by turns, so no call waits for more than one of each.
-redis-py opens them, in a thread, and makes rare calls. Every answer has a timeout; nothing is retried implicitly.
+Three connections stay open (pipeline.py): one for lanes, whose calls are ordered and some slow; one for heartbeats; one
+for all others. The server serves them by turns, so no call waits for more than one of each. redis-py opens them, in a
+thread, and makes rare calls. Every answer has a timeout, and no call is repeated here.
 """
 
 import re
@@ -33,11 +33,11 @@ from jqd.store.scripts import OtherServer, translate
 from jqd.store.store import Store
 from jqd.store.types import Owner, Renewed, StoreLook
 
-HEART_CALLS = 1  # renewals follow one another, over a connection of their own: they never wait behind bulk calls
+HEART_CALLS = 1  # heartbeats at once: each follows the one before
 LANE_CALLS = 3 * len(Lane)  # in flight: of each lane one being applied, one queued there, one on its way
-OPENING = 2  # connections at once, each in a thread
-SLOW_S = 1.0  # a call takes some milliseconds, and a lease ends after a few seconds without renewals
-SLOW_EVERY_S = 60.0  # between two such log lines
+OPENING = 2  # connections opened at once, each in a thread
+SLOW_S = 1.0  # a call takes some milliseconds; a lease ends after a few seconds without renewals
+SLOW_EVERY_S = 60.0  # between two log lines on slow calls
 URL_SCHEMES = ("redis://", "rediss://", "unix://")
 MORE_SCHEMES = ("redis+cluster://", "redis+sentinel://", "rediss+cluster://", "rediss+sentinel://")
 
@@ -47,17 +47,17 @@ T = TypeVar("T")
 
 
 class Accepted:
-    """The server and life of it that were looked at; shared by all connections of a store."""
+    """The server and the life of the store that `look` accepted. All connections of a store share it."""
 
     def __init__(self, run_id: str = "", life: str = "", seal: str = "") -> None:
         self.run_id, self.seal = run_id, seal
         self.identity = f"{run_id}.{life}"
         self.changed = ""
-        """Why no call is sent before the next look; empty: calls are sent."""
+        """Why no call is sent before the next look; "": calls are sent."""
 
 
 class Connection:
-    """Calls to the accepted server: up to `calls_max` at once, beside ordered ones."""
+    """Makes calls to the accepted server: lane calls in order, up to `calls_max` others at once."""
 
     def __init__(
         self, config: StoreConfig, keys: Keys, calls_max: int, now_ms: Callable[[], int] | None, finder: Finder | None
@@ -79,7 +79,7 @@ class Connection:
         return self._accepted.seal
 
     def accept(self, accepted: Accepted) -> None:
-        """From now on use this server only: every new connection checks who answers before anything is sent.
+        """Use this server only: from now on each new connection checks who answers before anything is sent.
 
         Calls in flight end on their old connections, which are then closed."""
         client, *links = self._client, self._link, self._lanes
@@ -106,19 +106,19 @@ class Connection:
         return client, link, lanes
 
     def refuse(self, reason: str) -> None:
-        """Send nothing more before the next look."""
+        """Send nothing before the next look. `reason`: for the errors that calls raise."""
         self._accepted.changed = reason
 
     async def call(self, name: str, *arguments: Any) -> object:
-        """Call a function. Raises StoreAway, StoreChanged, StoreRefused and the function's own errors."""
+        """Call a function. Raises StoreAway, StoreChanged, StoreRefused and the errors of that function."""
         return await self._run(self._link, name, arguments)
 
     async def call_behind(self, name: str, *arguments: Any) -> object:
-        """As `call`, but run after all earlier calls of this kind, without waiting for their answers."""
+        """Call a function after all earlier calls of this method, without waiting for their answers."""
         return await self._run(self._lanes, name, arguments)
 
     async def info(self, *sections: str) -> dict[str, str]:
-        """Return facts about the server. Raises StoreAway, StoreRefused."""
+        """Return what the server's INFO says. Raises StoreAway, StoreRefused."""
         return _facts(await self._send(self._link, "info", ("INFO", *sections)))
 
     async def _run(self, link: Pipeline, name: str, arguments: tuple[Any, ...]) -> object:
@@ -153,19 +153,19 @@ class Connection:
             return await trio.to_thread.run_sync(run, limiter=self._limiter, abandon_on_cancel=False)
 
     async def drop_old_libraries(self) -> None:
-        """Delete libraries of other versions, where too many have gathered; whoever still uses one loads it again."""
+        """Delete libraries of other versions if there are too many. Whoever still uses one loads it again."""
         listed = await self._send(self._link, "function list", ("FUNCTION", "LIST", "LIBRARYNAME", PREFIX + "*"))
         old = others(listed)
         for name in old if len(old) > OTHERS_MAX else ():
             try:
                 await self._link.call(("FUNCTION", "DELETE", name))
             except redis.RedisError as error:
-                if str(error) != "Library not found":  # else another daemon was faster
+                if str(error) != "Library not found":  # that one was deleted by another daemon
                     raise translate(error, "function delete", self._keys) from error
 
     @contextmanager
     def _refusing_others(self) -> Iterator[None]:
-        """Send nothing before the next look, once another store answered. Raises StoreChanged."""
+        """Raise StoreChanged once another store answered, so that nothing is sent before the next look."""
         accepted = self._accepted
         if accepted.changed:
             raise StoreChanged(accepted.changed)
@@ -176,9 +176,9 @@ class Connection:
             raise
 
     async def expect_in_place(self) -> None:
-        """Raise StoreChanged when the store is elsewhere by now, although a server still answers here.
+        """Raise StoreChanged if the store is on another server by now, although this one still answers.
 
-        A master that is cut off from the other servers goes on answering until it learns that another one was promoted.
+        A master that is cut off from the others answers until it learns that another one was promoted.
         """
         accepted, here = self._accepted, getattr(self._client.connection_pool.connection_class, "last", None)
         if self._finder is None or here is None:
@@ -186,7 +186,7 @@ class Connection:
         try:
             found = await trio.to_thread.run_sync(self._finder.find, limiter=self._limiter, abandon_on_cancel=False)
         except redis.RedisError:
-            return  # nobody knows, as when all sentinels are down: the server we have is as good as before
+            return  # nobody knows (all sentinels may be down): go on with the present server
         if found != here:
             accepted.changed = f"the store is at {found} by now, not at {here} any more: a failover"
             raise StoreChanged(accepted.changed)
@@ -202,12 +202,12 @@ class RedisStore(Store):
     """The store in Redis or Valkey. Open it with `open_store`."""
 
     def __init__(self, config: StoreConfig, *, now_ms: Callable[[], int] | None = None) -> None:
-        """`now_ms` replaces the server's own clock, for tests. Raises ConfigError for a URL that is not understood."""
+        """`now_ms` replaces the server's clock in tests. Raises ConfigError for a URL that is not understood."""
         keys = Keys(config.prefix, config.partition)
         self._finder = finder = finder_of(config.url, keys)
         self._bulk = Connection(config, keys, config.connections_max, now_ms, finder)
         self._beat = Connection(config, keys, HEART_CALLS, now_ms, finder)
-        # Waiting for a sync takes time, not work: it must not block other calls.
+        # A call that waits for a sync would block other calls on its connection.
         patient = replace(config, timeout_s=config.timeout_s + CALL_S)
         self._waiting = Connection(patient, keys, 1, now_ms, finder)
         self._durability = Durability(self._waiting, SystemClock())
@@ -229,7 +229,7 @@ class RedisStore(Store):
             answer = await probe.call("look", token_hex(8), run_id, history, *about)
             await self._drop_old_libraries(probe)
         except StoreMisplaced as error:
-            # Before the first look any server was accepted: send nothing more to this one.
+            # Before the first look calls go to any server. Send none to this one.
             for connection in (self._bulk, self._beat, self._waiting):
                 connection.refuse(str(error))
             raise
@@ -247,11 +247,11 @@ class RedisStore(Store):
     async def _drop_old_libraries(self, probe: Connection) -> None:
         try:
             await probe.drop_old_libraries()
-        except StoreRefused as error:  # it is no reason not to work: some megabytes more lie there
+        except StoreRefused as error:  # not fatal: it costs some megabytes
             get_logger("store").warning("store.libraries_kept", error=str(error))
 
     async def renew_sysid(self, owner: Owner, *, through: bool, settle: bool = False, restored: bool = True) -> Renewed:
-        """See Store. The server that renewed must still be the store."""
+        """See Store. Also raises StoreChanged if the server that answered is not the store any more."""
         try:
             answer = await super().renew_sysid(owner, through=through, settle=settle, restored=restored)
         except StoreChanged:
@@ -262,7 +262,7 @@ class RedisStore(Store):
         try:
             await self._beat.expect_in_place()
         except StoreChanged:
-            self._is_renewed = False  # its cancels are dropped here
+            self._is_renewed = False  # the caller does not get this answer's cancels: ask for them again
             raise
         return answer
 
@@ -285,19 +285,19 @@ class RedisStore(Store):
 
     @property
     def _replicas(self) -> int:
-        """Return how many must have a record, whoever asks: a failover forgets what only the master had."""
+        """How many replicas must have a record, whatever a caller asks for: a failover loses what no replica had."""
         return 1 if self._finder is not None and self._finder.replicated else 0
 
     def close(self) -> None:
-        """Close all connections. Nothing may be under way."""
+        """Close all connections. No call may be in flight."""
         for connection in (self._bulk, self._beat, self._waiting):
             connection.close()
 
 
 def _copied_from(facts: Mapping[str, Any]) -> str:
-    """Return which history of another server a server has gone on from; empty: it is nobody's copy.
+    """Return which history of another server this one continues; "": it was never a copy.
 
-    The id of its own history says less: a first replica, or a backup, gives it a new one, and so does an hour without.
+    Its own history's id would not do: a server gets a new one with its first replica, a backup, or an hour without.
     """
     before = str(facts.get("master_replid2", ""))
     return f"{before}:{facts.get('second_repl_offset', '')}" if before.strip("0") else ""
@@ -305,9 +305,9 @@ def _copied_from(facts: Mapping[str, Any]) -> str:
 
 @asynccontextmanager
 async def open_store(config: StoreConfig, *, now_ms: Callable[[], int] | None = None) -> AsyncIterator[RedisStore]:
-    """A store that connects when it is first used, and again whenever the server is back.
+    """Yield a store that connects when it is first used, and again whenever its server is back.
 
-    Raises ConfigError for a URL that is not understood; a server that is away shows in each method as StoreAway.
+    Raises ConfigError for a URL that is not understood. While the server is away, every method raises StoreAway.
     """
     store = RedisStore(config, now_ms=now_ms)
     try:
@@ -322,7 +322,7 @@ def _facts(answer: object) -> dict[str, str]:
 
 
 def _client(config: StoreConfig, run_id: str, finder: Finder | None = None) -> "redis.Redis":
-    """A client whose connections lead to the server with that run id, or to any."""
+    """Return a client whose connections lead to the server with that run id; "": to any server."""
     finder = finder or finder_of(config.url, Keys(config.prefix, config.partition))
     if finder is None and not config.url.startswith(URL_SCHEMES):
         given = "" if "@" in config.url else f"{config.url!r} "  # it may have a password
@@ -345,7 +345,7 @@ def _client(config: StoreConfig, run_id: str, finder: Finder | None = None) -> "
             timeout=config.timeout_s,
             socket_timeout=config.timeout_s,
             socket_connect_timeout=config.timeout_s,
-            retry=Retry(NoBackoff(), 0),  # trying again is the caller's business: it knows what may be repeated
+            retry=Retry(NoBackoff(), 0),  # the caller decides what may be repeated
             protocol=2,
             client_name="jqd",
             redis_connect_func=greet if run_id else None,

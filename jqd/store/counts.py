@@ -1,11 +1,11 @@
-"""Numbers of jobs by state, and totals, as functions keep them (`lua/shared/counts.lua`)."""
+"""Numbers of jobs by state, and totals; `lua/shared/counts.lua` keeps them."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 
 class Counts(NamedTuple):
-    """Numbers of jobs by state, each in one. In the order of `STATES` in Lua."""
+    """Numbers of jobs by state; each job counts in one. In the order of `STATES` in counts.lua."""
 
     waiting: int = 0
     scheduled: int = 0
@@ -26,25 +26,25 @@ class Counts(NamedTuple):
 
 
 class Totals(NamedTuple):
-    """Totals since the store, or the jobtype, was last empty; they only grow: `jqd/service/rates.py` takes differences.
+    """Totals since the store, or the jobtype, was last empty. They only grow: `jqd/service/rates.py` subtracts them.
 
-    In the order of `TOTALS` in Lua."""
+    In the order of `TOTALS` in counts.lua."""
 
     pushed: int = 0
     started: int = 0
-    """Attempts that were started."""
+    """Attempts that began."""
     ended: int = 0
     failed: int = 0
     """How many of the ended jobs failed for good."""
 
 
 class TypeView(NamedTuple):
-    """A jobtype that has jobs, also if they ended."""
+    """A jobtype that has jobs, even if all have ended."""
 
     jobtype: str
     counts: Counts = Counts()
     oldest_ms: int = 0
-    """Since when (ms) the next job has been ready; 0 when none is."""
+    """When (ms) the next job became ready; 0: none is."""
     totals: Totals = Totals()
 
 
@@ -52,7 +52,7 @@ STATES, NUMBERS = len(Counts._fields), len(Counts._fields) + len(Totals._fields)
 
 
 def decode_counts(row: Sequence[object]) -> tuple[Counts, Totals]:
-    """Counts and totals from a row of numbers; None: 0. Raises ValueError."""
+    """Decode a row of numbers: counts, then totals; None counts as 0. Raises ValueError."""
     numbers = [int(number) if isinstance(number, bytes) else 0 for number in row]
     if len(numbers) != NUMBERS or min(numbers) < 0:
         raise ValueError(f"{len(numbers)} numbers instead of {NUMBERS}, or one below 0")
@@ -60,5 +60,5 @@ def decode_counts(row: Sequence[object]) -> tuple[Counts, Totals]:
 
 
 def added(rows: Iterable[tuple[int, ...]]) -> Iterable[int]:
-    """Return the sums over several partitions, number by number."""
+    """Add the rows of several partitions, number by number."""
     return map(sum, zip(*rows, strict=True))

@@ -1,7 +1,7 @@
-"""The cursor of a list: where each place that it walks goes on.
+"""The cursor of a list: for each place of jobs that the list walks, where it goes on.
 
-It holds ids of whatever was looked at, of others' jobs, too, and is given to clients. So it is sealed with a key that
-lies in the store: all daemons know it and no client, who can neither read a cursor nor make one.
+A cursor is given to clients and may hold ids of other tenants' jobs. So it is sealed with a key that lies in the store:
+every daemon has it, and no client, who can neither read a cursor nor make one.
 """
 
 import base64
@@ -14,8 +14,8 @@ import msgspec
 
 from jqd.domain.errors import StoreAway
 
-CURSOR_BYTES_MAX = 1 << 20  # unpacked: a place in each of some 15,000 jobtypes
-SEAL_BYTES = 12  # two cursors are not alike by chance, nor is one guessed
+CURSOR_BYTES_MAX = 1 << 20  # unpacked: a place for each of some 15,000 jobtypes
+SEAL_BYTES = 12  # nobody guesses a seal, and no two cursors have the same
 
 T = TypeVar("T")
 Walked = dict[str, tuple[float, str]]
@@ -29,19 +29,19 @@ def encode_cursor(walked: Walked, key: str) -> str:
 
 
 def decode_cursor(cursor: str, key: str) -> Walked:
-    """Return what a cursor holds. Raises ValueError for one that was not given under this key."""
+    """Return what a cursor holds; "" holds nothing. Raises ValueError for one that this store did not give."""
     return unsealed(cursor, key, _decoder) if cursor else {}
 
 
 def sealed(content: bytes, key: str) -> str:
-    # It travels in a URL and has a row for each jobtype with jobs: packed, these are a tenth.
+    # A cursor stands in a URL and has a row for each jobtype with jobs: packing saves nine tenths.
     packed = zlib.compress(content)
     seal = _seal(packed, _expect(key))
     return base64.urlsafe_b64encode(seal + _masked(packed, seal, key)).decode()
 
 
 def unsealed(cursor: str, key: str, decoder: msgspec.msgpack.Decoder[T]) -> T:
-    """Return what was sealed. Raises ValueError for what was not, under this key; StoreAway while it is unknown."""
+    """Return what `sealed` sealed. Raises ValueError if it was not sealed with this key, StoreAway if that is ""."""
     _expect(key)
     try:
         held = base64.b64decode(cursor, altchars=b"-_", validate=True)
@@ -65,6 +65,6 @@ def _seal(packed: bytes, key: str) -> bytes:
 
 
 def _masked(content: bytes, seal: bytes, key: str) -> bytes:
-    """Return content under a mask that its seal and the key make; once more, and it is what it was."""
+    """Mask content by its seal and the key; a second call with the same seal unmasks it."""
     mask = hashlib.shake_256(seal + key.encode()).digest(len(content))
     return (int.from_bytes(content, "big") ^ int.from_bytes(mask, "big")).to_bytes(len(content), "big")

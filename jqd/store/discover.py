@@ -1,11 +1,11 @@
-"""Finds the server that is the store now, where several may be: in a Cluster, or behind Sentinels.
+"""Finds the server that is the store now, in a Cluster or behind Sentinels.
 
     redis+cluster://user:password@host:port,host:port        rediss+… speaks TLS to all of them
     redis+sentinel://user:password@host:port,host:port/service/0?sentinel_username=…&sentinel_password=…
 
-All keys of the store have one hash tag, so it lives on one master at a time, used as any other server. It is looked up
-for each connection: all seeds at once, and the answer with the latest failover counts. A connection to another server
-than before is noticed by `connect.py`, and recovery follows.
+All keys of the store have one hash tag, so it is on one master at a time, used like any single server. It is looked up
+for each connection: all seeds (the servers in the URL) are asked at once, and the answer with the latest failover
+counts. `connect.py` notices when a connection leads to another server than before, and recovery follows.
 """
 
 import contextlib
@@ -26,9 +26,9 @@ from jqd.domain.address import PORT_MAX, Address, parse
 from jqd.domain.errors import ConfigError
 from jqd.store.keys import Keys
 
-ASK_S = 1.0  # of one answer; a slower seed counts as gone, and the others have answered meanwhile
-SEEDS_MAX = 16  # asked at once, each in a thread for a moment
-NOWHERE = "found.invalid"  # stands for the server in a URL until it is found; RFC 2606: no such host can be
+ASK_S = 1.0  # for one answer; a slower seed counts as gone
+SEEDS_MAX = 16  # asked at once, each in a thread
+NOWHERE = "found.invalid"  # stands in a URL until the server is found; RFC 2606: no host has such a name
 
 FORMS = {"cluster": "redis+cluster://host:port,host:port", "sentinel": "redis+sentinel://host:port,host:port/service/0"}
 
@@ -41,30 +41,30 @@ SeedUrl = Callable[[str], str]
 
 
 class Found(NamedTuple):
-    """The answer of one seed."""
+    """A seed's answer: the present master."""
 
     master: Address
     epoch: int
-    """The number of the last failover that this seed knows of; the greatest is the newest answer."""
+    """The number of the last failover that this seed knows of."""
     nodes: Sequence[Address] = ()
-    """Addresses of all servers that the next search may query."""
+    """All servers that the next search may ask."""
     replicas: int = 0
 
 
 class Finder(ABC):
-    """Asks the seeds for the present master. Blocking: used from the store's own threads."""
+    """Asks the seeds for the present master. Blocks, so the store calls it in threads."""
 
     def __init__(self, seeds: Sequence[Address], url: str, seed_url: SeedUrl) -> None:
-        """`url`: of a plain server, whose credentials, database and options apply to the one that is found."""
+        """`url`: a plain server's; its credentials, database and options are used for the server that is found."""
         self.seeds = tuple(seeds)
         self.url = url
         self.replicated = False
-        """Whether a replica may be promoted, which may lose what only the master has."""
+        """Whether a replica may be promoted, which loses what only the master had."""
         self._seed_url = seed_url
-        self._learned: tuple[Address, ...] = ()  # the seeds may all be gone one day
+        self._learned: tuple[Address, ...] = ()  # servers that seeds named: asked, too, for the seeds may be gone
 
     def find(self) -> Address:
-        """The master's address. Raises redis.RedisError when no seed knows it."""
+        """Return the master's address. Raises redis.RedisError if no seed knows it."""
         asked = list(dict.fromkeys((*self.seeds, *self._learned)))[:SEEDS_MAX]
         with ThreadPoolExecutor(len(asked)) as threads:
             answers = list(threads.map(self._ask_one, asked))
@@ -73,11 +73,11 @@ class Finder(ABC):
             raise _worst({seed: e for seed, e in zip(asked, answers, strict=True) if isinstance(e, redis.RedisError)})
         best = max(found, key=lambda one: one.epoch)
         self._learned = tuple(best.nodes)
-        self.replicated = self.replicated or best.replicas > 0  # one that is away may still be promoted
+        self.replicated = self.replicated or best.replicas > 0  # a replica that is away may still be promoted
         return best.master
 
     def connections(self) -> type[redis.Connection]:
-        """A connection class for a pool: each connection finds its server when it is opened."""
+        """Return a class for a pool, whose connections find their server when they are opened."""
         kind = redis.SSLConnection if self.url.startswith("rediss:") else redis.Connection
         return type("FoundConnection", (_Found, kind), {"finder": self})
 
@@ -109,7 +109,7 @@ class Finder(ABC):
 
 
 class ClusterFinder(Finder):
-    """Asks the nodes of a Cluster who has the slot of our keys."""
+    """Asks the nodes of a Cluster which master has the slot of our keys."""
 
     def __init__(self, slot: int, seeds: Sequence[Address], url: str, seed_url: SeedUrl) -> None:
         super().__init__(seeds, url, seed_url)
@@ -118,7 +118,7 @@ class ClusterFinder(Finder):
     def _ask(self, command: Command, seed: Address) -> Found:
         state = dict(_LINE.findall(command("CLUSTER", "INFO")))
         if state[b"cluster_state"] != b"ok":
-            # A node that lost sight of the others may name a former master.
+            # A node that lost touch with the others may name a former master.
             raise redis.ConnectionError("it is not in touch with most of the cluster, or nobody serves some slots")
         rows = command("CLUSTER", "SLOTS")
         nodes = list(dict.fromkeys(_address(node, seed) for _first, _last, *nodes in rows for node in nodes))
@@ -143,11 +143,11 @@ class SentinelFinder(Finder):
 
 
 class _Found:
-    """Finds the server before a connection is opened."""
+    """Mixin for a connection: finds the server when the connection is opened."""
 
     finder: Finder
     last: Address | None = None
-    """Address of the server that the last connection of this client was opened to."""
+    """The server that this client last opened a connection to."""
     host: str
     port: int
 
@@ -157,7 +157,7 @@ class _Found:
 
 
 def finder_of(url: str, keys: Keys) -> Finder | None:
-    """The finder for a URL; None when it names one server. Raises ConfigError."""
+    """Return the finder for a URL; None if it names one plain server. Raises ConfigError."""
     scheme, _, rest = url.partition("://")
     named = _SCHEME.fullmatch(scheme)
     if named is None:
@@ -178,7 +178,7 @@ def finder_of(url: str, keys: Keys) -> Finder | None:
     service, _, database = path.strip("/").partition("/")
     if not service or not re.fullmatch(r"[0-9]*", database):
         raise ConfigError(f"store.url must name the service that the sentinels watch: {FORMS[kind]}")
-    seed_url = partial(_plain_url, plain, _login(own), "0", common)  # they have users of their own, or none
+    seed_url = partial(_plain_url, plain, _login(own), "0", common)  # sentinels have users of their own, or none
     return SentinelFinder(unquote(service), seeds, _plain_url(plain, login, database or "0", common, NOWHERE), seed_url)
 
 
@@ -190,7 +190,7 @@ def _seed(text: str, kind: str) -> Address:
 
 
 def _split_options(query: str) -> tuple[str, dict[str, str]]:
-    """Split a query into options for every connection, and those for sentinels only."""
+    """Split a URL's query into the options of all connections and those of sentinels only."""
     pairs = parse_qsl(query, keep_blank_values=True)
     own = {name: value for name, value in pairs if name in ("sentinel_username", "sentinel_password")}
     return urlencode([pair for pair in pairs if pair[0] not in own]), own
@@ -207,14 +207,14 @@ def _plain_url(scheme: str, login: str, database: str, query: str, server: str) 
 
 
 def _command(connection: Any, *words: str) -> Any:
-    """The raw answer: redis-py's parsing of these drops fields that it does not know."""
+    """Return the raw answer: redis-py would drop fields that it does not know."""
     connection.connect()
     connection.send_command(*words)
     return connection.read_response()
 
 
 def _address(node: Sequence[Any], seed: Address) -> Address:
-    """Return the address of a node in a table of slots; a node without a name is at the address that was queried."""
+    """Return the address of a node in a table of slots. A node without a name is the one that was asked."""
     host = bytes(node[0] or b"").decode()
     return _checked(seed.host if host in ("", "?") else host, node[1])
 
@@ -227,7 +227,7 @@ def _checked(host: str, port: object) -> Address:
 
 
 def _worst(errors: dict[Address, redis.RedisError]) -> redis.RedisError:
-    """The most recoverable of the errors: what passes by itself is worth waiting for; else a human must look."""
+    """Return one error for all seeds: if any of theirs may pass by itself, one that does; else one for a human."""
     reasons = "; ".join(f"{seed}: {error}" for seed, error in errors.items())
     if any(_passes(error) for error in errors.values()):
         return redis.ConnectionError(f"nobody tells where the store is now: {reasons}")

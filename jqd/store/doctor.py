@@ -1,6 +1,6 @@
-"""Examines a server's settings: which of them would lose jobs, and how to mend them.
+"""Examines a server: what in its settings or state would lose jobs, and how to mend it.
 
-`examine` asks, on a connection of its own; `judge` decides, and is pure. docs/operate/SERVERS.md has the table.
+`examine` asks, on a connection of its own; `checks.judge` decides. docs/operate/SERVERS.md has the table.
 """
 
 import ssl
@@ -23,19 +23,19 @@ from jqd.store.keys import Keys
 from jqd.store.partition_check import judge_places, read_places
 from jqd.store.scripts import translate
 
-TIMEOUT_S = 2.0  # of one answer; a slower server counts as away
+TIMEOUT_S = 2.0  # for one answer; a slower server counts as away
 SETTINGS = ("save", "appendfsync", "no-appendfsync-on-rewrite")
 
-NOT_ITS_DAY = (9, 10)  # of OpenSSL's X509_V_ERR: not yet valid, has expired
-WORDS_MAX = 200  # characters of an answer that is not understood
+NOT_ITS_DAY = (9, 10)  # OpenSSL's X509_V_ERR: a certificate that is not valid yet, or no longer
+WORDS_MAX = 200  # characters shown of an answer that is not understood
 
 
 async def examine(
     config: StoreConfig, clock: Clock | None = None, evictions: Evictions | None = None
 ) -> list[Diagnostic]:
-    """Findings about the server. Raises StoreAway when it does not answer, ConfigError for a bad URL.
+    """Return findings about the server. Raises StoreAway when it does not answer, ConfigError for a bad URL.
 
-    `evictions`: what earlier looks saw."""
+    `evictions`: remembers earlier looks, and adds its finding."""
     patient = replace(config, timeout_s=min(config.timeout_s, TIMEOUT_S))
     client = _client(patient, "")
     try:
@@ -52,7 +52,7 @@ async def examine(
 
 
 def _read(client: "redis.Redis", config: StoreConfig, clock: Clock) -> Facts | list[Diagnostic]:
-    """Return the facts, or findings when a server answers but gives none. Raises StoreAway."""
+    """Return the server's facts, or findings if it refuses to give them. Raises StoreAway."""
     keys = Keys(config.prefix, config.partition)
     try:
         info: dict[str, Any] = client.info("default")
@@ -92,7 +92,7 @@ def _denied(client: "redis.Redis", keys: Keys) -> tuple[str, ...]:
 
 
 def _shut_out(error: redis.RedisError) -> Diagnostic:
-    """A finding for a server that answers but does not serve us."""
+    """Return a finding about a server that answers but does not serve us."""
     words = str(error)
     if (failed := _by_tls(error)) is not None:
         return _tls(failed)
@@ -125,7 +125,7 @@ def _shut_out(error: redis.RedisError) -> Diagnostic:
 
 
 def _by_tls(error: BaseException) -> ssl.SSLError | None:
-    """Return the TLS error, if that is the cause."""
+    """Return the TLS error among the causes of an error; None if there is none."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, ssl.SSLError):
         cause = cause.__cause__ or cause.__context__

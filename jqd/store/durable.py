@@ -1,8 +1,8 @@
-"""When applied records would survive a crash of the server. Servers differ, and one kind of answer is wrong.
+"""Finds out when applied records would survive a crash of the server. Servers differ, and some answer wrongly.
 
 appendfsync always     the answer to a write comes after its sync
-WAITAOF                waits for the sync of this connection's last write, where it is honest: Valkey 9.1.2 and Redis
-                       7.4.0 to 7.4.2 answer at once under `everysec`, without one. A trial shows it
+WAITAOF                waits for the sync of this connection's last write. A trial shows whether the server is honest:
+                       Valkey 9.1.2 and Redis 7.4.0 to 7.4.2 answer at once under `everysec`, before any sync
 everysec               the server syncs every second, by itself: a write is safe two syncs later, unless the server
                        cannot write, or a sync is still running
 snapshots only         a snapshot that began after the write and succeeded
@@ -19,21 +19,21 @@ import trio
 
 from jqd.domain.clock import Clock
 
-HONEST_S = 0.05  # a second sync within one second must wait for the next round; a wrong answer comes at once
-TRIAL_MS = 1_500  # a round of `everysec` and a half; a slower disk is waited for by the period
+HONEST_S = 0.05  # the second of two syncs within a second waits for the next round; a wrong answer comes sooner
+TRIAL_MS = 1_500  # a round and a half of `everysec`; a disk that needs more is waited for by PERIODS_S
 TRIAL_S = 2 * TRIAL_MS / 1000
-PERIODS_S = 2.0  # two rounds of `everysec`: a write may be held back for one while a slow sync is under way
-STEP_S = 0.1  # between looks at a sync that is still running after those
-CALL_S = 4.0  # of one wait in the server; its answer may take this much longer than that of any other call
+PERIODS_S = 2.0  # two rounds of `everysec`: a slow sync may hold a write back for one
+STEP_S = 0.1  # between looks at a sync that still runs after that time
+CALL_S = 4.0  # longest wait in the server; such an answer may take this much longer than others
 SNAPSHOT_LOOK_S = 0.5  # between looks for a snapshot
-LEARN_S = 10.0  # between looks at the server's settings: somebody may change them while it runs
+LEARN_S = 10.0  # between looks at the server's settings, which may be changed while it runs
 
 T = TypeVar("T")
 Mark = Callable[[], object]
 
 
 class Rule(enum.StrEnum):
-    """When a write counts as safe. The values are for people."""
+    """When a write counts as safe. People read the values."""
 
     UNKNOWN = "not looked at yet: found out when it is first needed"
     ALWAYS = "applied is safe: the server syncs before it answers (appendfsync always)"
@@ -46,18 +46,19 @@ class Rule(enum.StrEnum):
 
 
 class OneConnection(Protocol):
-    """What this file needs of a connection to the accepted server."""
+    """What `Durability` needs of a connection to the accepted server."""
 
     @property
     def identity(self) -> str: ...
 
     async def on_one(self, work: Callable[["redis.Redis", Mark], T]) -> T:
-        """Run blocking work on one connection, behind a write that has no effect. Raises StoreAway, StoreChanged …"""
+        """Run blocking work on one connection. It gets a function that makes a write without effect. Raises StoreAway,
+        StoreChanged."""
         ...
 
 
 class Settings(NamedTuple):
-    """What decides the rule."""
+    """The server's settings that decide the rule."""
 
     append_only: bool
     appendfsync: str
@@ -65,7 +66,7 @@ class Settings(NamedTuple):
 
 
 class Durability:
-    """The rule for one server, found when it is first needed, and its use. Callers share rounds of waiting."""
+    """Finds the rule for one server when it is first needed, and waits by it. Callers share rounds of waiting."""
 
     def __init__(self, connection: OneConnection, clock: Clock) -> None:
         self.rule = Rule.UNKNOWN
@@ -74,14 +75,14 @@ class Durability:
         self._honest: bool | None = None
         self._learned_s: float | None = None
         self._turn = trio.Lock()
-        self._begun = 0  # rounds; one that begins after a caller came covers all that this caller applied
-        self._good, self._good_replicas = 0, 0  # the last round that went well
+        self._begun = 0  # number of the last round; a round that begins after a caller came covers what it applied
+        self._good, self._good_replicas = 0, 0  # the last round that succeeded, and for how many replicas
 
     def forget(self) -> None:
         self.rule, self._honest, self._learned_s = Rule.UNKNOWN, None, None
 
     async def wait(self, replicas: int, timeout_s: float, *, or_accepted: bool = False) -> bool:
-        """As the store's `wait_durable`."""
+        """Do what the store's `wait_durable` promises."""
         is_kept = await self._wait(replicas, timeout_s)
         return is_kept and (or_accepted or self.rule is not Rule.NOTHING)
 
@@ -106,7 +107,7 @@ class Durability:
         match self.rule:
             case Rule.WAITAOF:
                 safe = await self._run(partial(_wait_synced, timeout_ms=_left_ms(deadline_s)))
-            case Rule.PERIOD | Rule.UNKNOWN:  # a trial that there was no time for
+            case Rule.PERIOD | Rule.UNKNOWN:  # unknown: there was no time for a trial
                 safe = await self._wait_periods(deadline_s)
             case Rule.SNAPSHOT:
                 safe = await self._wait_snapshot()
@@ -114,7 +115,7 @@ class Durability:
                 safe = True
         if safe and replicas:
             safe = await self._run(partial(_wait_replicas, replicas=replicas, timeout_ms=_left_ms(deadline_s)))
-        return safe and identity == self._connection.identity  # else we waited for two servers
+        return safe and identity == self._connection.identity  # if that changed, this waited for two servers
 
     def _known(self) -> bool:
         return self._learned_s is not None and trio.current_time() - self._learned_s < LEARN_S
@@ -142,7 +143,7 @@ class Durability:
 
     async def _wait_snapshot(self) -> bool:
         last_s, under_way = await self._run(_snapshots)
-        wanted = 2 if under_way else 1  # the running one began before
+        wanted = 2 if under_way else 1  # a snapshot that runs already began too early
         while wanted > 0:
             await trio.sleep(SNAPSHOT_LOOK_S)
             saved_s, _ = await self._run(_snapshots)
@@ -155,7 +156,7 @@ class Durability:
 
 
 def choose_rule(settings: Settings, *, honest: bool) -> Rule:
-    """The rule for a server with these settings whose WAITAOF was found honest, or not. Pure."""
+    """Return the rule for a server with these settings. `honest`: a trial found that its WAITAOF waits."""
     if not settings.append_only:
         return Rule.SNAPSHOT if settings.save else Rule.NOTHING
     if settings.appendfsync == "always":
@@ -180,7 +181,7 @@ def _read_settings(client: "redis.Redis", _mark: Mark) -> Settings:
 
 
 def _setting(client: "redis.Redis", name: str, usual: str) -> str:
-    """Return a setting; where a managed server hides it, the usual value."""
+    """Return a setting, or its usual value if a managed server hides it."""
     try:
         return str(client.config_get(name).get(name, usual))
     except redis.ResponseError:
@@ -195,19 +196,19 @@ def _is_honest(client: "redis.Redis", mark: Mark, clock: Clock) -> bool:
         began_s = clock.mono_s()
         if not _wait_synced(client, None, TRIAL_MS):
             return False
-        waited_s = (clock.mono_s() - began_s) - (began_s - sent_s)  # a server that is far away takes long to lie, too
+        waited_s = (clock.mono_s() - began_s) - (began_s - sent_s)  # without the way to the server and back
     return waited_s >= HONEST_S
 
 
 def _wait_synced(client: "redis.Redis", mark: Mark | None, timeout_ms: int) -> bool:
-    """Return whether this connection's last write, which follows all that was applied before, was synced in time."""
+    """Return whether all that was applied before, and this connection's last write, was synced in time."""
     if mark is not None:
         mark()
     try:
         execute: Callable[..., Any] = client.execute_command
         local, _replicas = execute("WAITAOF", 1, 0, timeout_ms)
     except redis.ResponseError:
-        return False  # a server older than WAITAOF, or one that keeps no append-only file any more
+        return False  # the server has no WAITAOF, or keeps no append-only file any more
     return bool(local >= 1)
 
 
@@ -218,7 +219,7 @@ def _wait_replicas(client: "redis.Redis", mark: Mark, replicas: int, timeout_ms:
 
 
 def _can_sync(client: "redis.Redis", _mark: Mark) -> bool:
-    """Return whether the server's last write to its file succeeded, and nothing delays its syncs."""
+    """Return whether the server's last write to its file succeeded and nothing delays its syncs."""
     facts: dict[str, Any] = client.info("persistence")
     busy = facts.get("aof_rewrite_in_progress") or facts.get("rdb_bgsave_in_progress")
     is_delayed = busy and _setting(client, "no-appendfsync-on-rewrite", "no") == "yes"
@@ -226,13 +227,13 @@ def _can_sync(client: "redis.Redis", _mark: Mark) -> bool:
 
 
 def _has_synced(client: "redis.Redis", mark: Mark) -> bool:
-    """Return whether also no earlier sync is still running."""
+    """Return whether the server can sync and no sync runs."""
     return _can_sync(client, mark) and not client.info("persistence").get("aof_pending_bio_fsync")
 
 
 def _snapshots(client: "redis.Redis", _mark: Mark) -> tuple[int, bool]:
-    """Return when the last snapshot succeeded, in seconds, and whether one runs. `rdb_saves` counts those that began.
+    """Return when (s) the last snapshot succeeded, and whether one runs.
 
-    Two within one second look like one: then another is waited for."""
+    Two snapshots within one second look like one. `rdb_saves` does not help: it counts those that began."""
     facts: dict[str, Any] = client.info("persistence")
     return int(facts.get("rdb_last_save_time", 0)), bool(facts.get("rdb_bgsave_in_progress"))

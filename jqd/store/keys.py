@@ -1,7 +1,8 @@
-"""Spells every key, and nobody else does. One hash tag for all keys of a partition keeps them together in a cluster.
+"""Spells every key; nothing else in Python does. All keys of a partition have one hash tag, so a cluster keeps them
+together.
 
-Functions in Lua get what stands before all keys, and `lua/shared/base.lua` puts the names behind it. Those of STEMS end
-in a colon, and a function appends the jobtype, the sysid, or what `pages.lua`, `leases.lua` and `limits.lua` say.
+Functions in Lua get the part before all names, and `lua/shared/base.lua` adds the names. A name of STEMS ends in a
+colon; the function appends a jobtype, a sysid, or what `pages.lua`, `leases.lua` and `limits.lua` say.
 """
 
 import re
@@ -36,28 +37,28 @@ class Keys:
         if not _PREFIX.fullmatch(prefix):
             raise ConfigError(f"the store prefix {prefix!r} is wrong: use 1 to 64 letters, digits, '_', '.' or '-'")
         self.stem = f"{{{prefix}:{partition}}}:"
-        """The text before each key: prefix and partition."""
+        """The text before each key's name."""
 
     def __getitem__(self, name: str) -> str:
-        """The key called `name`; of a stem, its part before the colon."""
+        """Return the key called `name`; of a stem, the part before the colon."""
         if name not in KINDS:
             raise KeyError(name)
         return self.stem + name
 
     def ready(self, jobtype: str) -> str:
-        """Return the key of a type's ready jobs."""
+        """Return the key of a jobtype's ready jobs."""
         return f"{self['ready']}:{jobtype}"
 
     def held(self, sysid: str) -> str:
-        """Return the key of jobs in flight at a daemon."""
+        """Return the key of the jobs that a daemon has in flight."""
         return f"{self['held']}:{sysid}"
 
 
 def lane_field(journal_id: str, lane: Lane) -> str:
-    """The field of `applied` that holds a lane's position."""
+    """Return the field of `applied` with a lane's position."""
     return f"{journal_id}:{lane.name.lower()}"
 
 
 def last_field(journal: int) -> str:
-    """The field of `applied` that holds the last job id applied of the journal with that number."""
+    """Return the field of `applied` with the last job id that was applied from the journal of that number."""
     return f"last:{journal}"

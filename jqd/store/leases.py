@@ -1,4 +1,4 @@
-"""The store's methods on jobs that workers hold by themselves (docs/build/STORE.md, Leases)."""
+"""The store's methods on leases: jobs that workers hold by themselves (docs/build/STORE.md, Leases)."""
 
 from collections.abc import Mapping, Sequence
 from itertools import chain
@@ -7,7 +7,7 @@ from jqd.store import codec
 from jqd.store.methods import ScriptMethods, bound
 from jqd.store.types import CALL_JOBS_MAX, NO_LOG, Entrusted, Hold, Lease, Log, Release, SilentLeases
 
-_WORKERS = "*"  # the hand of all workers
+_WORKERS = "*"  # stands for all workers where a daemon's sysid stands
 _HOLDS: dict[object, Hold] = {int(hold): hold for hold in Hold}
 
 
@@ -22,15 +22,15 @@ class LeaseMethods(ScriptMethods):
         progress: bytes = b"",
         log: Log = NO_LOG,
     ) -> list[Entrusted]:
-        """The state of claims that workers name, as (id, fence), in their order; leases that stand are renewed.
+        """Return the state of claims that workers name, (id, fence) each, in their order; renew leases that stand.
 
-        Fence 0: whichever lease holds that job. A lease is all that a worker holds under one fence: naming one of its
-        jobs renews it. Without `renew` this only looks, and brings no jobs; nor does it without
-        `rows`, which are half of what it costs. `silence_s`: the worker timeout of these
-        leases from now on; 0: as before. `progress`: one MessagePack value to be shown with these jobs. `log`: what
-        their attempt printed, kept while somebody watches them. At most CALL_JOBS_MAX claims.
+        A lease is all that a worker holds under one fence: naming one of its jobs renews it. Fence 0: of the lease that
+        holds that job, whichever it is. Raises StoreChanged, and StoreUnsettled when a claim does not stand but a
+        journal may know better. At most CALL_JOBS_MAX claims.
 
-        Raises StoreChanged, and StoreUnsettled when a claim does not stand and a journal may know better.
+        `renew`: False only looks, and brings no jobs. `rows`: False brings no jobs, for half the cost. `silence_s`: the
+        worker timeout of these leases from now on; 0: as before. `progress`: one MessagePack value, shown with these
+        jobs. `log`: what their attempt printed; it is kept while somebody watches them.
         """
         bound(claims)
         ask = self._caller.identity, int(renew) and 2 - rows, silence_s, progress, log.start, log.data
@@ -52,9 +52,10 @@ class LeaseMethods(ScriptMethods):
         return found
 
     async def watch_logs(self, known: Sequence[tuple[str, int, int]], watch_ms: int) -> list[Log | None]:
-        """Return, for each job given as (id, fence, known bytes of that attempt), the rest of its log, or the whole log
-        of another attempt; None: nothing new. For `watch_ms` its worker learns that the log is watched. StoreChanged in
-        another life.
+        """Return what is new in the logs of jobs, each given as (id, fence, bytes of that attempt's log known so far).
+
+        Of another attempt than the known one that is the whole log; None: nothing is new. For `watch_ms` from now on
+        the jobs' workers are told that somebody watches. Raises StoreChanged.
         """
         bound(known)
         flat = (value for each in known for value in each)
@@ -63,11 +64,10 @@ class LeaseMethods(ScriptMethods):
         return [None if row is None else codec.decode_log(self._keys, job_id, row) for (job_id, *_), row in rows]
 
     async def release_entrusted(self, claims: Sequence[tuple[str, int]], how: Release = Release.UNSENT) -> list[str]:
-        """Give jobs back untried that workers held by themselves; returns the ids that they held. StoreChanged in
-        another life.
+        """Give jobs back untried that workers held by themselves; return the ids of those that they did hold.
 
-        `how`: UNSENT, or UNGET of those that their worker may have begun. A job with a pending cancel ends as
-        cancelled.
+        `how`: UNSENT, or UNGET if the worker may have begun them. A job with a pending cancel ends as cancelled. Raises
+        StoreChanged.
         """
         bound(claims)
         flat = (value for claim in claims for value in claim)
@@ -75,12 +75,13 @@ class LeaseMethods(ScriptMethods):
         return self._texts("held", answer)
 
     async def find_silent(self, marks: Mapping[int, int], limit: int) -> SilentLeases:
-        """Find leases whose worker timed out, and set them aside, about `limit` jobs at a time. StoreChanged in another
-        life.
+        """Find leases whose workers timed out, and set them aside: about `limit` jobs. Raises StoreChanged.
 
-        `marks`: for each timeout, the number of the sequence (`Silent.now`) that many seconds ago, on the caller's own
-        clock: leases without a sign of life since have a lower number. Timeout 0: of leases set aside before, by a
-        daemon that wrote no outcomes of them. The caller writes how their attempts ended."""
+        The caller then writes into its journal how their attempts ended.
+
+        `marks`: timeout → the number of the sequence (`SilentLeases.now`) that many seconds ago by the caller's clock.
+        A lease with a lower number had no sign of life since. Timeout 0: leases that another daemon set aside, which
+        then wrote no outcomes of them."""
         flat = (value for mark in marks.items() for value in mark)
         answer = await self._caller.call("find_silent", self._caller.identity, min(limit, CALL_JOBS_MAX), *flat)
         now, silences_s, given_back, leases = self._list("leases", answer)

@@ -11,53 +11,53 @@ from jqd.store import codec
 from jqd.store.keys import lane_field
 from jqd.store.methods import STEP_JOBS, ScriptMethods, in_steps
 
-NEW = "new"  # as the number of parents: what was noted before is void, unless others asked since
+NEW = "new"  # stands for the number of parents: void what was noted before, unless others asked since
 ENDED_FIRST: Mapping[str, int] = {}
 """Stages of parents that never began anew."""
 NONE_FAILED: Mapping[str, int] = {}
-ENTRIES = 20  # done in one call, with up to CHILDREN children each: below what one call may take
-CHILDREN = 200  # told of one end at once
-KIN = 200  # parents and children of whom one call asks or tells: some seven commands each, 4 ms of the server
-CLOSED = "!"  # as the id of a member: the group is closed
-LOOKED = 100  # jobs of which one call tells what they have to do with others: 2 ms of the server
-MEMBERS = 2_000  # of a group told in one call
-GROUP_MAX = 10_000  # members: one job may wait for all of them
-PLACE_S = 30.0  # a place of a push that was not confirmed: far longer than a push takes, else it failed
-UNIQUE_S = 600.0  # what has a key and is not in the store: on its way there, or lost with its daemon's disk
+ENTRIES = 20  # notes in one call, with up to CHILDREN children each: fewer words than a call may have
+CHILDREN = 200  # children that are told of one end at once
+KIN = 200  # parents and children in one call: some seven commands each, 4 ms of the server
+CLOSED = "!"  # stands for the id of a member: the group is closed
+LOOKED = 100  # jobs whose parents and children one call reads: 2 ms of the server
+MEMBERS = 2_000  # members of a group in one answer
+GROUP_MAX = 10_000  # members of a group: one job may wait for all of them
+PLACE_S = 30.0  # after which a place that was not confirmed is void; a push takes far less
+UNIQUE_S = 600.0  # a reserved key whose job is not in the store by then is free: it was lost with its daemon's disk
 
 
 class Blocked(NamedTuple):
-    """A job whose parents' states are to be queried."""
+    """A job whose parents are to be asked how they ended."""
 
     entry: str
     job: Job
     is_blocked: bool = True
-    """Else it goes on, or has ended, without having waited here: its parents are only to know of it."""
+    """False: it did not wait here (it runs or has ended), and only its parents are to know of it."""
 
 
 class Parent(NamedTuple):
-    """A job that ended, or began anew, and some of its children at which this is not noted yet."""
+    """A job that ended or began anew, and some of its children that are not told of it yet."""
 
     entry: str
     id: str
     how: str
-    """"succeeded", "failed", "cancelled"; "gone": it was deleted since; empty: it began anew."""
+    """"succeeded", "failed", "cancelled"; "gone": it was deleted since; "": it began anew."""
     children: list[str]
     stage: int
-    """Of two notes of a parent the one of the later stage counts (`lua/shared/links.lua`)."""
+    """Of two notes on a parent the one with the later stage counts (`lua/shared/links.lua`)."""
     passed: int = 0
-    """How many such children come before these in the order of the entry."""
+    """How many such children come before these."""
 
 
 class Due(NamedTuple):
-    """The notes of `links` whose time has come."""
+    """The notes in `links` whose time has come."""
 
     wait_s: float | None
-    """Until more is due; None: there is nothing more."""
+    """Seconds until the next note is due; None: there is none."""
     linked: int
-    """Number of jobs whose ends may concern other jobs."""
+    """How many jobs have children, parents or a unique key."""
     rest_until_ms: int
-    """Others get these again from then on: as `links` has it, to be handed back."""
+    """When (ms) others get the same notes again, as `links` has it; to be given to `drop_links`."""
     blocked: list[Blocked]
     ended: list[Parent]
 
@@ -74,19 +74,20 @@ class WatchPair(NamedTuple):
 
 
 class ParentNote(NamedTuple):
-    """What became of a parent."""
+    """How a parent ended, to be noted at a child."""
 
     child: str
     parent: str = ""
     how: str = ""
-    """As it ended; empty: it has not."""
+    """How it ended; "": it has not."""
     size: int | str = ""
-    """Number of all parents, once all are noted; NEW."""
+    """Number of all parents, when all are noted; or NEW."""
     stage: int | str = ""
-    """Of the parent; empty: it never began anew. With NEW: `rest_until_ms` of the `take_links` that gave the child."""
+    """The parent's stage; "": it never began anew. With NEW: `rest_until_ms` of the `take_links` that gave the child.
+    """
     mark: str = ""
-    """Digest of the parents that were queried (`Flow.mark`): a child that waits for others by now notes nothing. Empty:
-    the note comes from the parent's side.
+    """Digest of the parents that were asked (`Flow.mark`): if the child waits for others by now, nothing is noted. "":
+    the parent tells this by itself.
     """
 
 
@@ -94,25 +95,25 @@ class Watched(NamedTuple):
     """The state of a parent, as its partition knows it."""
 
     id: str
-    """The parent's id; empty: no job has that own id."""
+    """The parent's id; "": no job has that id of its pusher."""
     how: str | None
-    """As it ended; "" while it has not; None: no such job of that tenant is here, or how it ended is not certain."""
+    """How it ended; "": it has not; None: no such job of that tenant is here, or its end is not certain."""
     last_id: str | None
-    """The last job id applied from the journal that made the parent; None: the partition does not know that journal."""
+    """The last job id applied from the journal that made the parent; None: that journal is not known here."""
     is_coming: bool = False
-    """A journal may have it, or a content that begins it anew; or what the store forgot."""
+    """Whether the job, or a content that begins it anew, may be in a journal only, or was forgotten by the store."""
     stage: int = 0
 
 
 class Standing(NamedTuple):
-    """The state of a job's parents, taken together."""
+    """How all parents of a job stand, taken together."""
 
     is_done: bool
-    """All of them have ended."""
+    """Whether all have ended."""
     failed: str
-    """The id of the first parent that did not succeed; empty: none."""
+    """The id of the first parent that did not succeed; "": none."""
     mark: str = ""
-    """Which parents: `Flow.mark`."""
+    """Which parents these are: `Flow.mark`."""
 
 
 class Linked(NamedTuple):
@@ -121,16 +122,16 @@ class Linked(NamedTuple):
     job: Job
     state: str
     attempts: int
-    """Attempts begun, a running one included."""
+    """Attempts that began, a running one included."""
     children: int
     listed: list[str]
     """Some of its children."""
     generation: int = 0
-    """A time in µs: when it last began anew, by the store's clock, or was given its own id; 0: never."""
+    """When (µs, by the store's clock) it last began anew, or was given its pusher's id; 0: never."""
     ended_ms: int = 0
-    """When the job ended, by the store's clock; 0: it has not."""
+    """When it ended, by the store's clock; 0: it has not."""
     cancelled_to: int = 0
-    """Up to which generation it was cancelled; 0: the first, or it was not."""
+    """The generation up to which it was cancelled; 0: the first, or it was not."""
 
 
 class Joined(enum.IntEnum):
@@ -143,17 +144,17 @@ class Joined(enum.IntEnum):
 
 class Group(NamedTuple):
     closed_at_ms: int
-    """0: it is open."""
+    """When it was closed; 0: it is open."""
     job_ids: list[str]
     end: int = 0
     """How many members to skip for the next page; 0: there are no more."""
 
 
 class Closing(NamedTuple):
-    """A group that is closed."""
+    """A group that was closed."""
 
     unsure: int
-    """Number of places reserved by pushes that are not confirmed yet."""
+    """Places that pushes reserved and have not confirmed yet."""
     job_ids: list[str]
 
 
@@ -162,7 +163,7 @@ class UniqueWanted(NamedTuple):
     token: str
     """The token of the push that wants the key."""
     until: str
-    """"waiting": a job that has begun has it no more; "ended"."""
+    """"waiting": the job has the key until it begins; "ended": until it ends."""
     job_id: str = ""
 
 
@@ -170,11 +171,10 @@ class LinkMethods(ScriptMethods):
     async def take_links(
         self, limit: int, rest_s: float, *, children_max: int = CHILDREN, passed: Mapping[str, int] = NONE_FAILED
     ) -> Due:
-        """Return up to `limit` due notes. They are due again after `rest_s`, unless `drop_links` removes them before.
-        `passed`: entry → how many of its children are skipped, because they could not be reached; where these are all,
-        none is.
+        """Return up to `limit` notes that are due. They are due again after `rest_s` unless `drop_links` removes them.
 
-        A blocked job whose row cannot be read fails, and is named in the answer; the others are returned."""
+        `passed`: entry → how many children to skip, for they could not be reached; none are skipped if these are all. A
+        blocked job whose row cannot be read fails, is named in health, and is left out."""
         skips = [word for skip in passed.items() for word in skip]
         numbers = limit, children_max, round(rest_s * 1000)
         answer = await self._caller.call("take_links", self._caller.identity, *numbers, *skips)
@@ -196,30 +196,32 @@ class LinkMethods(ScriptMethods):
         return due
 
     def _readable(self, job_id: str, row: object, *, is_blocked: bool = False) -> Job | None:
-        """The job of a row; None, and named in health, where it cannot be read. `is_blocked`: it is to be buried."""
+        """Decode a job's row; None if it cannot be read, which health says. `is_blocked`: then bury the job."""
         try:
             return codec.decode_job(self._keys, job_id, row)
         except codec.Unreadable as error:
             self.burial.warn(str(error))
             if is_blocked:
                 self.burial.note(job_id, str(error), row)
-        except StoreRefused as error:  # of another version: it stays for the jqd that wrote it
+        except StoreRefused as error:  # of another version: its row stays
             self.burial.warn(str(error))
         return None
 
     @property
     def identity(self) -> str:
-        """The identity of the store in the life that was last looked at."""
+        """The identity of the store at the last look."""
         return self._caller.identity
 
     async def ask_again(self, partition: int, identity: str) -> None:
-        """Make all parents due for a query, unless that was done already in this life of that partition."""
+        """Make all notes due that ask parents, as another partition may have forgotten who waits for its jobs.
+
+        Does nothing if that was done before in this life of that partition, its `identity`."""
         after = ""
         while after := self._text("later", await self._caller.call("ask_again", partition, identity, after, STEP_JOBS)):
             pass
 
     async def watch_parents(self, pairs: Sequence[WatchPair]) -> list[Watched]:
-        """Watch parents: from now on their ends are noted for their children. Returns how each stands now."""
+        """Have the ends of parents noted for their children from now on. Returns how each parent stands now."""
         found: list[Watched] = []
         for some in in_steps(pairs, KIN):
             flat = [one for pair in some for one in pair]
@@ -232,7 +234,7 @@ class LinkMethods(ScriptMethods):
         return found
 
     async def note_parents(self, notes: Sequence[ParentNote]) -> dict[str, Standing]:
-        """Note the ends of parents at their children. Returns child → how it stands then."""
+        """Note at children how their parents ended. Returns child → how its parents stand then."""
         standing: dict[str, Standing] = {}
         for some in in_steps(notes, KIN):
             answer = await self._caller.call("note_parents", *(one for note in some for one in note))
@@ -248,10 +250,11 @@ class LinkMethods(ScriptMethods):
         stages: Mapping[str, int] = ENDED_FIRST,
         failed: Mapping[str, int] = NONE_FAILED,
     ) -> list[str]:
-        """Remove notes: entry → the children that know of it. One stays that has further children, or was noted anew
-        since `take_links` set `rest_until_ms`. `stages`: the stage of the parent that the children know. `failed`: how
-        many of the children that were taken, or passed over, do not know of it; for these alone it rests. Returns the
-        entries that have others.
+        """Remove notes that `take_links` returned. Returns the entries that have further children, and stay.
+
+        `done`: entry → the children that were told. `rest_until_ms`: as `take_links` set it; a note that was renewed
+        since stays. `stages`: entry → the parent's stage that the children were told. `failed`: entry → how many
+        children that were taken or skipped could not be told; if only these are left, the note rests until then.
         """
         left: list[str] = []
         for some in in_steps(list(done.items()), ENTRIES):
@@ -270,12 +273,13 @@ class LinkMethods(ScriptMethods):
         known: Sequence[str] = (),
         links: int | None = None,
     ) -> list[Linked | None]:
-        """Of each, up to `most` children after the first `skip`; None for what is not here. One whose row cannot be
-        read has no jobtype, and counts as failed. `given`: ids, or "=" and own ones. Then come up to `around_max`
-        jobs more, found from them, the nearest first, and none of `known`. Fewer than are given where these have more
-        than `links` parents and listed children.
+        """Return jobs of flows with up to `most` of their children, after the first `skip`; None for a missing job.
 
-        Raises StoreUnsettled where an own id may be in a journal only."""
+        `given`: ids, or "=" and a pusher's own id. Behind the jobs that were given come up to `around_max` others that
+        are linked with them, the nearest first, without those in `known`. The list ends early once it has more than
+        `links` parents and listed children. A job whose row cannot be read has no jobtype, and counts as failed.
+
+        Raises StoreUnsettled if an own id may be in a journal only."""
         found: list[Linked | None] = []
         left, links_read = given, 0
         while left and (links is None or links_read <= links):
@@ -308,9 +312,10 @@ class LinkMethods(ScriptMethods):
     # ------------------------------------------------------------ groups and unique keys
 
     async def join_group(self, group: str, tokens: Sequence[str]) -> Joined:
-        """Reserve places in a group for jobs that are about to be pushed, each under a token of its own. A place that
-        is not confirmed in PLACE_S is void once others join, or the group is closed. Raises StoreUnsettled: members may
-        be in a journal only.
+        """Reserve places in a group for jobs that are about to be pushed, each under a token of its own.
+
+        A place that is not confirmed within PLACE_S is void once others join or the group is closed. Raises
+        StoreUnsettled: members may be in a journal only.
         """
         numbers = round(PLACE_S * 1000), GROUP_MAX
         for some in in_steps(tokens, STEP_JOBS):
@@ -321,9 +326,13 @@ class LinkMethods(ScriptMethods):
         return Joined.MEMBERS
 
     async def confirm_members(self, group: str, pairs: Sequence[tuple[str, str]]) -> list[str]:
-        """(token, id) of jobs that are journaled, or (token, "") where there will be none. ("", id), from a journal: it
-        has a place, unless the group is closed and waits for nobody any more. ("", CLOSED), from a journal: it was
-        closed; behind its members. Returns ids that are no members: it was closed without them."""
+        """Confirm places in a group. Returns the ids that are no members, as the group was closed without them.
+
+        (token, id)     the job is journaled
+        (token, "")     there will be no job
+        ("", id)        from a journal: a member, unless the group is closed and waits for nobody any more
+        ("", CLOSED)    from a journal, behind its members: the group was closed
+        """
         late: list[str] = []
         for some in in_steps(pairs, STEP_JOBS):
             flat = [one for pair in some for one in pair]
@@ -331,13 +340,13 @@ class LinkMethods(ScriptMethods):
         return late
 
     async def close_group(self, group: str) -> Closing:
-        """Close a group: no job joins it any more. Raises StoreUnsettled."""
+        """Close a group, so that no job joins it any more. Raises StoreUnsettled."""
         answer = await self._caller.call("close_group", self._caller.identity, group, round(PLACE_S * 1000))
         unsure, *ids = self._list("grouped", answer)
         return Closing(self._whole("grouped", unsure), [self._text("grouped", one) for one in ids])
 
     async def get_group(self, group: str, most: int = GROUP_MAX, skip: int = 0) -> Group | None:
-        """Return a group with at most `most` of its members, after the first `skip`."""
+        """Return a group with up to `most` of its members, after the first `skip`; None: there is no such group."""
         ids: list[str] = []
         while True:
             answer = await self._caller.call("get_group", group, skip, min(MEMBERS, most - len(ids)))
@@ -350,8 +359,8 @@ class LinkMethods(ScriptMethods):
                 return Group(self._whole("grouped", closed), ids, skip)
 
     async def reserve_unique(self, wanted: Sequence[UniqueWanted]) -> list[str]:
-        """Reserve unique keys. Returns the owner of each: the token that wants it; the id of a living job; "~" and the
-        token of another push that is not confirmed yet. Raises StoreUnsettled: the owner may be in a journal only."""
+        """Reserve unique keys. Returns who has each: the token that wants it, the id of a living job, or "~" and the
+        token of another push that is not confirmed yet. Raises StoreUnsettled: it may be in a journal only."""
         given: list[str] = []
         for some in in_steps(wanted, STEP_JOBS):
             flat = [one for each in some for one in (each.key, each.token, each.until)]
@@ -360,10 +369,11 @@ class LinkMethods(ScriptMethods):
         return given
 
     async def confirm_unique(self, wanted: Sequence[UniqueWanted], written: tuple[str, int] | None = None) -> list[str]:
-        """Note that jobs with unique keys are journaled, or, without an id, never will be. Returns each key's owner; of
-        one whose job came and was deleted since, that job. `written`: in which journal, and the position behind
-        their frame: no job with a key has an id of its pusher, so all are in the lane of jobs."""
-        journal_id, position = written or ("", 1)  # of no journal anything is applied
+        """Note that jobs with unique keys are journaled, or, without an id, never will be. Returns who has each key.
+
+        `written`: id of the journal, and the position behind these jobs: a job that came from there and was deleted
+        since has its key. No such job has an id of its pusher, so all are in the lane of jobs."""
+        journal_id, position = written or ("", 1)  # "" is no journal
         given: list[str] = []
         for some in in_steps(wanted, STEP_JOBS):
             flat = [one for each in some for one in (each.key, each.token, each.job_id, each.until)]

@@ -1,4 +1,4 @@
-"""The store's method that lists jobs: it walks the places where they lie, a bounded part with each page."""
+"""The store's method that lists jobs. Each page walks a bounded part of the places where jobs lie."""
 
 from collections.abc import Sequence
 
@@ -13,19 +13,19 @@ from jqd.store.cursor import Walked, decode_cursor, encode_cursor
 from jqd.store.queries import VIEWS, QueryMethods
 from jqd.store.types import JobView, Page
 
-LEAST = 5  # ids of each place in one call
-LIST_SOURCES = 64  # places looked through side by side; a store with more jobtypes is walked in groups
+LEAST = 5  # ids read of each place in one call, at least
+LIST_SOURCES = 64  # places walked side by side; a store with more jobtypes is walked in groups
 LIST_TYPES = 10_000  # jobtypes whose waiting jobs are listed
-LIST_QUEUES = 500  # queues that constraints made, read at once: a third of a millisecond of the server
-LIST_ROWS = 2_000  # ids looked at in one call: 2 to 5 ms of the server, where rows or outcomes of them are read
-LATER_ROWS = 2_000  # jobs that wait for a date or others and are sorted by their ids: some 2 ms of the server a page
+LIST_QUEUES = 500  # queues of constraints read at once: a third of a millisecond of the server
+LIST_ROWS = 2_000  # ids looked at in one call: 2 to 5 ms of the server if it reads their rows or outcomes
+LATER_ROWS = 2_000  # dated or blocked jobs that are read as a whole and sorted by id: some 2 ms of the server a page
 LIST_SCAN = 50_000  # jobs looked at for one page: a filter with few matches gives a short page and a cursor
-ALL = "*"  # tenants: none is called so
-ANY = (ALL, "", "", "", 0)  # a filter that all jobs fit
-LIST_FREE = 500  # jobs looked at however long it takes: few jobs are one page on a busy machine, too
-LIST_S = 0.03  # no call for a page is begun later than this: with what else it takes, that is within 0.1 s
+ALL = "*"  # stands for all tenants: none is called so
+ANY = (ALL, "", "", "", 0)  # a filter that all jobs pass
+LIST_FREE = 500  # jobs looked at however long it takes, so that few jobs are one page on a busy machine, too
+LIST_S = 0.03  # no call for a page begins later; the whole page then takes less than 0.1 s
 
-# In which places the jobs of a state lie.
+# State → the places where its jobs lie.
 PLACES = {
     State.WAITING: ("ready",),
     State.SCHEDULED: ("later",),
@@ -38,32 +38,32 @@ PLACES = {
     None: ("held", "ready", "later", "ended", "dead"),
 }
 
-LAST_LISTED, PART = "told", "part"  # in a cursor: no place is called so
-FIRST = "0"  # part of the queues, as the server scans them; behind the last one it comes again
+LAST_LISTED, PART = "told", "part"  # keys of a cursor beside those of places
+FIRST = "0"  # the first part of the scan of queues, as the server counts; after the last part it comes again
 
 
 class _Source:
-    """One place that is walked from its newest job back."""
+    """A place that is walked from its newest job backwards."""
 
     def __init__(self, place: str, suffix: str, before: tuple[float, str]) -> None:
         self.place, self.suffix = place, suffix
         self.before = before
-        """Where the next call begins."""
+        """Score and id before which the next call begins."""
         self.at = before
-        """Where the next page begins: all jobs before it were listed, or do not match."""
+        """Score and id before which the next page begins: all that is newer was listed or does not match."""
         self.rows: list[tuple[str, float]] = []
         self.done = False
         self.is_by_id = False
-        """It lies by date, and is read as a whole and sorted with each page, as long as it is small."""
+        """Whether the place, ordered by date, is small: then each page reads all of it and sorts it by id."""
         self.last_listed = ""
-        """Id of the last job listed from a place that is sorted by id: only older ones of it follow."""
+        """Id of the last job listed of such a place: only older ones follow."""
 
     @property
     def name(self) -> str:
         return f"{self.place}:{self.suffix}"
 
     def take(self) -> str:
-        """Remove and return the newest id."""
+        """Remove the newest id and return it."""
         job_id, score = self.rows.pop(0)
         if self.is_by_id:
             self.last_listed = job_id
@@ -73,14 +73,14 @@ class _Source:
 
 
 class _Looking:
-    """What one page is looked for by, and how far it may look."""
+    """The filter of one page, and how much was looked at for it."""
 
     def __init__(self, *fits: object) -> None:
         self.fits = fits
         """The filter, as `list_ids` takes it."""
         self.looked = 0
         self.are_any = False
-        """Whether there are such jobs at all, as far as the counts know."""
+        """Whether any job of that state and type exists, by the counts."""
         self._until_s = trio.current_time() + LIST_S
 
     @property
@@ -89,14 +89,14 @@ class _Looking:
 
     @property
     def is_over(self) -> bool:
-        """Return whether this was enough for one page."""
+        """Return whether enough was looked at for one page."""
         return self.looked >= LIST_SCAN or (self.looked >= LIST_FREE and self.is_late)
 
 
 class ListingMethods(QueryMethods):
     @property
     def seal(self) -> str:
-        """What cursors are sealed with; empty before the first look."""
+        """The key that cursors are sealed with; "" before the first look."""
         return self._caller.seal
 
     async def list_jobs(
@@ -111,23 +111,23 @@ class ListingMethods(QueryMethods):
         row_bytes: int = 0,
         tried: bool = False,
     ) -> Page:
-        """Return up to `limit` jobs that match: those of a page newest first, and each page as `docs/use/HTTP.md` says.
-        A job that moves between two pages may be listed twice or not at all: it may leave a place that is not walked
-        yet for one that is walked already. A store that began a new life between them may tell jobs once more.
+        """Return up to `limit` jobs that match, newest first; docs/use/HTTP.md says how pages follow one another.
+
+        A page may be short or empty and yet have a cursor: many jobs did not match, or it took long. A job that moves
+        between two pages may be listed twice or not at all, and all may be listed again after a new life of the store.
 
         `tenant`: None: of all tenants, with each one's jobtype of that name. `row_bytes`: jobs with larger rows come
-        without their argument. `tried`: jobs of which no attempt ended may be left out. A page may be short or empty
-        and have a cursor: then many jobs were looked at that did not match, or it took long.
-        Raises ValueError for a cursor that this store did not give; StoreAway for any before the first look.
-        """
+        without their argument. `tried`: jobs without an ended attempt may be left out.
+
+        Raises ValueError for a cursor that this store did not give, StoreAway for any cursor before the first look."""
         walked = decode_cursor(cursor, self.seal)
         server, _, place = walked.pop(PART, (0.0, ""))[1].rpartition(" ")
-        found: dict[str, JobView] = {}  # by id: a job that moves during the walk is seen in both places
+        found: dict[str, JobView] = {}  # by id: a job that moves during the walk is found in two places
         how = state.value if state and PLACES[state] == ("ended",) else ""
         is_tried = int(tried or state is State.RETRYING)
         looking, in_parts = _Looking(ALL if tenant is None else tenant, jobtype or "", how, tag or "", is_tried), False
         while True:
-            if server != self._caller.identity:  # each run of a server has an order of its own
+            if server != self._caller.identity:  # each run of a server scans in another order
                 server, place = self._caller.identity, FIRST
             behind, places = await self._places(place, state, jobtype, tenant)
             in_parts = in_parts or len(places) > LIST_SOURCES or behind != place
@@ -158,18 +158,19 @@ class ListingMethods(QueryMethods):
         return Page([found[job_id] for job_id in sorted(found, reverse=True)], cursor, looking.looked, in_parts)
 
     async def _are_any(self, state: State | None, jobtype: str | None, tenant: str | None) -> bool:
-        """Return whether the counts know of such jobs; else none is looked at, however many others there are."""
+        """Return whether the counts know any such job. If not, no job is looked at."""
         counts = (one.counts for one in await self.list_types(dated=False) if _is_of(one.jobtype, jobtype, tenant))
-        return any(state is None or getattr(each, state.value) or not each.jobs for each in counts)  # 0: unreadable
+        # A type without counts may have any: its counts cannot be read.
+        return any(state is None or getattr(each, state.value) or not each.jobs for each in counts)
 
     async def _places(
         self, part: str, state: State | None, jobtype: str | None, tenant: str | None
     ) -> tuple[str, list[tuple[str, str]]]:
-        """Return the places of one part of the walk, and which part is behind it."""
+        """Return the next part of the walk, and the places of this part."""
         behind, places = FIRST, list[tuple[str, str]]()
         for place in PLACES[state]:
             if place == "ready":
-                # Which other tenants have such a jobtype is unknown: theirs are found among all.
+                # Other tenants' types of this name are found among all types.
                 asked = "" if tenant is None else jobtype or ""
                 answer = await self._caller.call("list_ready", part, LIST_QUEUES, LIST_TYPES, asked)
                 place_behind, some = codec.fields(self._keys, "tied", answer, 2)
@@ -185,9 +186,7 @@ class ListingMethods(QueryMethods):
         return behind, places
 
     async def _newest(self, group: Sequence[_Source], count: int, looking: _Looking) -> list[str]:
-        """Return the next `count` ids of all sources together, newest first; fewer if that took too long, or there are
-        no more.
-        """
+        """Return the next `count` ids of all sources together, newest first; fewer if that is all or it is late."""
         taken: list[str] = []
         while len(taken) < count:
             empty = [source for source in group if not source.rows and not source.done]
@@ -196,11 +195,11 @@ class ListingMethods(QueryMethods):
                 await self._fill(empty, min(count - len(taken), share), looking)
                 if any(source.rows for source in group):
                     continue
-                break  # the caller finds out whether there are any
+                break  # the caller looks whether any such job exists
             ready = [source for source in group if source.rows]
             if not ready:
                 break
-            # The newest head comes next, until a source runs dry.
+            # Take the newest head each time, until a source is empty.
             while len(taken) < count and ready:
                 newest = max(ready, key=lambda source: source.rows[0][0])
                 taken.append(newest.take())
@@ -232,9 +231,9 @@ class ListingMethods(QueryMethods):
             looking.looked += self._whole(source.place, looked)
 
     async def _fill_by_id(self, source: _Source, looking: _Looking) -> None:
-        """Read all ids of a place and sort them; a place that is too large is read by date from now on."""
+        """Read all ids of a place and sort them. A place that is too large is read by date from now on."""
         where = source.place, source.suffix, f"{source.before[0]:.17g}", source.before[1]
-        rows_max = LATER_ROWS if looking.fits == ANY else LIST_FREE  # a filter reads rows, of 25 µs each
+        rows_max = LATER_ROWS if looking.fits == ANY else LIST_FREE  # a filter reads rows: 25 µs each
         answer = await self._caller.call("list_ids", rows_max, rows_max, *looking.fits, *where)
         (piece,) = self._list("ended", answer)
         _, _, is_all, looked, rows = codec.fields(self._keys, source.place, piece, 5)
@@ -243,7 +242,7 @@ class ListingMethods(QueryMethods):
             ids = [self._text(source.place, job_id) for job_id, _ in self._rows(source.place, rows, 2)]
             older = [job_id for job_id in ids if not source.last_listed or job_id < source.last_listed]
             source.rows = [(job_id, 0.0) for job_id in sorted(older, reverse=True)]
-            if not source.last_listed:  # those that fit count as they are told
+            if not source.last_listed:  # those that match are counted when they are listed
                 looking.looked += self._whole(source.place, looked) - len(ids)
 
 
@@ -253,7 +252,7 @@ def _matches(view: JobView, state: State | None, jobtype: str | None, tag: str |
 
 
 def _is_of(its: str, jobtype: str | None, tenant: str | None) -> bool:
-    """Return whether a jobtype is the wanted one, of that tenant; None: of any tenant."""
+    """Return whether `its` is the wanted jobtype, of that tenant; None: of any."""
     if tenant is None:
         return jobtype is None or jobtype in (its, bare(its))
     return tenant_of(its) == tenant and (jobtype is None or its == jobtype)
@@ -262,11 +261,11 @@ def _is_of(its: str, jobtype: str | None, tenant: str | None) -> bool:
 def _source(place: str, suffix: str, state: State | None, walked: Walked) -> _Source:
     source = _Source(place, suffix, walked.get(f"{place}:{suffix}", _begin(state, place)))
     if place == "later":
-        source.is_by_id = state is not State.BLOCKED and source.name not in walked  # what is blocked lies by id
+        source.is_by_id = state is not State.BLOCKED and source.name not in walked  # blocked jobs lie by id already
         source.last_listed = walked.get(LAST_LISTED, (0.0, ""))[1]
     return source
 
 
 def _begin(state: State | None, place: str) -> tuple[float, str]:
-    """Score and id before which to look: those that wait for a date lie before all that are blocked."""
+    """Return score and id before which a walk begins: dated jobs lie before all blocked ones."""
     return (BLOCKED_MS, "!") if place == "later" and state in (State.SCHEDULED, State.RETRYING) else (0.0, "")

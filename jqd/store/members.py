@@ -1,4 +1,4 @@
-"""The store's methods on its daemons: who is a member, who lives, what the dead leave behind."""
+"""The store's methods on its members: the daemons that use it. They join, renew, leave, or are found dead."""
 
 import re
 from collections.abc import Callable
@@ -10,15 +10,15 @@ from jqd.store.keys import lane_field, last_field
 from jqd.store.methods import BYTES_MAX, STEP_JOBS, ScriptMethods, in_rows
 from jqd.store.types import CALL_JOBS_MAX, JOINS_MAX, JOINS_SOON_S, DurableReply, KeptJob, Member, Owner, Renewed
 
-_SYSID = re.compile(r"[A-Za-z0-9_.-]{1,64}")  # it ends a key and is part of log lines
+_SYSID = re.compile(r"[A-Za-z0-9_.-]{1,64}")  # it ends a key and stands in log lines
 
 
 class MemberMethods(ScriptMethods):
-    """Methods on members; heartbeats go over a connection of their own."""
+    """Methods on members. Heartbeats go over a connection of their own."""
 
-    _renewals = 0
+    _renewals = 0  # number of the latest call of `renew_sysid`
     _is_renewed = False
-    """Whether the latest renewal was answered, so that its cancels need not be repeated."""
+    """Whether that call was answered. If not, the next one asks for its cancels again."""
 
     async def reserve_sysid(
         self,
@@ -31,24 +31,26 @@ class MemberMethods(ScriptMethods):
         forgot: bool = False,
         died: Callable[[int], None] = lambda jobs: None,
     ) -> Owner:
-        """Join the daemons of the store under a new epoch; if `through`, what an earlier one held is ready again.
+        """Join the daemons of the store under a new epoch.
 
-        `through`: we are through recovery in this life of the store. If not, nobody claims until we are, and the store
-        is not settled any more; what an earlier epoch held stays held, for its outcomes to be applied. A daemon that is
-        through compares (`get_held`) and releases the rest.
+        `previous_epoch_dead`: no other process lives under this sysid. If that is not known and the store has such a
+        member, raises SysidTaken. A daemon that joined JOINS_MAX times within minutes and never came through recovery,
+        while others waited, gets SysidRefused for a minute, and nobody waits for it.
 
-        `previous_epoch_dead`: no other process lives under this sysid. Without it an unburnt member of that name raises
-        SysidTaken. A daemon that joined five times within minutes and was never through, while others wait, gets
-        SysidRefused for a minute, and nobody waits for it.
+        `through`: this daemon is through recovery in this life of the store; then the jobs that its earlier epoch held
+        are made ready. If not, these jobs stay held, for their outcomes are yet to be applied; nobody claims until this
+        daemon is through, and the store is not settled. Once it is through, it compares (`get_held`) and releases the
+        rest.
 
-        `seen`: the fence of our last look. A member that joined under this sysid since keeps its epoch: StaleOwner. A
-        call that was given up may arrive long after the one that was made instead, and would burn our own epoch.
+        `seen`: the fence of the caller's last look. If a member joined under this sysid after it, that one keeps its
+        epoch, and StaleOwner is raised. So a call that was given up, and arrives late, revokes nobody's epoch.
 
-        `forgot`: although `through`, jobs of our journal are to be applied again. Until `renew_sysid` says that all
-        are, the store does not say of anything that nobody has it.
+        `forgot`: jobs of this daemon's journal are to be applied again, although it is through. Until `renew_sysid`
+        says that all were, the store says of no job that it does not exist.
 
-        `period_ms`: in which jobs gain a step of priority here; 0: they do not age. `died`: called with the number of
-        jobs that were put back, where an earlier epoch had not left."""
+        `period_ms`: jobs gain a step of priority in each such period; 0: they do not age.
+
+        `died`: called with the number of jobs that were put back, if the earlier epoch had not left in order."""
         if not _SYSID.fullmatch(sysid):
             raise ValueError(f"the sysid {sysid!r} is wrong: use 1 to 64 letters, digits, '_', '.' or '-'")
         answer = await self._caller.call(
@@ -67,9 +69,9 @@ class MemberMethods(ScriptMethods):
         owner = Owner(sysid, self._whole("members", epoch))
         if not owner.epoch:
             raise codec.seat_refused(sysid)
-        crash_limit = self._config.crash_limit if unburnt == 1 else 0  # an unburnt member died without leaving
-        # Our earlier epochs are burnt by now: what they hold is nobody's until it is put back. In a life that we are
-        # not through yet it waits for our endings to be applied again: some of those jobs have ended.
+        crash_limit = self._config.crash_limit if unburnt == 1 else 0  # an epoch that was not revoked died
+        # Our earlier epochs are revoked by now. Their jobs are put back here, unless we are not through recovery yet:
+        # then our outcomes are applied first, for some of these jobs have ended.
         total = 0
         while through and (moved := await self._left("give_back", *owner, STEP_JOBS, BYTES_MAX, crash_limit)):
             total += moved
@@ -78,10 +80,10 @@ class MemberMethods(ScriptMethods):
         return owner
 
     async def renew_sysid(self, owner: Owner, *, through: bool, settle: bool = False, restored: bool = True) -> Renewed:
-        """Raise our heartbeat counter and read all of them. Raises StaleOwner. Never waits behind other calls.
+        """Raise our heartbeat counter and return all members. Raises StaleOwner, StoreChanged.
 
-        `settle`: note that all are through, if they are. `restored`: we are through, and no ordinary job of ours that
-        the store forgot is left either. Raises StoreChanged when another life has begun."""
+        Never waits behind other calls. `through`: we are through recovery. `settle`: settle the store if all members
+        are through. `restored`: we are through, and no job of ours is left that the store forgot."""
         identity, is_renewed, self._is_renewed = self._heart.identity, self._is_renewed, False
         self._renewals = number = self._renewals + 1
         says = map(int, (through, settle, is_renewed, restored))
@@ -96,11 +98,13 @@ class MemberMethods(ScriptMethods):
         return renewed
 
     async def save_kept(self, journal_id: str, since: int, position: int = 0, last_id: str = "") -> KeptJob:
-        """Save since when this journal keeps jobs, and read it of all: nobody needs endings before that.
+        """Save since when this journal keeps jobs; return that of all journals. Raises StoreChanged.
 
-        `since`: a `KeptJob.now` before all jobs that it may apply again; a later one saved before stays. `last_id`: no
-        job with an id up to it comes from this journal's lane of jobs behind `position`: what is not here then never
-        comes, unless the store forgot and its lane is before that position again. Raises StoreChanged."""
+        A job that no journal keeps is never applied again, so nobody needs its end.
+
+        `since`: a `KeptJob.now` from before all jobs that this journal may apply again; it never goes back.
+        `last_id`: behind `position` this journal's lane has no job with an id up to this one. So a job that is not in
+        the store then never comes, unless the store forgets and the lane goes back."""
         place, last = lane_field(journal_id, Lane.JOBS), last_field(journal_number(journal_id))
         identity = self._caller.identity
         answer = await self._caller.call("save_kept", identity, journal_id, since, place, position, last, last_id)
@@ -112,15 +116,16 @@ class MemberMethods(ScriptMethods):
         return KeptJob(self._whole("fence", first), self._whole("life", began), journals)
 
     async def release_sysid(self, owner: Owner) -> None:
-        """Leave: what is held becomes ready. Raises StaleOwner when a newer epoch is a member under that name."""
+        """Leave: all that we hold becomes ready. Raises StaleOwner when a later epoch is a member under our sysid."""
         while await self._left("release_sysid", *owner, STEP_JOBS, BYTES_MAX):
             pass
 
     async def reap(self, sysid: str, member: Member, limit: int) -> int:
-        """Burn a dead daemon's epoch and make up to `limit` of its jobs ready; returns how many.
+        """Revoke a dead daemon's epoch and make up to `limit` of its jobs ready; return how many.
 
-        0: none is left and its membership is gone, or its heartbeat is no longer that of `member`: it lives. It counts
-        as a death of each job: one that was alone in flight at `crash_limit` of them goes to the dead set."""
+        Returns 0 when none is left and it is no member any more, or when its heartbeat is not that of `member`: it
+        lives. Counts as a death for each job: one that was alone in flight at `crash_limit` deaths is put among the
+        dead."""
         return await self._left(
             "reap", sysid, member.counter, member.epoch, min(limit, CALL_JOBS_MAX), BYTES_MAX, self._config.crash_limit
         )

@@ -1,4 +1,4 @@
-"""What the store's methods have in common: how they call functions, and how they read the answers."""
+"""The base class of the store's methods: how they call functions in Lua, and read the answers."""
 
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
@@ -11,23 +11,23 @@ from jqd.store.scripts import ScriptCaller
 from jqd.store.types import CALL_JOBS_MAX
 from jqd.store.unreadable import UnreadableJobs
 
-STEP_JOBS = 500  # per call where a method works in steps by itself
-BYTES_MAX = 4 << 20  # rows one function reads to move jobs about: some milliseconds of copying
+STEP_JOBS = 500  # jobs in each call of a method that splits its arguments into several calls
+BYTES_MAX = 4 << 20  # of rows that one function reads to move jobs: some milliseconds of copying
 
 T = TypeVar("T")
 
 
 class ScriptMethods:
-    """Base of all parts of `Store`. One method, one function of the same name (docs/build/STORE.md)."""
+    """Base of all parts of `Store`. Each method calls the Lua function of its own name (docs/build/STORE.md)."""
 
     def __init__(self, config: StoreConfig, keys: Keys, caller: ScriptCaller, heart: ScriptCaller) -> None:
-        """Keep the connections. `heart`: the one for heartbeats."""
+        """Keep the connections. `caller` takes all calls but heartbeats, which `heart` takes."""
         self._config, self._keys, self._caller, self._heart = config, keys, caller, heart
         self.burial = UnreadableJobs(keys, caller)
-        self.journals: set[int] = set()  # numbers of journals we apply ourselves: known, whatever the store remembers
+        self.journals: set[int] = set()  # numbers of the journals that this process applies
         self._log = get_logger("store")
 
-    # Parts of answers, untrusted: `name` is that of the key they were made from. All raise Unreadable.
+    # These check a part of an answer. `name`: of the key that it was made from, for the message. All raise Unreadable.
 
     def _list(self, name: str, answer: object) -> list[object]:
         return codec.list_of(self._keys, name, answer)
@@ -49,12 +49,12 @@ class ScriptMethods:
 
 
 def in_rows(flat: Sequence[T], count: int) -> Iterable[tuple[T, ...]]:
-    """Return a flat answer as rows of `count` values. Raises ValueError where values are left over."""
+    """Split a flat answer into rows of `count` values. Raises ValueError if values are left over."""
     return zip(*(flat[at::count] for at in range(count)), strict=True)
 
 
 def bound(records: Sequence[object]) -> None:
-    """Raise ValueError for more records than one call may take."""
+    """Raise ValueError if these are more records than one call may have."""
     if len(records) > CALL_JOBS_MAX:
         raise ValueError(f"{len(records)} records in one call; {CALL_JOBS_MAX} at most, or the server stands still")
 

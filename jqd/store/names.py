@@ -1,53 +1,53 @@
-"""Pushers' own ids of jobs: requests to reserve and confirm them, and the store's answers."""
+"""Ids that pushers choose for their jobs: requests to reserve and confirm them, and the store's answers."""
 
 import enum
 from typing import NamedTuple
 
 
 class NameState(enum.StrEnum):
-    """What a pusher's own id means for the job."""
+    """What becomes of a push under its pusher's own id."""
 
     NEW = "new"
     REPLACE = "replace"
-    """It replaces the job under that id."""
+    """It replaces the job that has the id."""
     DUPLICATE = "duplicate"
     """The same content was pushed before."""
     CONFLICT = "conflict"
     """A job with another content has the id, and must not be replaced."""
     PROMISED = "promised"
-    """Reserved for another content, which may be on its way: free in `name_reserve_s` if that does not come."""
+    """The id is reserved for another content, which may come; if not, it is free after `name_reserve_s`."""
 
 
 class NameStanding(enum.IntEnum):
-    """What is known of a job under a pusher's own id, when it is in a journal."""
+    """What the store knows of a job under its pusher's own id once the job is in a journal."""
 
     LOST = 0
-    """Its reservation was over and another content has the name."""
+    """Its reservation ended, and another content has the name."""
     STANDS = 1
-    """Under its name, or it was until it was replaced."""
+    """It has its name, or had it until it was replaced."""
     OVERTAKEN = 2
-    """Its reservation was over, and the content that it was to replace was changed: that one stays."""
+    """Its reservation ended, and the content that it was to replace was changed: that one stays."""
 
 
 class Replace(enum.IntEnum):
-    """Which jobs a push under their name may replace."""
+    """Which job with the same name a push may replace."""
 
     NONE = 0
     ANY = 1
     CANCELLED = 2
-    """One that was cancelled, by a push with another content: the same may be a repeat of what was cancelled."""
+    """A cancelled one, by another content: the same content may be a repeat of the push that was cancelled."""
     ENDED = 3
-    """One that has ended, in whatever way."""
+    """One that has ended in any way."""
 
 
 class NameWanted(NamedTuple):
-    """A pusher's own id for a job that is about to be journaled."""
+    """A request: a job that is about to be journaled wants this id."""
 
     name: str
     job_id: str
-    """To be used unless a job has that name already."""
+    """The job's id, unless another job has the name."""
     digest: str
-    """The digest of its content (`content_digest`)."""
+    """`content_digest` of its content."""
     replace: int
     """A `Replace`."""
 
@@ -55,19 +55,19 @@ class NameWanted(NamedTuple):
 class NameGiven(NamedTuple):
     state: NameState
     job_id: str
-    """The job that has, or will have, that name."""
+    """The job that has or will have the name."""
     revision: int
-    """The revision of the content that may be journaled now; 0 when it must not be."""
+    """The revision of the content that may be journaled; 0: it must not be."""
     life: str = ""
     """The life of the store that gave the name."""
 
 
 class NameJournaled(NamedTuple):
-    """A job under a pusher's own id that is in a journal now."""
+    """A job under its pusher's own id that is in a journal."""
 
     name: str
     job_id: str
     digest: str
     revision: int
     replaces: bool = False
-    """Whether it was to replace the job that had the name."""
+    """Whether it was to replace another job."""

@@ -1,4 +1,4 @@
-"""The store's methods on notices to the administrator: which jobs failed, and which failures were reported."""
+"""The store's methods on notices to the administrator: which jobs failed, and of which failures he was told."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -8,7 +8,7 @@ from jqd.store.types import JobView
 
 
 class Failed(NamedTuple):
-    """A job among the dead, and since when (ms)."""
+    """A job that failed for good, and when (ms)."""
 
     at_ms: int
     job: JobView
@@ -16,23 +16,23 @@ class Failed(NamedTuple):
 
 class FailedPage(NamedTuple):
     now_ms: int
-    """The present time by the store's clock."""
+    """The store's clock."""
     jobs: Sequence[Failed]
-    """What failed first first; what is gone by now is left out."""
+    """By date; jobs that were deleted meanwhile are left out."""
     last: tuple[int, str] | None
-    """Behind which the next page begins; None when that was all by now."""
+    """Date and id of the last job, to be given to the next call; None: that was the last page."""
 
 
 class NoticesState(NamedTuple):
     now_ms: int
     version: int
     state: bytes | None
-    """The packed state of the notices; None: the caller has the present version."""
+    """The packed state of the notices; None: the caller has the latest."""
 
 
 class NoticeMethods(QueryMethods):
     async def list_failed(self, from_ms: int, from_id: str = "") -> FailedPage:
-        """Return jobs that failed at that date or later, or after that job in the list; without their arguments. Raises
+        """Return jobs that failed at `from_ms` or later, after the job `from_id`, without their arguments. Raises
         StoreChanged.
         """
         answer = await self._caller.call("list_failed", self._caller.identity, from_ms, from_id, VIEWS)
@@ -45,8 +45,8 @@ class NoticeMethods(QueryMethods):
         return FailedPage(self._whole("dead", now), jobs, last)
 
     async def swap_notices(self, version: int, later: bytes = b"") -> NoticesState:
-        """Exchange the state: `later` replaces the caller's version if that is still the present one; else the present
-        one is returned. Raises StoreChanged.
+        """Replace the state by `later` if its version is the given one; return the state otherwise. Raises
+        StoreChanged.
         """
         answer = await self._caller.call("swap_notices", self._caller.identity, version, later)
         now, its, state = self._list("notices", answer)

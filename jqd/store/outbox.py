@@ -1,4 +1,4 @@
-"""The store's methods on followers that wait to be pushed (docs/adr/0047)."""
+"""The store's methods on followers: jobs that an outcome brings and that wait to be pushed (docs/adr/0047)."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -7,22 +7,22 @@ from jqd.store.methods import STEP_JOBS, ScriptMethods, bound, in_rows, in_steps
 
 
 class Waiting(NamedTuple):
-    """Entries of an outbox that wait."""
+    """Entries of an outbox that are to be pushed."""
 
     now_ms: int
-    """The store's time; entries may be later, if its clock was set back."""
+    """The store's clock; entries may have later dates if it was set back."""
     oldest_ms: int | None
     """Date (ms) of the oldest entry; None when there is none."""
     newest_ms: int | None
     """Date (ms) of the newest entry."""
     shelves: int
-    """How many tenants have entries that wait for quotas."""
+    """How many tenants have entries that wait for their quota."""
     entries: list[bytes]
-    """Each is the parent's id, a space, and its followers as its outcome has them."""
+    """Each is the parent's id, a space, and its followers as in the outcome."""
 
 
 class Shelf(NamedTuple):
-    """Entries that wait for the quota of a tenant."""
+    """How many entries wait for a tenant's quota, and since when."""
 
     entries: int
     since_ms: int
@@ -33,9 +33,9 @@ class OutboxMethods(ScriptMethods):
     async def get_outbox(
         self, limit: int, bytes_max: int, *, age_s: float = 0.0, since_ms: int = 0, skip: int = 0
     ) -> Waiting:
-        """Return up to `limit` entries of at least that age, since that date, oldest first, after the first `skip`.
+        """Return up to `limit` entries of the outbox, oldest first, after the first `skip`.
 
-        Stops behind `bytes_max`, but gives one at least."""
+        `age_s`, `since_ms`: only entries of that age, and since that date. Stops behind `bytes_max`, but gives one."""
         answer = await self._caller.call("get_outbox", round(age_s * 1000), since_ms, skip, limit, bytes_max)
         now_ms, oldest_ms, newest_ms, shelves, *entries = self._list("outbox", answer)
         return Waiting(
@@ -49,8 +49,9 @@ class OutboxMethods(ScriptMethods):
     async def drop_outbox(
         self, entries: Sequence[bytes], tenant: str | None = None, children: Sequence[tuple[str, str]] = ()
     ) -> None:
-        """Remove entries whose jobs are all in a journal. `tenant`: they lie on its shelf. `children`: (parent, child)
-        of jobs that outcomes made; parents know of them no later than the entries are gone."""
+        """Remove entries whose jobs are all in a journal, from the outbox or from a tenant's shelf.
+
+        `children`: (parent, child) of these jobs; noted at the parents before the entries go."""
         bound(entries)
         steps = in_steps(children, STEP_JOBS) or [()]
         for at, some in enumerate(steps, 1):
@@ -60,13 +61,13 @@ class OutboxMethods(ScriptMethods):
                 await self._caller.call("drop_outbox", _shelf(tenant), len(some), *flat, *gone)
 
     async def put_off(self, tenant: str, entries: Sequence[bytes], rest_s: float) -> None:
-        """Move entries onto the tenant's shelf, which is due in `rest_s`, for the daemon that reads it first."""
+        """Move entries onto the tenant's shelf, where they wait for its quota. The shelf is due in `rest_s`."""
         bound(entries)
         if entries:
             await self._caller.call("put_off", tenant, round(rest_s * 1000), *entries)
 
     async def put_back(self, tenant: str, entries: Sequence[bytes]) -> None:
-        """Move entries from the tenant's shelf into the outbox: they wait for something else."""
+        """Move entries from the tenant's shelf back into the outbox: they do not wait for its quota now."""
         bound(entries)
         if entries:
             await self._caller.call("put_back", tenant, *entries)
@@ -74,11 +75,10 @@ class OutboxMethods(ScriptMethods):
     async def get_shelf(
         self, limit: int, bytes_max: int, rest_s: float, *, tenant: str | None = None, skip: int = 0
     ) -> tuple[str, list[bytes]]:
-        """The tenant whose shelf is due, and up to `limit` entries of it, oldest first; the shelf is due again in
-        `rest_s`.
+        """Return a tenant whose shelf is due, and up to `limit` entries of it, oldest first; none: nothing is due.
 
-        Stops behind `bytes_max`, but gives one at least; none: nothing is due. `tenant`: of its shelf, due or not,
-        after the first `skip`."""
+        The shelf is due again in `rest_s`. Stops behind `bytes_max`, but gives one. `tenant`: of this shelf, due or
+        not, after the first `skip`."""
         answer = await self._caller.call("get_shelf", _shelf(tenant), round(rest_s * 1000), skip, limit, bytes_max)
         found = self._list("shelf", answer)
         if not found:
@@ -86,13 +86,13 @@ class OutboxMethods(ScriptMethods):
         return self._text("shelves", found[0]), [one for one in found[1:] if isinstance(one, bytes)]
 
     async def is_owed(self, tenant: str, entries: Sequence[bytes]) -> list[bool]:
-        """Return for each entry whether it is in the outbox, or on that tenant's shelf."""
+        """Return for each entry whether it is in the outbox or on that tenant's shelf."""
         bound(entries)
         answer = await self._caller.call("is_owed", tenant, *entries)
         return [one == 1 for one in self._wholes("shelf", answer)]
 
     async def list_shelves(self, limit: int) -> dict[str, Shelf]:
-        """Return up to `limit` tenants with entries that wait for their quotas."""
+        """Return up to `limit` tenants that have entries on their shelves."""
         flat = self._list("shelves", await self._caller.call("list_shelves", limit))
         rows = in_rows(flat, 3)
         return {

@@ -1,4 +1,4 @@
-"""Outcomes as apply_outcomes.lua takes them, and jobs in groups, as all functions do that bring some."""
+"""Groups outcomes as apply_outcomes.lua takes them, and jobs as all functions take them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -6,18 +6,20 @@ from typing import Any
 from jqd.domain.job import Fate, Job, Outcome
 from jqd.store.codec import encode_job, encode_outcome, lines_of
 
-SUCCEEDED, RETRY, ENTRUSTED = Fate.SUCCEEDED, Fate.RETRY, Fate.ENTRUSTED  # reading one there costs as much as a call
+SUCCEEDED, RETRY, ENTRUSTED = Fate.SUCCEEDED, Fate.RETRY, Fate.ENTRUSTED  # attributes of an enum are slow to read
 BROUGHT = "="
-"""Before followers that come with their outcome; no entry of an outbox begins so."""
+"""Marks an outcome whose followers are in the same call; no entry of an outbox begins so."""
 SUCCEEDED_WITH_MORE = 6
-"""Stands to functions for a fate: it succeeded, and jobs follow, or it printed something."""
+"""The fate that functions get for a success that jobs follow or that printed something."""
 _PLACED = {fate: fate.value for fate in Fate} | {Fate.FAILED: Fate.DEAD.value}
-"""Whatever failed for good stays until somebody deals with it (adr/0001)."""
+"""Fate → the number for functions. Whatever failed for good is DEAD: it stays until somebody deals with it (adr/0001).
+"""
 
 
 def grouped(outcomes: Iterable[Outcome], followers: Mapping[int, Sequence[Job]]) -> list[Any]:
-    """Return outcomes as apply_outcomes.lua takes them: what neighbours have in common is given once. `followers`: by
-    the places of outcomes, of those that bring some."""
+    """Return outcomes as apply_outcomes.lua takes them: what neighbours share is given once.
+
+    `followers`: place of an outcome → the followers that it brings."""
     brought = _brought(followers)
     flat: list[Any] = [len(brought), *brought]
     common: tuple[int, int, str, object] | None = None
@@ -31,7 +33,7 @@ def grouped(outcomes: Iterable[Outcome], followers: Mapping[int, Sequence[Job]])
             common, count_at = its, len(flat) + 4
             flat += (*its, 0)
         flat[count_at] += 1
-        # The id as functions take it: with the generation of the content that ran, where it is not the first.
+        # With the generation of the content that ran, unless it is the first.
         job_id = f"{one.job_id}:{one.generation}" if one.generation else one.job_id
         flat += (job_id, b"" if fate == ENTRUSTED else encode_outcome(one))
         if fate == SUCCEEDED_WITH_MORE:
@@ -40,7 +42,7 @@ def grouped(outcomes: Iterable[Outcome], followers: Mapping[int, Sequence[Job]])
 
 
 def _bringing(followers: Sequence[Job]) -> str:
-    """Return what an outcome says whose followers come with it."""
+    """Return the mark for an outcome whose followers are in the same call; of a copy with its positions."""
     copied = followers[0].copied
     return f"{BROUGHT}{copied[0]} {copied[1]}" if copied else BROUGHT
 
@@ -60,12 +62,12 @@ def _id_of_first(pair: tuple[Job, int]) -> str:
 
 
 def common_of(job: Job) -> tuple[str, int, int, int]:
-    """Return what jobs of one group have in common (arrive.lua)."""
+    """Return what jobs of one group share (arrive.lua)."""
     return job.jobtype + job.queue, job.priority, job.eligible_at_ms, job.expires_at_ms
 
 
 def _extra(outcome: Outcome) -> bytes | str:
-    """Return what a function needs beside the packed outcome; see apply_outcomes.lua."""
+    """Return what the function needs beside the packed outcome; apply_outcomes.lua describes it."""
     if outcome.fate is SUCCEEDED:
         result = outcome.result if outcome.keep_result else b""
         if not outcome.follows and not outcome.log:

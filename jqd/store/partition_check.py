@@ -1,7 +1,7 @@
-"""Checks that a server has exactly the partitions that the configuration puts there.
+"""Checks that a server has the partitions that the configuration puts there, and no others.
 
-Where a job lies follows from the number of partitions and the order of the servers. Each partition notes at its first
-look which one of how many it is; a server with another note is not used, for jobs would be looked for in vain.
+The number of partitions and the order of the servers decide where a job lies. At its first look each partition notes
+which of how many it is. A partition with another note is not used, for its jobs would be looked for elsewhere.
 """
 
 from collections.abc import Mapping
@@ -19,9 +19,9 @@ MISPLACED = frozenset({OTHER_NUMBER, ELSEWHERE})
 
 
 def read_places(client: "redis.Redis", config: StoreConfig, info: Mapping[str, Any]) -> dict[int, str]:
-    """Return partition → its note, of all that were begun on this server. Raises redis.RedisError.
+    """Return partition → its note, for all partitions that this server has. Raises redis.RedisError.
 
-    On a node of a cluster only our own partitions are read: others may lie there, and their keys must not be accessed.
+    On a node of a cluster only the configured one is read: keys of others may be on other nodes.
     """
     mine = config.partition
     numbers = [mine] if info.get("cluster_enabled") else range(HOMES)
@@ -33,7 +33,7 @@ def read_places(client: "redis.Redis", config: StoreConfig, info: Mapping[str, A
         if isinstance(row, redis.RedisError):
             if number == mine:
                 raise row
-            continue  # this user cannot put jobs into the others either
+            continue  # this user may not use that partition, so has no jobs there
         begun, note = row
         if begun is not None:
             places[number] = bytes(note or b"").decode(errors="replace")
@@ -41,7 +41,7 @@ def read_places(client: "redis.Redis", config: StoreConfig, info: Mapping[str, A
 
 
 def judge_places(config: StoreConfig, places: Mapping[int, str]) -> list[Diagnostic]:
-    """Return the findings. Pure."""
+    """Return what is wrong with the partitions on a server."""
     mine = places.get(config.partition, config.place)
     if mine != config.place:
         return [_other_number(config, mine)]

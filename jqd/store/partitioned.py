@@ -1,7 +1,7 @@
-"""Several partitions of the store as one, for the API: each call goes to the partition that has the answer.
+"""Makes several partitions look like one store to the API.
 
-A call on one job goes to the partition that its id names, on a name or a jobtype to its own; lists and numbers come
-from all, queried at the same time. An error names its partition. docs/adr/0009 says what lies where.
+A call on one job goes to the partition that its id names; a call on a name or a jobtype to that one's partition. Lists
+and numbers are asked of all partitions at once. An error names its partition. docs/adr/0009 says what lies where.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
@@ -37,18 +37,19 @@ from jqd.store.types import (
 S = TypeVar("S")
 T = TypeVar("T")
 Piece = Callable[[Store, list[S]], Awaitable[list[T]]]
-"""Makes a call at one partition, with the items that live there."""
+"""Calls one partition with the items that belong there, and returns an answer for each."""
 Calls = Mapping[int, Callable[[], Awaitable[T]]]
 """Number of a partition → the call to make there."""
 
 
 class PartitionedStore:
-    """`Store` over several partitions: as the API uses one. A partition that is away blocks its own jobs and names, and
-    all lists: StoreAway names it.
+    """Does what `Store` does, over several partitions. A partition that is away blocks its own jobs and names, and all
+    lists: StoreAway names it.
     """
 
     def __init__(self, stores: Sequence[Store], *, servers: int) -> None:
-        """`stores`: by the numbers of their partitions. `servers`: on how many they lie in turn (StoreConfig.parts)."""
+        """`stores`: in the order of their partitions' numbers. `servers`: how many servers hold them, partition n on
+        server n % servers."""
         assert len(stores) > 1, "one store needs nobody before it"
         self._stores = stores
         self._servers = servers
@@ -65,7 +66,9 @@ class PartitionedStore:
     ) -> bool:
         numbers = range(len(self._stores)) if where is None else where
         return all(
-            await self._each(numbers, lambda store: store.wait_durable(replicas, timeout_s, or_accepted=or_accepted))
+            await self._call_each(
+                numbers, lambda store: store.wait_durable(replicas, timeout_s, or_accepted=or_accepted)
+            )
         )
 
     @property
@@ -80,16 +83,16 @@ class PartitionedStore:
     # ------------------------------------------------------------ what the store agrees to before it is journaled
 
     async def reserve_names(self, wanted: Sequence[NameWanted]) -> list[NameGiven]:
-        """See Store. All or none: names given while another partition is away are free again by themselves."""
+        """See Store. If one partition is away, the names that others gave become free again by themselves."""
         homes = [self._of_name(one.name) for one in wanted]
-        return await self._in_order(homes, wanted, lambda store, its: store.reserve_names(its))
+        return await self._in_order(homes, wanted, lambda store, part: store.reserve_names(part))
 
     async def free_names(self, wanted: Sequence[NameWanted]) -> None:
         homes = [self._of_name(one.name) for one in wanted]
 
-        async def free(store: Store, its: Sequence[NameWanted]) -> list[None]:
-            await store.free_names(its)
-            return [None] * len(its)
+        async def free(store: Store, part: Sequence[NameWanted]) -> list[None]:
+            await store.free_names(part)
+            return [None] * len(part)
 
         await self._in_order(homes, wanted, free)
 
@@ -98,41 +101,41 @@ class PartitionedStore:
     ) -> list[NameStanding]:
         """See Store. Names are confirmed in all reachable partitions, even when others fail."""
         homes = [self._of_name(one.name) for one in journaled]
-        return await self._in_order(homes, journaled, lambda store, its: store.confirm_names(its, written))
+        return await self._in_order(homes, journaled, lambda store, part: store.confirm_names(part, written))
 
     async def reserve_change(self, job_id: str) -> int:
-        return await self._one(self._of(job_id), lambda store: store.reserve_change(job_id))
+        return await self._call(self._of(job_id), lambda store: store.reserve_change(job_id))
 
     async def reserve_edit(self, job_id: str, revision: int) -> EditGiven | None:
-        return await self._one(self._of(job_id), lambda store: store.reserve_edit(job_id, revision))
+        return await self._call(self._of(job_id), lambda store: store.reserve_edit(job_id, revision))
 
     # ------------------------------------------------------------ one job, or those that are named
 
     async def get_job(self, job_id: str) -> JobView | OnItsWay | None:
-        return await self._one(self._of(job_id), lambda store: store.get_job(job_id))
+        return await self._call(self._of(job_id), lambda store: store.get_job(job_id))
 
     async def queue_place(self, job_id: str, ages: bool = False) -> QueuePlace | None:
-        """See Store. Of its own partition: the others are claimed from independently."""
-        return await self._one(self._of(job_id), lambda store: store.queue_place(job_id, ages))
+        """See Store. Counts only jobs of the same partition: the others are claimed from independently."""
+        return await self._call(self._of(job_id), lambda store: store.queue_place(job_id, ages))
 
     async def get_piece(self, large: LargeResult, at: int) -> bytes | None:
-        return await self._one(self._of(large.job_id), lambda store: store.get_piece(large, at))
+        return await self._call(self._of(large.job_id), lambda store: store.get_piece(large, at))
 
     async def drop_result(self, job_id: str, read: bytes | LargeResult | None = None) -> None:
-        await self._one(self._of(job_id), lambda store: store.drop_result(job_id, read))
+        await self._call(self._of(job_id), lambda store: store.drop_result(job_id, read))
 
     async def resolve(self, name: str, *, promised: bool = False) -> str | None:
-        return await self._one(self._of_name(name), lambda store: store.resolve(name, promised=promised))
+        return await self._call(self._of_name(name), lambda store: store.resolve(name, promised=promised))
 
     async def resolve_all(self, names: Sequence[str]) -> list[str | None]:
         homes = [self._of_name(name) for name in names]
-        return await self._in_order(homes, names, lambda store, its: store.resolve_all(its))
+        return await self._in_order(homes, names, lambda store, part: store.resolve_all(part))
 
     async def unfinished(self, job_ids: Sequence[str], *, dead: bool = False) -> list[str]:
-        return await self._those(job_ids, job_ids, lambda store, its: store.unfinished(its, dead=dead))
+        return await self._ids_from(job_ids, job_ids, lambda store, part: store.unfinished(part, dead=dead))
 
     async def delete_dead(self, job_ids: Sequence[str]) -> list[str]:
-        return await self._those(job_ids, job_ids, lambda store, its: store.delete_dead(its))
+        return await self._ids_from(job_ids, job_ids, lambda store, part: store.delete_dead(part))
 
     async def touch(
         self,
@@ -146,23 +149,23 @@ class PartitionedStore:
     ) -> list[Entrusted]:
         homes = [self._of(job_id) for job_id, _ in claims]
         ask: dict[str, Any] = {"renew": renew, "rows": rows, "silence_s": silence_s, "progress": progress, "log": log}
-        return await self._in_order(homes, claims, lambda store, its: store.touch(its, **ask))
+        return await self._in_order(homes, claims, lambda store, part: store.touch(part, **ask))
 
     async def get_briefs(self, job_ids: Sequence[str]) -> list[JobView | OnItsWay | None]:
         homes = [self._of(job_id) for job_id in job_ids]
-        return await self._in_order(homes, job_ids, lambda store, its: store.get_briefs(its))
+        return await self._in_order(homes, job_ids, lambda store, part: store.get_briefs(part))
 
     async def get_jobs(self, job_ids: Sequence[str]) -> list[JobView | OnItsWay | None]:
         homes = [self._of(job_id) for job_id in job_ids]
-        return await self._in_order(homes, job_ids, lambda store, its: store.get_jobs(its))
+        return await self._in_order(homes, job_ids, lambda store, part: store.get_jobs(part))
 
     async def watch_logs(self, known: Sequence[tuple[str, int, int]], watch_ms: int) -> list[Log | None]:
         homes = [self._of(job_id) for job_id, *_ in known]
-        return await self._in_order(homes, known, lambda store, its: store.watch_logs(its, watch_ms))
+        return await self._in_order(homes, known, lambda store, part: store.watch_logs(part, watch_ms))
 
     async def release_entrusted(self, claims: Sequence[tuple[str, int]], how: Release = Release.UNSENT) -> list[str]:
         job_ids = [job_id for job_id, _ in claims]
-        return await self._those(job_ids, claims, lambda store, its: store.release_entrusted(its, how))
+        return await self._ids_from(job_ids, claims, lambda store, part: store.release_entrusted(part, how))
 
     # ------------------------------------------------------------ all there are
 
@@ -173,7 +176,7 @@ class PartitionedStore:
         for error in lost.values():
             if not answered or not isinstance(error, StoreError):
                 raise error
-        memory: dict[int, int] = {}  # of a server, which several partitions may share
+        memory: dict[int, int] = {}  # by server: several partitions may share one
         for number, one in answered.items():
             memory[number % self._servers] = max(one.used_memory, memory.get(number % self._servers, 0))
         waiting, scheduled, running, ended, dead, types = added(one[:6] for one in answered.values())
@@ -186,17 +189,17 @@ class PartitionedStore:
         )
 
     async def list_types(self, partition: int | None = None, *, dated: bool = True) -> list[TypeView]:
-        """See Store. Jobs under names of their own lie elsewhere than the rest of their type."""
+        """See Store. Adds up the partitions: jobs with ids of their pushers lie apart from the rest of their type."""
         rows: dict[str, TypeView] = {}
         asked = range(len(self._stores)) if partition is None else (partition,)
-        answered = await self._each(asked, lambda store: store.list_types(dated=dated))
-        for its in answered:
-            for row in its:
+        answered = await self._call_each(asked, lambda store: store.list_types(dated=dated))
+        for part in answered:
+            for row in part:
                 rows[row.jobtype] = _joined(rows[row.jobtype], row) if row.jobtype in rows else row
         return sorted(rows.values())
 
     async def clean_ended(self, before_ms: int, limit: int) -> Cleaned:
-        """See Store. An error is raised only when nothing was looked at: a caller that repeats gets it then."""
+        """See Store. Raises an error only when no job was looked at: a caller that goes on gets it at last."""
         gone, looked, date_ms, failed = 0, 0, before_ms, None
         for number in range(len(self._stores)):
             left = limit - looked
@@ -207,7 +210,7 @@ class PartitionedStore:
                 return store.clean_ended(before_ms, left)
 
             try:
-                some = await self._one(number, clean)
+                some = await self._call(number, clean)
             except StoreError as error:
                 failed = failed or error
                 continue
@@ -239,7 +242,7 @@ class PartitionedStore:
             if dry and found and looked >= LIST_FREE and trio.current_time() >= until_s:
                 break
             if dry:
-                # All that is fetched of the last one goes into the page, so nothing of it is fetched twice.
+                # This is the only partition left: all that is fetched goes into the page, and nothing is fetched twice.
                 last = len(dry) == 1 and not any(walk.rows or walk.given for walk in walks)
                 size = limit - len(found) if last else piece
                 asks = {
@@ -266,7 +269,7 @@ class PartitionedStore:
     # ------------------------------------------------------------ asking
 
     def at(self, number: int) -> Store:
-        """Return one of them."""
+        """Return the store of that partition."""
         return self._stores[number]
 
     def _of(self, job_id: str) -> int:
@@ -275,35 +278,35 @@ class PartitionedStore:
     def _of_name(self, name: str) -> int:
         return partition_of_name(name, len(self._stores))
 
-    async def _one(self, number: int, call: Callable[[Store], Awaitable[T]]) -> T:
+    async def _call(self, number: int, call: Callable[[Store], Awaitable[T]]) -> T:
         try:
             return await call(self._stores[number])
         except StoreError as error:
             raise self._named(error, number) from error
 
-    async def _each(self, numbers: Iterable[int], call: Callable[[Store], Awaitable[T]]) -> list[T]:
+    async def _call_each(self, numbers: Iterable[int], call: Callable[[Store], Awaitable[T]]) -> list[T]:
         return list((await self._all({n: partial(call, self._stores[n]) for n in numbers})).values())
 
     async def _in_order(self, homes: Sequence[int], items: Sequence[S], call: Piece[S, T]) -> list[T]:
-        """The answers for each item of the partition that is its home, in the order of the items."""
-        answers = {n: iter(its) for n, its in (await self._at_home(homes, items, call)).items()}
+        """Call each partition with its items. Returns the answers in the order of the items."""
+        answers = {n: iter(part) for n, part in (await self._at_home(homes, items, call)).items()}
         return [next(answers[home]) for home in homes]
 
-    async def _those(self, job_ids: Sequence[str], items: Sequence[S], call: Piece[S, str]) -> list[str]:
-        """The ids that their partitions return for their items, in the order of the items."""
+    async def _ids_from(self, job_ids: Sequence[str], items: Sequence[S], call: Piece[S, str]) -> list[str]:
+        """Call each partition with its items. Returns those of `job_ids` that some partition returned, in order."""
         answers = await self._at_home([self._of(job_id) for job_id in job_ids], items, call)
-        named = {job_id for its in answers.values() for job_id in its}
+        named = {job_id for part in answers.values() for job_id in part}
         return [job_id for job_id in job_ids if job_id in named]
 
     async def _at_home(self, homes: Sequence[int], items: Sequence[S], call: Piece[S, T]) -> dict[int, list[T]]:
-        """Call each partition with the items whose home it is. Returns the answers by partition."""
+        """Call each partition with the items whose home it is. Returns each partition's answers."""
         pieces: dict[int, list[S]] = {}
         for home, item in zip(homes, items, strict=True):
             pieces.setdefault(home, []).append(item)
-        return await self._all({n: partial(call, self._stores[n], its) for n, its in pieces.items()})
+        return await self._all({n: partial(call, self._stores[n], part) for n, part in pieces.items()})
 
     async def _all(self, calls: Calls[T]) -> dict[int, T]:
-        """Return all answers. Raises the first error, by number, once all have ended."""
+        """Make these calls at once. Returns their answers, or raises the first error by number of partition."""
         answers: dict[int, T] = {}
         for number, answer in sorted((await self._ask(calls)).items()):
             if isinstance(answer, Exception):
@@ -312,7 +315,7 @@ class PartitionedStore:
         return answers
 
     async def _ask(self, calls: Calls[T]) -> dict[int, T | Exception]:
-        """Each partition's answer or error. One error does not stop the other calls."""
+        """Make these calls at once. Returns each partition's answer or error; an error stops no other call."""
         answers: dict[int, T | Exception] = {}
 
         async def ask(number: int, call: Callable[[], Awaitable[T]]) -> None:
@@ -329,7 +332,7 @@ class PartitionedStore:
         return answers
 
     def _named(self, error: StoreError, number: int) -> StoreError:
-        """Return the same error, with its partition."""
+        """Return a copy of the error whose message names the partition."""
         named = copy(error)
         named.args = (f"partition {number} of {len(self._stores)}: {error}",)
         named.__cause__ = error

@@ -1,15 +1,17 @@
-"""Calls over one connection, each sent without waiting for the answers to those before it.
+"""Sends calls over one connection without waiting for the answers to earlier ones.
 
-So the server has its next call ready when it finishes one, while we make the one after that.
+So the server has its next call ready when it finishes one.
 
     call 1  ─send── read ────────────────┐answer
     call 2          send── wait ─────────┴ read ───────┐answer
     call 3                  send── wait ───────────────┴ read ──┐answer
 
-No task belongs to a connection: a caller who waits while no other reads, reads for all of them. redis-py opens the
-connection in a thread (names, TLS, user, database, the check who answers); then we use its socket. An answer that does
-not come in time breaks the connection. All unanswered calls fail with it, and those that were to follow are not sent. A
-call that was sent is waited for, also by a cancelled caller: as long as an answer may take.
+* No task belongs to a connection: the first caller that waits reads the answers of all.
+* redis-py opens the connection in a thread (names, TLS, user, database, the check of who answers). Then we use its
+  socket.
+* An answer that does not come in time breaks the connection. All unanswered calls fail with it, and those that were to
+  follow are not sent.
+* A cancelled caller still waits for a call that it sent, as long as an answer may take.
 """
 
 import socket
@@ -27,33 +29,35 @@ from jqd.store.functions import is_loaded, is_missing
 Words = Sequence[Any]
 
 FULL = redis.exceptions.OutOfMemoryError  # a server above `maxmemory`
-READ_BYTES = 1 << 16  # at once; an answer to a claim has some hundred thousand
-_MORE = object()  # the answer is not whole yet
+READ_BYTES = 1 << 16  # read at once; the answer to a claim may have some hundred thousand
+_MORE = object()  # stands for an answer that has not come whole yet
 
 
 class Loader(Protocol):
-    """What a server needs for calls of functions that it does not have."""
+    """The commands that give a server functions which it does not have."""
 
     def load_words(self) -> Words:
-        """The command that loads them."""
+        """Return the command that loads the functions."""
 
     def script_words(self, words: Words) -> Words | None:
-        """The command that makes the same call on a full server, which loads nothing; None: it may not run there."""
+        """Return a script that makes the same call on a full server, which loads no functions.
+
+        None: this function may not run on a full server."""
 
 
 class Call:
-    """A call in flight."""
+    """A call that was or will be sent, and what came of it."""
 
     __slots__ = ("answer", "bell", "error", "sent", "words")
 
     def __init__(self, words: Words) -> None:
         self.words = words
         self.sent = 0
-        """How often: again behind the library, where the server did not have it; a third time as a script."""
+        """How often it was sent: twice if the functions had to be loaded first, three times if it ran as a script."""
         self.answer: object = _MORE
         self.error: redis.RedisError | None = None
         self.bell: trio.Event | None = None
-        """Wakes its caller, while that waits for another caller to read from the connection; else None."""
+        """Wakes the caller that waits while another caller reads from the connection; else None."""
 
     @property
     def is_over(self) -> bool:
@@ -74,7 +78,7 @@ class PipelinedConnection:
         loader: Loader,
         broke: Callable[[redis.RedisError], None],
     ) -> None:
-        """`connection`: redis-py's, open; its socket is ours now. `broke`: called when calls are lost with it."""
+        """`connection`: an open one of redis-py, whose socket is ours now. `broke`: called when calls are lost."""
         self._connection = connection
         self._socket: socket.socket = connection._sock
         self._socket.setblocking(False)
@@ -86,19 +90,19 @@ class PipelinedConnection:
         )
         self._buffer = bytearray(READ_BYTES)
         self._sent: deque[Call] = deque()
-        self._again: list[Call] = []  # the server did not have the function
+        self._again: list[Call] = []  # calls to be sent again, for the server did not have the function
         self._loading: Call | None = None
         self._reading = False
         self._room = trio.Event()
         self.error: redis.RedisError | None = None
-        """Why it is broken."""
+        """Why the connection is broken; None: it works."""
 
     @property
     def is_idle(self) -> bool:
         return not self._sent and not self._again
 
     def is_stale(self) -> bool:
-        """Whether the server closed it, or sent something unasked, while it was idle."""
+        """Return whether the server closed the idle connection, or sent something unasked."""
         try:
             self._socket.recv_into(self._buffer)
         except (BlockingIOError, ssl.SSLWantReadError):
@@ -108,20 +112,20 @@ class PipelinedConnection:
         return True
 
     async def wait_room(self, calls_max: int) -> None:
-        """Return when another call may be sent, or when it is broken."""
+        """Wait until another call may be sent, or the connection is broken."""
         while self.error is None and (self._again or len(self._sent) >= calls_max):
             self._room = trio.Event()
             await self._room.wait()
 
     async def send(self, call: Call) -> None:
-        """Send a call; one at a time. Errors go to the call."""
+        """Send a call. Callers take turns. An error is kept in the call, not raised."""
         try:
             await self._put(call, call.words)
         except redis.RedisError as error:
             self.close(error)
 
     async def wait_over(self, call: Call) -> None:
-        """Return when a call that was sent has its answer or error."""
+        """Wait until a call that was sent has its answer or error."""
         while not call.is_over:
             if self._reading:
                 call.bell = trio.Event()
@@ -138,12 +142,12 @@ class PipelinedConnection:
             finally:
                 self._reading = False
         for next_one in self._sent:
-            if next_one is not self._loading:  # that has no caller
+            if next_one is not self._loading:  # nobody waits for the load command
                 next_one.ring()
                 return
 
     def close(self, error: redis.RedisError) -> None:
-        """Close the connection: the results of unanswered calls are unknown."""
+        """Close the connection. What unanswered calls did at the server stays unknown."""
         if self.error is not None:
             return
         self.error = error
@@ -180,7 +184,7 @@ class PipelinedConnection:
         if not self._sent:
             raise redis.InvalidResponse("an answer that nobody asked for")
         if isinstance(answer, redis.RedisError) and not isinstance(answer, redis.ResponseError):
-            raise answer  # of the connection
+            raise answer  # an error of the connection, not of this call
         call = self._sent.popleft()
         if is_missing(answer):
             refused = self._loading.error if self._loading is not None and call.sent > 1 else None
@@ -196,10 +200,10 @@ class PipelinedConnection:
         call.ring()
 
     async def _send_again(self) -> None:
-        """The server does not have our functions, so no call since then was run. Load them, and send these once more;
-        as scripts where it is full and took no library.
+        """Load our functions and send the calls again that the server refused for lack of them.
 
-        One that did get through came too early, and its answer says so. Nothing else is sent before all these are."""
+        On a full server, which takes no library, they are sent as scripts. Nothing else is sent before. If one of the
+        refused calls' followers ran all the same, it came too early, and its answer says so."""
         if any(call.sent == 1 for call in self._again):
             self._loading = Call(self._loader.load_words())
             await self._put(self._loading, self._loading.words)
@@ -212,7 +216,7 @@ class PipelinedConnection:
     async def _do(
         self, work: Callable[[Any], int], buffer: Any, wait: Callable[[Any], Awaitable[None]], late: str
     ) -> int:
-        """Do `work` on the socket, as soon as it is ready. Raises redis.ConnectionError, redis.TimeoutError."""
+        """Do `work` on the socket as soon as it is ready. Raises redis.ConnectionError, redis.TimeoutError."""
         try:
             while True:
                 try:
@@ -228,12 +232,12 @@ class PipelinedConnection:
                 if patience.cancelled_caught:
                     raise redis.TimeoutError(f"{late} for {self._timeout_s} s")
         except (OSError, trio.ClosedResourceError, trio.BusyResourceError) as error:
-            # Closed: by the other of its two users. Busy: TLS needs for one user what the other waits for.
+            # Closed: by the task that reads or the one that writes. Busy: TLS needs for one what the other waits for.
             raise redis.ConnectionError(f"the connection to the server broke: {error}") from error
 
 
 class Pipeline:
-    """Calls to one server, in the order in which they are made, over a connection that is opened when it is needed."""
+    """Makes calls to one server, in order, over a connection that is opened when it is needed."""
 
     def __init__(
         self,
@@ -242,23 +246,23 @@ class Pipeline:
         timeout_s: float,
         loader: Loader,
     ) -> None:
-        """`open_one`: gives a connection of redis-py, or raises redis.RedisError. `calls_max`: unanswered at once."""
+        """`open_one`: returns an open connection of redis-py, or raises redis.RedisError. `calls_max`: how many may be
+        unanswered at once."""
         self._open_one, self._calls_max, self._timeout_s, self._loader = open_one, calls_max, timeout_s, loader
-        self._turn = trio.StrictFIFOLock()  # to send
+        self._turn = trio.StrictFIFOLock()  # held by the caller that sends
         self._wire: PipelinedConnection | None = None
         self._failure: redis.RedisError | None = None
         self._failures = 0
         self._retired = False
 
     async def call(self, words: Words) -> object:
-        """Make a call and return its answer.
+        """Make a call and return its answer. Raises redis.RedisError.
 
-        Raises redis.RedisError. It is not sent when an earlier call, unanswered at its begin, broke the connection.
-        """
+        The call is not sent if the connection broke since this method was called, and with it earlier calls."""
         call, failures = Call(words), self._failures
         if self._turn.locked():
             await self._turn.acquire()
-        else:  # the usual case: a pass of the scheduler would be a fifth of a call's cost
+        else:  # the usual case: to yield to the scheduler would add a fifth to the cost of a call
             await trio.lowlevel.checkpoint_if_cancelled()
             self._turn.acquire_nowait()
         try:
@@ -298,13 +302,13 @@ class Pipeline:
         self._failure = error
 
     def retire(self) -> None:
-        """Close the connection as soon as all that was sent is answered."""
+        """Close the connection as soon as all calls that were sent are answered."""
         self._retired = True
         if self._wire is not None and self._wire.is_idle:
             self.close()
 
     def close(self) -> None:
-        """Close the connection; no call may be in flight."""
+        """Close the connection. No call may be in flight."""
         if self._wire is not None:
             self._wire.close(redis.ConnectionError("the store was closed"))
             self._wire = None

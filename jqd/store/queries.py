@@ -1,4 +1,4 @@
-"""The store's methods that read and clean: one job, many jobs, jobtypes."""
+"""The store's methods that read jobs and jobtypes, and delete what is over."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -12,39 +12,39 @@ from jqd.store.methods import ScriptMethods, bound, in_rows, in_steps, milliseco
 from jqd.store.types import CALL_JOBS_MAX, Cleaned, Ends, JobView, OnItsWay, Purged, QueuePlace, StoreStats
 from jqd.store.views import damaged_view, decode_end_outcome, read_view
 
-BRIEFS_MAX = 20  # jobs whose views are read at once: a millisecond of the loop, with some failed attempts each
-WHOLE_MAX = 16  # jobs that are read at once with arguments and results: some 48 MiB at most
-VIEWS = 100  # jobs asked for in one call when their arguments are left out
-PLACE_PAGES = 1_000  # counted to find what waits before a job: 100,000 jobs, about a millisecond
-PLACE_TYPES = 3  # with better jobs, named
-TYPES_PART = 50  # jobtypes in one call: 1.3 ms of the server; where all have 512 fields at most it answers all at once
+BRIEFS_MAX = 20  # views read at once: a millisecond of the loop, with some failed attempts each
+WHOLE_MAX = 16  # jobs read at once with arguments and results: some 48 MiB at most
+VIEWS = 100  # jobs read in one call without their arguments
+PLACE_PAGES = 1_000  # pages counted to find what waits before a job: 100,000 jobs, about a millisecond
+PLACE_TYPES = 3  # jobtypes with better jobs that are named
+TYPES_PART = 50  # jobtypes in one call: 1.3 ms of the server; a hash of at most 512 fields comes all at once
 
 
 class QueryMethods(ScriptMethods):
     # ------------------------------------------------------------ jobs
 
     async def get_job(self, job_id: str) -> JobView | OnItsWay | None:
-        """Return all about one job; None when no journal known to the store can have made that id.
+        """Return all about one job; None if no journal that the store knows can have made its id.
 
-        Raises StoreChanged in another life than the one we looked at: an emptied store may not know it yet.
+        Raises StoreChanged: another life of the store may not know the job yet.
         """
         (view,) = await self._views([job_id])
         return view
 
     async def get_jobs(self, job_ids: Sequence[str]) -> list[JobView | OnItsWay | None]:
-        """Return `get_job` of each of at most WHOLE_MAX jobs, as each may have some 3 MiB."""
+        """Return what `get_job` returns, for at most WHOLE_MAX jobs: each may have some 3 MiB."""
         if len(job_ids) > WHOLE_MAX:
             raise ValueError(f"{len(job_ids)} jobs in one call; {WHOLE_MAX} at most")
         return await self._views(job_ids)
 
     async def get_briefs(self, job_ids: Sequence[str]) -> list[JobView | OnItsWay | None]:
-        """As `get_job` of each, without what may be large: argument, result and log. At most BRIEFS_MAX."""
+        """Return what `get_job` returns, without argument, result and log, for at most BRIEFS_MAX jobs."""
         if len(job_ids) > BRIEFS_MAX:
             raise ValueError(f"{len(job_ids)} jobs in one call; {BRIEFS_MAX} at most")
         return await self._views(job_ids, brief=1)
 
     async def queue_place(self, job_id: str, ages: bool = False) -> QueuePlace | None:
-        """Return what waits before a job; None when it is not ready to run. `ages`: whether jobs do."""
+        """Return what waits before a job; None if it is not ready. `ages`: whether jobs age."""
         found = self._list("ready", await self._caller.call("queue_place", job_id, PLACE_PAGES, PLACE_TYPES, int(ages)))
         if not found:
             return None
@@ -65,16 +65,15 @@ class QueryMethods(ScriptMethods):
         )
 
     async def resolve(self, name: str, *, promised: bool = False) -> str | None:
-        """Return the id of the job under a pusher's own id; None when there is none. `promised`: nor where it is only
-        reserved.
+        """Return the id of the job that has this id of its pusher; None if there is none. Raises StoreChanged.
 
-        Raises StoreChanged as `get_job`; StoreUnsettled when a journal may have it.
+        Raises StoreUnsettled if a journal may have it. `promised`: None also if the name is only reserved.
         """
         (job_id,) = await self._resolve([name], promised=promised)
         return job_id
 
     async def resolve_all(self, names: Sequence[str]) -> list[str | None]:
-        """Return `resolve` of each id."""
+        """Return what `resolve` returns, for many names."""
         found: list[str | None] = []
         for some in in_steps(names, VIEWS):
             found += await self._resolve(some)
@@ -87,15 +86,15 @@ class QueryMethods(ScriptMethods):
     async def _views(
         self, job_ids: Sequence[str], *, brief: int = 0, last: bool = False, again: bool = False
     ) -> list[JobView | OnItsWay | None]:
-        """Return views of jobs. `brief`: without results, and without the arguments of rows that have more bytes than
-        this; 0: with all. `last`: with no more history than the last attempt."""
+        """Return views of jobs. `brief`: without results, and without arguments of rows above so many bytes; 0: with
+        both. `last`: with the last attempt as the only history."""
         flat: list[object] = []
         for job_id in job_ids:
             number = codec.journal_of(job_id)
             flat += (job_id, "" if number is None else last_field(number))
         views: list[JobView | OnItsWay | None] = []
         left = job_ids
-        while left:  # what is large comes with several calls
+        while left:  # a call answers as many as fit
             words = flat[-2 * len(left) :]
             answer = await self._caller.call("get_jobs", self._caller.identity, brief, int(last), *words)
             rows = self._list("jobs", answer)
@@ -113,7 +112,7 @@ class QueryMethods(ScriptMethods):
         place, sysid, last_id = self._text("jobs", fields[0]), fields[2], fields[8]
         if place in ("unseen", "early"):
             known_id = self._text("applied", last_id) if last_id is not None else None
-            if place == "early":  # a daemon holds it, so it exists, whatever the ids mean
+            if place == "early":  # a daemon holds it, so it exists, whatever its journal's last id says
                 return OnItsWay(known_id or "", held=True)
             known = codec.journal_of(job_id) in self.journals
             return codec.on_its_way(job_id, "" if known_id is None and known else known_id)
@@ -129,9 +128,9 @@ class QueryMethods(ScriptMethods):
             return view
 
     async def unfinished(self, job_ids: Sequence[str], *, dead: bool = False) -> list[str]:
-        """Return those of at most CALL_JOBS_MAX jobs that exist and have not ended; `dead`: also those in the dead set.
+        """Return those of at most CALL_JOBS_MAX jobs that exist and have not ended. Raises StoreChanged.
 
-        StoreChanged in another life.
+        `dead`: also those that failed for good.
         """
         bound(job_ids)
         if not job_ids:
@@ -140,17 +139,14 @@ class QueryMethods(ScriptMethods):
         return self._texts("jobs", answer)
 
     async def get_ends(self, job_ids: Sequence[str]) -> Ends:
-        """Return outcomes of those jobs that ended, and the cancels that wait for a job in flight.
-
-        StoreChanged in another life.
-        """
+        """Return the outcomes of jobs that ended, and the cancels that wait for jobs in flight. Raises StoreChanged."""
         found = Ends([], {}, [])
         for at in range(0, len(job_ids), VIEWS):
             answer = await self._caller.call("get_ends", self._caller.identity, *job_ids[at : at + VIEWS])
             ended, asked, gone, entrusted = self._list("outcome", answer)
             for given, row, changed in self._rows("outcome", ended, 3):
                 job_id = self._text("dead", given)
-                with suppress(codec.Unreadable):  # it cannot be repeated
+                with suppress(codec.Unreadable):  # then nobody can repeat it
                     if (outcome := decode_end_outcome(self._keys, job_id, row, changed or None)) is not None:
                         found.outcomes.append(outcome)
             for lease in self._rows("leases", entrusted, 7):
@@ -164,9 +160,9 @@ class QueryMethods(ScriptMethods):
     # ------------------------------------------------------------ numbers
 
     async def list_types(self, partition: int | None = None, *, dated: bool = True) -> list[TypeView]:
-        """Return all jobtypes that have jobs, by name, with exact numbers, read in parts, so not of one moment.
+        """Return all jobtypes that have jobs, by name. Their numbers are exact, but not of one moment.
 
-        `partition`: only its numbers. `dated`: also `oldest_ms`, for which the next job of each is read.
+        `partition`: only of this one. `dated`: also read `oldest_ms`, the next job's date, for each.
         """
         views: dict[str, TypeView] = {}
         place = "0"
@@ -183,7 +179,7 @@ class QueryMethods(ScriptMethods):
                 return sorted(views.values())
 
     async def stats(self) -> StoreStats:
-        """Return the numbers of jobs. O(members). Partitions that do not answer are named; StoreAway when none does."""
+        """Return the numbers of jobs. Names partitions that do not answer. Raises StoreAway if none does."""
         *numbers, row = self._list("jobs", await self._caller.call("stats"))
         total, later, running, ended, dead, types = (self._whole("jobs", number) for number in numbers)
         counts, totals = self._counts(row)
@@ -210,26 +206,27 @@ class QueryMethods(ScriptMethods):
     # ------------------------------------------------------------ cleaning
 
     async def purge(self, limit: int) -> Purged:
-        """Delete up to `limit` each of old ended jobs, old results and old notes."""
+        """Delete up to `limit` each of ended jobs, results and notes that were kept long enough."""
         config = self._config
         keep = (milliseconds(config.ended_keep_s), config.ended_keep_jobs, milliseconds(config.tombstone_keep_s))
         answer = await self._caller.call("purge", self._caller.identity, min(limit, CALL_JOBS_MAX), *keep)
         return Purged(*(self._whole("ended", number) for number in codec.fields(self._keys, "ended", answer, 2)))
 
     async def delete_dead(self, job_ids: Sequence[str]) -> list[str]:
-        """Delete jobs that have ended, dead ones too, for good; returns those that existed."""
+        """Delete jobs that ended, including failed ones; return those that existed."""
         bound(job_ids)
         gone: list[str] = []
         while job_ids:
             answer = await self._caller.call("delete_dead", self._caller.identity, *job_ids)
             looked, *some = self._list("dead", answer)
             gone += (self._text("dead", job_id) for job_id in some)
-            job_ids = job_ids[max(1, self._whole("dead", looked)) :]  # as many as had room
+            job_ids = job_ids[max(1, self._whole("dead", looked)) :]  # a call looks at as many as it has time for
         return gone
 
     async def clean_ended(self, before_ms: int, limit: int) -> Cleaned:
-        """Look at up to `limit` jobs that ended before that date, and delete them, except failed ones, kept results and
-        what others need."""
+        """Look at up to `limit` jobs that ended before that date, and delete them.
+
+        Failed jobs, kept results and what other jobs need stay."""
         limit = min(limit, CALL_JOBS_MAX)
         answer = await self._caller.call("clean_ended", self._caller.identity, before_ms, limit)
         return Cleaned(*(self._whole("ended", number) for number in codec.fields(self._keys, "ended", answer, 3)))

@@ -1,7 +1,7 @@
-"""Copies all that a server of the store holds into one file, and puts such a file where a server begins with it.
+"""Copies all that a store's server holds into one file, and puts such a file where a new server starts with it.
 
-The server sends its copy as it would to a replica (`SYNC`), so it needs no access to the server's machine. What is
-written behind that moment follows on the connection and is not read.
+The server sends the copy as to a replica (`SYNC`), so no access to its machine is needed. Writes after that moment
+follow on the connection and are not read.
 """
 
 import os
@@ -17,17 +17,17 @@ from jqd.domain.synced_files import copy_synced, sync_directory
 from jqd.store.config import StoreConfig
 from jqd.store.connect import _client
 
-SILENT_S = 120.0  # of a server that writes its copy to its own disk first; it sends blank lines meanwhile
+SILENT_S = 120.0  # for a server that first writes its copy to its disk; meanwhile it sends blank lines
 PIECE_BYTES = 1 << 20
-LINE_BYTES_MAX = 256  # the answer before the copy: a length, or why not
+LINE_BYTES_MAX = 256  # of the line before the copy: its length, or an error
 BASE = "appendonly.aof.1.base.rdb"
-MANIFEST = f"file {BASE} seq 1 type b\n"  # of a multi-part append-only file, as Redis 7 and Valkey have it
+MANIFEST = f"file {BASE} seq 1 type b\n"  # of the multi-part append-only file of Redis 7 and Valkey
 
 
 def copy_rdb(config: StoreConfig, target: Path) -> int:
-    """Write what the server holds to a new file, synced. Returns its size.
+    """Write all that the server holds to a new file, synced; return its size.
 
-    Raises StoreAway when it does not answer or breaks off, StoreRefused when it does not give a copy (some hosted
+    Raises StoreAway when the server does not answer or breaks off, StoreRefused when it gives no copy (some hosted
     servers do not), FileExistsError.
     """
     pool = _client(config, "").connection_pool
@@ -50,7 +50,7 @@ def copy_rdb(config: StoreConfig, target: Path) -> int:
 
 
 def _received(receive: Callable[[int], bytes], file: IO[bytes]) -> int:
-    """Read `$<length>\\r\\n` and that many bytes. Raises StoreRefused, ConnectionError."""
+    """Read `$<length>\\r\\n` and so many bytes into a file. Raises StoreRefused, ConnectionError."""
     line = b""
     while not line.endswith(b"\n") or not line.strip():
         line = line.lstrip(b"\n")
@@ -72,8 +72,8 @@ def _received(receive: Callable[[int], bytes], file: IO[bytes]) -> int:
 
 
 def place_rdb(copy: Path, directory: Path) -> None:
-    """Have a server that keeps an append-only file in `directory` begin with that copy: as its base, so that it is
-    read whatever the settings for snapshots are. Raises FileExistsError where a server has data."""
+    """Put a copy into the directory of a new server, as the base of its append-only file: that is read whatever the
+    server's settings for snapshots are. Raises FileExistsError if the directory has data."""
     own = directory / "appendonlydir"
     own.mkdir(parents=True, mode=0o700)
     directory.chmod(0o700)

@@ -1,4 +1,4 @@
-"""The store's methods for kept results. A large one lies apart from its job, in pieces; no call has more than one."""
+"""The store's methods on kept results. A large one lies apart from its job, in pieces: one piece a call."""
 
 from collections.abc import Sequence
 
@@ -10,16 +10,16 @@ from jqd.domain.results import PIECE_BYTES, LargeResult, without_result
 from jqd.store import codec
 from jqd.store.methods import ScriptMethods, milliseconds
 
-ORPHAN_S = 3_600.0  # pieces wait so long for the outcome that names them, which is the next call: a stopped daemon's go
+ORPHAN_S = 3_600.0  # after which pieces go that no outcome names; it is the next call, unless the daemon stopped
 
 
 class ResultMethods(ScriptMethods):
     async def put_results(self, journal_id: str, start: int, outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
-        """Return the outcomes as `apply_outcomes` takes them: a large result is put into the store in pieces, and
-        named.
+        """Put large results into the store, in pieces; return the outcomes with names in their places.
 
-        A full store keeps no large result: then the outcome is marked (`without_result`). Pieces are named by their
-        record (`start` as in `apply_outcomes`), so all may be repeated; what no outcome names is dropped by `purge`."""
+        The outcomes are then ready for `apply_outcomes`. A full store takes no large result: the outcome is marked
+        (`without_result`). May be repeated, as pieces are named by their record; `start`: as in `apply_outcomes`.
+        `purge` drops pieces that no outcome names."""
         given = outcomes
         for at, one in enumerate(outcomes):
             if len(one.result) > PIECE_BYTES and one.fate is Fate.SUCCEEDED and one.keep_result:
@@ -28,12 +28,12 @@ class ResultMethods(ScriptMethods):
         return given
 
     async def get_piece(self, large: LargeResult, at: int) -> bytes | None:
-        """A piece of a large result, by its number from 0 on; None when that was dropped meanwhile."""
+        """Return piece `at` of a large result, counted from 0; None if it was dropped meanwhile."""
         answer = await self._caller.call("get_piece", large.named, at)
         return answer if isinstance(answer, bytes) else None
 
     async def drop_result(self, job_id: str, read: bytes | LargeResult | None = None) -> None:
-        """Drop a kept result. `read`: only if it is still this one, as a new attempt may have left another."""
+        """Drop a kept result. `read`: only if it is still this one, for a new attempt may have left another."""
         row = codec.encode_large(read) if isinstance(read, LargeResult) else read or b""
         await self._caller.call("drop_result", job_id, row)
 

@@ -1,4 +1,4 @@
-"""What methods need of a connection, and what errors of Redis and of our functions become."""
+"""What the store's methods need of a connection, and which exceptions server errors become."""
 
 from typing import Any, Protocol
 
@@ -19,7 +19,7 @@ from jqd.domain.errors import (
 from jqd.store.functions import is_missing
 from jqd.store.keys import KINDS, STEMS, Keys
 
-# First words of server errors that pass by themselves or after a failover; anything else needs a human.
+# First words of server errors that pass by themselves, or by a failover; all others need a human.
 WEATHER = frozenset({"LOADING", "BUSY", "MASTERDOWN", "MISCONF", "OOM", "TRYAGAIN", "NOREPLICAS", "ASK"})
 
 
@@ -32,26 +32,23 @@ class ScriptCaller(Protocol):
 
     @property
     def seal(self) -> str:
-        """Return what the store's cursors are sealed with; empty before the first look."""
+        """Return the key that cursors are sealed with; "" before the first look."""
 
     async def call(self, name: str, *arguments: Any) -> object:
-        """Call a function of the library; `now_ms` is put before the arguments."""
+        """Call a function of the library. `now_ms` is put before the arguments."""
 
     async def call_behind(self, name: str, *arguments: Any) -> object:
-        """As `call`, run after all earlier calls of this kind, without waiting for their answers."""
+        """Call a function after all earlier calls of this method, without waiting for their answers."""
 
     async def info(self, *sections: str) -> dict[str, str]: ...
 
 
 class OtherServer(redis.ConnectionError):
-    """A connection leads to another server than the accepted one, or to one that is no master now.
-
-    Nothing was sent on it.
-    """
+    """A connection leads to another server than the accepted one, or to one that is no master now. Nothing was sent."""
 
 
 def translate(error: redis.RedisError, call: str, keys: Keys) -> StoreError:
-    """Return our exception for one of redis-py's. Messages of our functions have nothing that a user wrote."""
+    """Return our exception for one of redis-py's. Errors of our functions hold nothing that a user wrote."""
     if isinstance(error, (redis.AuthenticationError, redis.exceptions.AuthorizationError)):
         return StoreRefused(f"the store does not let us in ({call}): {error}; check user and password in its URL")
     if isinstance(error, OtherServer):
@@ -73,7 +70,7 @@ def translate(error: redis.RedisError, call: str, keys: Keys) -> StoreError:
             str(error),
         )
     if code == "CLUSTERDOWN":
-        # This node has lost the others, or nobody serves some slots. Another may have taken its place meanwhile.
+        # This node lost touch with the others, or some slots have no master. Another node may have taken its place.
         return StoreChanged(f"the cluster, or this node of it, cannot serve now: {error}")
     if is_missing(error):
         return StoreAway("the store has lost jqd's functions again, as soon as they were loaded")

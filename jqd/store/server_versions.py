@@ -1,11 +1,11 @@
-"""Which servers have known holes: whoever may call a script takes over the machine, with all jobs on it.
+"""Judges a server's version by known holes, through which whoever may call a script takes over the machine.
 
-jqd's own scripts are fixed, so it takes another client of the same server to use such a hole. Two lines are drawn:
-below the first one the sandbox of scripts is open (CVE-2025-49844 and related), and jqd does not start; below the
-second, later holes are known, and it warns.
+jqd's own scripts are fixed, so another client of the server has to use the hole. There are two lines: below the first,
+scripts can leave their sandbox (CVE-2025-49844 and related), and jqd does not start; below the second, later holes are
+known, and it warns.
 
-Distributions mend the version they froze without changing its number, and providers of managed servers do as they like:
-there the number proves nothing, and is only reported.
+Distributions mend a version without changing its number, and providers of managed servers do as they like: for these
+the number proves nothing, and jqd only warns.
 """
 
 from collections.abc import Mapping
@@ -17,13 +17,13 @@ Version = tuple[int, int, int]
 
 
 class Lines(NamedTuple):
-    """The known holes of one release series, up to July 2026; each from its release notes."""
+    """The first versions of one release series without the holes known up to July 2026, from its release notes."""
 
     sandbox_from: Version
     newest_from: Version
 
 
-OLDEST: Version = (7, 0, 0)  # scripts with `#!lua` flags begin there
+OLDEST: Version = (7, 0, 0)  # older servers know no functions, nor `#!lua` flags
 FLOORS: dict[str, dict[tuple[int, int], Lines]] = {
     "redis": {
         (7, 2): Lines((7, 2, 11), (7, 2, 11)),
@@ -41,7 +41,7 @@ FLOORS: dict[str, dict[tuple[int, int], Lines]] = {
         (9, 1): Lines((9, 1, 0), (9, 1, 1)),
     },
 }
-# Frozen by a distribution that mends it under the same number.
+# Versions that a distribution keeps and mends under the same number.
 FROZEN = {
     ("redis", (7, 0, 15)): "Debian 12 (5:7.0.15-1~deb12u10 or later) or Ubuntu 24.04",
     ("redis", (8, 0, 2)): "Debian 13",
@@ -50,7 +50,7 @@ FROZEN = {
 
 
 def judge_version(info: Mapping[str, Any], *, managed: bool) -> list[Diagnostic]:
-    """Findings about the version that INFO names. Pure."""
+    """Return what is wrong with the version that INFO names. `managed`: the server hides its settings."""
     product, version = named(info)
     server = f"{product.capitalize()} {'.'.join(map(str, version))}"
     if version < OLDEST:
@@ -77,7 +77,7 @@ def judge_version(info: Mapping[str, Any], *, managed: bool) -> list[Diagnostic]
 
 
 def named(info: Mapping[str, Any]) -> tuple[str, Version]:
-    """Return product and version. Valkey also gives a `redis_version`, for clients that know no other."""
+    """Return product and version. Valkey also names a `redis_version`, which is not its own."""
     product = "valkey" if info.get("valkey_version") else "redis"
     numbers = [int(part) for part in str(info.get(f"{product}_version", "")).split(".")[:3] if part.isdecimal()]
     major, minor, patch = [*numbers, 0, 0, 0][:3]

@@ -1,4 +1,4 @@
-"""The store's methods on settings, and on the signs of life of workers."""
+"""The store's methods on settings and on workers' signs of life."""
 
 from collections.abc import Sequence
 
@@ -11,12 +11,12 @@ from jqd.store.methods import ScriptMethods, bound
 from jqd.store.types import Followed
 
 FOLLOWED_MAX = 100  # settings in one answer: some 30 kB of common ones
-FOLLOWED_BYTES_MAX = 1 << 20  # and of larger ones: the function and its answer take some ms, as any other's
+FOLLOWED_BYTES_MAX = 1 << 20  # of settings in one answer: the call then takes some ms, as any other
 
 
 class SettingMethods(ScriptMethods):
     async def apply_settings(self, journal_id: str, start: int, end: int, settings: Sequence[Setting]) -> None:
-        """Add settings, positions as in `apply_jobs`. Of each kind and name the highest revision stays."""
+        """Add settings; positions as in `apply_jobs`. Of each kind and name the highest revision stays."""
         bound(settings)
         flat = (
             value for setting in settings for value in (_member(setting), setting.revision, encode_setting(setting))
@@ -26,13 +26,12 @@ class SettingMethods(ScriptMethods):
     async def follow_settings(
         self, rules_at: int, signs_at: int, alive: Sequence[str] = (), fresh: Sequence[Setting] = ()
     ) -> Followed:
-        """Return what is new since the numbers of an earlier answer, 0 at first: settings, and workers that gave signs
-        of
-        life.
+        """Return the settings, and the workers with signs of life, that are new since the numbers of an earlier answer.
 
-        `alive`: ids of at most CALL_JOBS_MAX workers that gave the caller a sign of life; `fresh`: settings that are in
-        no journal, to be sent again to a store that forgot. Numbers hold in one life only: raises StoreChanged in
-        another than the one we looked at."""
+        The numbers are 0 at first, and hold in one life of the store: raises StoreChanged.
+
+        `alive`: ids of workers that gave the caller a sign of life. `fresh`: settings that are in no journal, sent
+        again to a store that forgot. Each at most CALL_JOBS_MAX."""
         bound(alive)
         bound(fresh)
         flat = (value for setting in fresh for value in (_member(setting), setting.revision, encode_setting(setting)))
@@ -61,8 +60,8 @@ class SettingMethods(ScriptMethods):
         )
 
     async def forget_settings(self, signs_at: int, settings: Sequence[Setting]) -> list[Setting]:
-        """Drop settings. Those stay, and are returned, whose worker gave a sign since, or of which there is another
-        version here."""
+        """Drop settings. Returns those that stay: their worker gave a sign of life since, or the store has another
+        version."""
         bound(settings)
         workers = (setting.name if setting.kind == "worker" else "" for setting in settings)
         pairs = zip(settings, workers, strict=True)
@@ -71,7 +70,7 @@ class SettingMethods(ScriptMethods):
         return [settings[at] for at in self._wholes("rules", answer)]
 
     def _setting(self, row: object) -> Setting | None:
-        """Decode a setting; None for an unreadable row: one such row must not hide all others."""
+        """Decode a setting; None if it cannot be read, for one such row must not hide all others."""
         try:
             return decode_setting(row if isinstance(row, bytes) else b"")
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -1,9 +1,11 @@
-"""One partition of the store: all its methods in one class.
+"""One partition of the store: the class with all its methods.
 
-Each method says what it promises; `tests/contract` checks the real store and the one in memory against it. Every
-method may be repeated after a lost answer, and may raise StoreAway (it does not answer, or cannot serve now: try again
-later; a call may have been applied although its answer was lost), StoreChanged (another store, or another life of it,
-answers: nothing is sent before `look`) and StoreRefused (trying again does not help: an operator looks).
+`tests/contract` holds the real store and the one in memory to what each method promises. Every method may be called
+again after a lost answer. Every method may raise:
+
+* StoreAway: the store does not answer or cannot serve now. Try again later; the call may have been applied.
+* StoreChanged: another store, or another life of this one, answers. Nothing is sent to it before `look`.
+* StoreRefused: trying again does not help; an operator has to look.
 """
 
 from abc import ABC, abstractmethod
@@ -37,25 +39,30 @@ class Store(
     MemberMethods,
     ABC,
 ):
-    """All that the API and the loops ask of one partition. Subclasses say which server it is, and how it is reached."""
+    """All that the API and the loops do with one partition. Subclasses add the server, and how it is reached."""
 
     def at(self, number: int) -> "Store":
-        """Return the partition of that number: there is one."""
+        """Return this store: it has one partition, whatever the number."""
         return self
 
     @abstractmethod
     async def look(self, *, fresh: bool, highest: int = 0, before: int = 0) -> StoreLook:
-        """See who answers, and accept it: from now on nothing is sent to any other, every call raises StoreChanged.
+        """Ask who answers at the store's address, and accept that store for all later calls.
 
-        `fresh`: the caller's journal begins with this start; an unused store is then settled at once. Before the first
-        look anything is accepted. A server that is no master raises StoreAway.
+        From then on every call raises StoreChanged when another store, or another life of it, answers. Raises StoreAway
+        when the server is no master.
 
-        `highest`: the highest fence that a caller which knows no life has to tell of; `before`: `since` of the life
-        that it knew last. They show a store to which old keys were put back, which begins another life."""
+        `fresh`: the caller's journal begins with this start; an unused store is then settled at once.
+
+        `highest`: the highest fence that the caller knows, if it knows no life of the store. `before`: `since` of the
+        life that it knew last. A store that is older than these say had old keys put back, and begins another life.
+        """
 
     @abstractmethod
     async def new_life(self, identity: str) -> None:
-        """Give the store a new life after positions went back under the same identity, so that all daemons notice."""
+        """Begin a new life of the store, so that all daemons notice that it lost data.
+
+        For a caller that saw positions go back although the store's identity stayed `identity`."""
 
     @abstractmethod
     async def wait_durable(
@@ -66,13 +73,14 @@ class Store(
         *,
         or_accepted: bool = False,
     ) -> bool:
-        """Whether all that was applied before the call survives a crash of the server, and is on `replicas` others.
+        """Return whether all that was applied before the call would survive a crash of the server.
 
-        Returns False when that could not be determined in time; `durability_rule` explains how it is. `where`: only
-        these partitions. `or_accepted`: also True where the server keeps nothing, which the operator accepted.
+        Returns False when that was not certain within `timeout_s`; `durability_rule` says when it is. `replicas`: so
+        many replicas must have it, too. `where`: ask only these partitions. `or_accepted`: return True where the server
+        keeps nothing on disk and the operator accepted that.
         """
 
     @property
     @abstractmethod
     def durability_rule(self) -> str:
-        """Return one sentence: when applied records count as safe with this server."""
+        """Return the rule, in one sentence, by which applied records count as safe with this server."""

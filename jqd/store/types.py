@@ -9,7 +9,7 @@ from jqd.domain.results import LargeResult
 from jqd.domain.settings import Setting
 from jqd.store.counts import Counts, Totals
 
-CALL_JOBS_MAX = 2_000  # records in one call: four times what callers should send, so a script stays below about 20 ms
+CALL_JOBS_MAX = 2_000  # records in one call: four times what callers should send; a function then takes some 20 ms
 
 
 class Owner(NamedTuple):
@@ -20,11 +20,11 @@ class Owner(NamedTuple):
 
 
 class Member(NamedTuple):
-    """A daemon's heartbeat in the store. Both numbers only grow, even when the store is emptied."""
+    """A daemon's row in the store. Both numbers only grow, even when the store is emptied."""
 
     counter: int
     epoch: int
-    """The epoch; 0: revoked, so that the daemon can change nothing any more."""
+    """0: revoked, so that the daemon can change nothing any more."""
     through: bool
     """Whether it completed recovery in this life of the store."""
 
@@ -41,20 +41,20 @@ class WaitingType(NamedTuple):
     suspect: bool
     """Whether the next job was in flight at two deaths of daemons: it runs alone now, at an empty daemon."""
     rank: int
-    """The priority; where jobs age with the number of the period in which the job became ready."""
+    """The priority; where jobs age, plus the number of the period in which the job became ready."""
 
 
 class Ages(NamedTuple):
-    """The ageing parameters of a claim."""
+    """How a claim reckons with the age of jobs."""
 
     no_worse_than: int
     """The worst rank that is claimed; a smaller rank is better."""
     priority: int
-    """The priority of the job that was found first at the last look; smaller runs first."""
+    """The priority by which the jobtype was found; smaller runs first."""
 
     @property
     def words(self) -> str:
-        """Return them as the script takes them."""
+        """Return both as one argument of the function."""
         return f"{self.no_worse_than} {self.priority}"
 
 
@@ -63,45 +63,46 @@ class Promoted(NamedTuple):
     next_due_ms: int | None
     """Milliseconds until the next job falls due, 0 when more are due already, None when none has a date."""
     died: Mapping[str, int] = {}
-    """Jobtype → number of jobs that died in the store itself (expired, say) since the last call; they have no outcome.
-    """
+    """Jobtype → how many jobs the store itself ended (expired ones, say) since the last call; they have no outcome."""
     is_any: bool = True
-    """Whether any jobs are ready now, those that constraints keep waiting too."""
+    """Whether any job is ready now, even if a constraint keeps it waiting."""
 
 
 class Purged(NamedTuple):
     """What one call of `purge` did."""
 
     rows: int
-    """How many went."""
+    """How many jobs, results and notes were deleted."""
     moved: int
-    """How many stay and were put behind others, which are found by the next call."""
+    """How many jobs must stay and were given a later date, so that the next call finds those behind them."""
 
 
 class Cleaned(NamedTuple):
     """What one call of `clean_ended` did."""
 
     gone: int
+    """How many jobs were deleted."""
     looked: int
-    """At how many jobs; 0: there are none any more."""
+    """How many jobs were looked at; 0: none are left."""
     before_ms: int
-    """The date that counts for the calls that go on from here: what stays is put behind it."""
+    """The date to give to the next call: what must stay was put behind it."""
 
 
 class StoreStats(NamedTuple):
-    """Numbers of jobs by where they lie, and the server's memory in bytes. A jobtype counts in each partition."""
+    """Numbers of jobs by where they lie, and the server's memory in bytes."""
 
     waiting: int
-    """Ready to run, also if they failed before."""
+    """Ready to run, including those that failed before."""
     scheduled: int
-    """With a date, also if that is of their next try."""
+    """With a date to come, which may be that of a retry."""
     running: int
     ended: int
     dead: int
     types: int
+    """Jobtypes, counted once in each partition."""
     used_memory: int
     unreachable: tuple[int, ...] = ()
-    """Partitions that are not counted, for they did not answer."""
+    """Partitions that did not answer and are not counted."""
     counts: Counts = Counts()
     totals: Totals = Totals()
 
@@ -112,86 +113,85 @@ class StoreLook(NamedTuple):
     identity: str
     """Changes whenever the store may be older than it was, emptied, or another one."""
     settled: bool
-    """All daemons came through recovery under this very identity."""
+    """Whether all daemons came through recovery under this identity."""
     fence: int = 0
-    """The last fence or epoch that it had given."""
+    """The last fence or epoch that the store gave."""
     since: int = 0
-    """All fences that were given in this life are above."""
+    """A number below all fences that were given in this life."""
 
 
 class Renewed(NamedTuple):
     members: dict[str, Member]
     settled: bool
     cancels: list[tuple[str, int]]
-    """Our claims (id, fence) whose jobs were cancelled since the last renewal, or that lost their job to a later claim
-    which was applied again. A hint: each is reported at most once.
+    """Claims (id, fence) of ours to stop: their job was cancelled since the last renewal, or another daemon reported a
+    later claim of it again. A hint: each is given at most once.
     """
     behind: tuple[str, ...] = ()
-    """Members that have jobs to tell again, which the store forgot."""
+    """Members that still have jobs to apply again, which the store forgot."""
 
 
 class DurableReply(NamedTuple):
-    """The last report of a journal. Both numbers are of the growing sequence that fences are of."""
+    """What a journal reported last. Both numbers are of the sequence that fences are of."""
 
     since: int
-    """Number of the sequence after which all jobs that the journal keeps (and may apply again) were written; 0: no
-    report yet.
+    """All jobs that the journal keeps, and may apply again, were written after this number; 0: it has not reported.
     """
     at: int
-    """Number of the sequence at its report, or when the store first met this journal."""
+    """The number at its report, or when the store first met this journal."""
 
 
-JOINS_MAX = 5  # times in a row that a daemon may join, never through, while others wait for it
-JOINS_SOON_S = 60.0  # apart at most; as long as a daemon may make no progress before it resigns
+JOINS_MAX = 5  # times in a row that a daemon may join without coming through recovery, while others wait for it
+JOINS_SOON_S = 60.0  # between two such joins at most; as long as a daemon may make no progress before it resigns
 
 
 class Ends(NamedTuple):
-    """How some jobs ended, or are about to end."""
+    """How some jobs ended or will end."""
 
     outcomes: list[Outcome]
-    """The outcomes of jobs that ended, without results, and the hand-overs of jobs that workers hold by themselves."""
+    """Outcomes of jobs that ended, without results; of jobs that workers hold by themselves, their hand-overs."""
     asked: dict[str, int]
-    """Ids of jobs in flight that end as cancelled when they are released, and of ended cancelled jobs of which it is
-    known → up to which generation the cancel applies.
+    """Id → the generation up to which a cancel applies: of jobs in flight that end as cancelled when they are released,
+    and of cancelled jobs for which it is known.
     """
     gone: list[str]
-    """Ids of the other cancelled jobs, and of jobs that do not exist."""
+    """Ids of all other cancelled jobs, and of jobs that do not exist."""
 
 
 class KeptJob(NamedTuple):
-    """Since when each journal keeps jobs."""
+    """The answer to `save_kept`: since when each journal keeps jobs."""
 
     now: int
-    """The present number of the sequence: above those of all records applied so far."""
+    """The present number of the sequence, above that of every record applied so far."""
     began: int
-    """A number of the sequence before all reports in this life of the store; older reports may be lost."""
+    """The number when this life of the store began; reports from before may be lost."""
     journals: dict[str, DurableReply]
 
 
 class Hold(enum.IntEnum):
-    """The state of a claim that a worker names."""
+    """What the store knows of a claim that a worker names."""
 
     STANDS = 1
-    """The job is held under it: an outcome counts."""
+    """The job is held under this claim: an outcome counts."""
     LATE = 2
-    """It is not, and the job has not ended: only a success counts, for the job did run."""
+    """The claim is over but the job has not ended: only a success counts, for the job did run."""
     OVER = 3
-    """The job has ended, or does not exist."""
+    """The job has ended or does not exist."""
 
 
 class Log(NamedTuple):
-    """What an attempt printed, or a part of that."""
+    """What an attempt printed, or a part of it."""
 
     fence: int
     """The fence of the attempt; 0: not known."""
     start: int
-    """How many bytes the attempt had printed before `data`."""
+    """How many bytes the attempt printed before `data`."""
     data: bytes
-    """The text in UTF-8; each line ends with a line end, the last one too."""
+    """UTF-8 text; each line ends with a line end, the last one, too."""
 
     @property
     def end(self) -> int:
-        """Return how many bytes the attempt had printed at the end of `data`."""
+        """Return how many bytes the attempt printed up to the end of `data`."""
         return self.start + len(self.data)
 
     @property
@@ -208,15 +208,15 @@ class Entrusted(NamedTuple):
 
     hold: Hold
     held: Held | None
-    """The job with a nil argument, and its present attempt. None when it is over, or has not come to this store yet."""
+    """The job with a nil argument, and its attempt. None when the job is over, or not in this store yet."""
     worker: str
     """The worker that holds the job by itself (lease); "": none does."""
     silence_s: int
-    """The worker timeout; 0 unless a worker holds it."""
+    """The worker timeout in seconds; 0 unless a worker holds the job."""
     cancelled: bool
-    """Whether somebody cancelled the job; it has not ended yet."""
+    """Whether the job is to be cancelled but has not ended yet."""
     log_end: int | None = None
-    """How many printed bytes of this attempt a listener has; None: nobody follows the log."""
+    """How many bytes of this attempt's log somebody who follows it has; None: nobody follows."""
 
 
 class Lease(NamedTuple):
@@ -225,147 +225,149 @@ class Lease(NamedTuple):
     fence: int
     worker: str
     silence_s: int
-    """The worker timeout; 0: it was found before, by a daemon that wrote no outcomes."""
+    """The worker timeout in seconds; 0: another daemon found the lease silent before, but wrote no outcomes."""
     jobs: list[Held]
     """The jobs of the lease, with nil arguments."""
 
 
 class SilentLeases(NamedTuple):
-    """Worker timeouts that were found."""
+    """Leases that `find_silent` found: their workers gave no sign of life in time."""
 
     now: int
-    """The present number of the sequence that numbers signs of life."""
+    """The present number of the sequence that counts signs of life."""
     silences_s: tuple[int, ...]
-    """The timeouts that leases have; 0 for leases set aside before."""
+    """All timeouts that leases have; 0 stands for leases that were found silent before."""
     given_back: int
-    """Jobs without any sign of life in this life of the store: they are ready again, untried."""
+    """How many jobs were made ready again, untried: their leases had no sign of life in this life of the store."""
     leases: list[Lease]
-    """Set aside: of what their workers report only a success counts."""
+    """The silent leases. From now on only a success of theirs counts."""
 
 
 class Followed(NamedTuple):
-    """The settings that changed since a daemon's last question."""
+    """Settings that changed since a daemon last asked, and signs of life of workers."""
 
     rules_at: int
-    """Number of the last setting in it; for the next call."""
+    """Number of the last change in `settings`, to be given to the next call."""
     settings: list[Setting]
     signs_at: int
+    """Number of the last sign of life in `alive`, to be given to the next call."""
     alive: dict[str, int]
-    """Ids of workers that gave some daemon a sign of life, and how many milliseconds ago."""
+    """Id of a worker that gave some daemon a sign of life → how many ms ago."""
     unknown: list[str]
-    """Ids of the caller's own live workers that have no registration in the store: these must be saved again."""
+    """Ids of the caller's own live workers that the store has no registration of: save these again."""
     more: bool
+    """Whether further changes are left for the next call."""
     now_ms: int
     """The present time by the store's clock."""
 
 
 class Release(enum.StrEnum):
-    """What becomes of jobs that are given back without an outcome."""
+    """How jobs are given back without an outcome."""
 
     UNGET = "unget"
-    """Ready at once, untried. A worker may have begun them, so they do not expire any more.
+    """Ready at once, no attempt counted. A worker may have begun them, so they do not expire any more.
 
-    docs/adr/roads-not-taken.md, Expiry."""
+    See docs/adr/roads-not-taken.md, Expiry."""
     UNSENT = "unsent"
-    """As UNGET, but no worker began them: those that had to begin by now are dead."""
+    """As UNGET, but no worker began them: those that have expired by now are dead."""
 
 
 class Suspects(enum.StrEnum):
-    """How suspects (jobs in flight at two deaths of daemons) are claimed."""
+    """How a claim treats suspects: jobs that were in flight at two deaths of daemons."""
 
     ALONE = "alone"
-    """One, by itself, by an empty daemon, which gets nothing more for a while; one that is not empty gets others."""
+    """An empty daemon gets one, alone, and nothing more for a while; any other daemon gets other jobs."""
     COMPANY = "company"
-    """One, by a daemon that is not empty."""
+    """A daemon gets one even if it is not empty."""
     NONE = "none"
-    """Only the jobs behind them."""
+    """The daemon gets only other jobs."""
 
 
 class EditGiven(NamedTuple):
-    """A change of a job may be journaled."""
+    """The answer to `reserve_edit`: a change of a job may be journaled."""
 
     revision: int
-    """0: it may not, for its own id is another job's."""
+    """The number of the change; 0: none, for the job's own id was given to another job."""
     life: str
-    """The life of the store in which the job existed: if it is missing in that life, it was deleted since."""
+    """The life of the store in which the job existed. A job that is missing in that life was deleted since."""
 
 
 class QueuePlace(NamedTuple):
-    """What runs before a job that is ready."""
+    """What runs before a ready job."""
 
     ahead: int
-    """How many jobs of its type are before it."""
+    """How many jobs of the same type are before it."""
     exact: bool
-    """Whether `ahead` is exact; False: it is an upper bound."""
+    """Whether `ahead` is exact; if not, it is an upper bound."""
     deaths: int
-    """How many daemons died while they had the job in flight."""
+    """At how many deaths of daemons the job was in flight."""
     suspect: bool
     """Whether it runs alone, at an empty daemon."""
     better_types: int
-    """How many other jobtypes have a better best job."""
+    """How many other jobtypes have a job that runs before the best of this one."""
     better: list[tuple[str, int]]
-    """Some of those, and how many jobs of each are ready."""
+    """Some of these jobtypes, and how many jobs each has ready."""
     limited_by: str = ""
-    """The constraint that its queue waits for, and where it has keys `WITHIN` and the key: both may have blanks."""
+    """The constraint that the job waits for; if that has keys, `WITHIN` and the key follow."""
     until_ms: int = 0
-    """When that constraint is checked again; 0: when one of its jobs in flight ends."""
+    """When (ms) the constraint is looked at again; 0: when a job in flight that it counts ends."""
     holds: tuple[str, ...] = ()
     """Ids of some jobs in flight that the constraint counts."""
 
 
 class OnItsWay(NamedTuple):
-    """The job is not in the store, but its journal has not been applied that far: it may still come."""
+    """A job that is not in the store but may still come, for its journal has not been applied that far."""
 
     last_id: str
-    """The last id applied of that journal, "" when none was."""
+    """The last id that was applied from that journal; "": none was."""
     held: bool = False
-    """Whether a daemon reported that the job is in flight there."""
+    """Whether a daemon reported that it has the job in flight."""
     is_promised: bool = False
-    """Whether it, or a later content of it, was promised under its pusher's own id."""
+    """Whether the job, or a later content of it, was promised under its pusher's own id."""
 
 
 class JobView(Job, frozen=True, kw_only=True, gc=False):
-    """One job with all that is known of it. In a page of jobs the argument is nil."""
+    """A job with all that is known of it. In a page of jobs the argument is nil."""
 
     state: State
     attempts: int
-    """Attempts begun, the present one included."""
+    """Attempts that began, a present one included."""
     started_at_ms: int
     """When the present or last attempt began; 0 when there was none."""
     daemon: str
-    """The sysid that holds it, or empty."""
+    """The sysid of the daemon that holds it; "": none does."""
     outcome: Outcome | None
     """The outcome of the last attempt that ended, without its result."""
     history: list[Outcome]
     """Failed attempts, oldest first; only the last few are kept."""
     cancel_asked: bool
     result: bytes | LargeResult | None
-    """One MessagePack value; None when it was not kept, or is dropped."""
+    """One MessagePack value; None when it was not kept, or was dropped."""
     revision: int = 0
-    """Grows with every change; 0 for a job that is as it was pushed under an id of ours."""
+    """Grows with every change; 0 for an unchanged job under an id that jqd gave."""
     generation: int = 0
-    """The revision of the latest change that was no mere edit. A cancel names it."""
+    """The revision of the latest change that was no mere edit. Cancels name it."""
     missed: bool = False
-    """The latest change found it in flight or ended, and did not apply."""
+    """Whether the latest change did not apply because the job was in flight or had ended."""
     worker: str = ""
-    """The worker that holds it by itself (lease); "": none does."""
+    """The worker that holds the job by itself (lease); "": none does."""
     progress: bytes | None = None
-    """One MessagePack value: the last progress of its worker, while it is in flight."""
+    """One MessagePack value: what its worker reported last, while it is in flight."""
     snoozes: int = 0
     """How often its worker put it off (`snooze`)."""
     interruptions: int = 0
     log: str = ""
-    """The end of what its last attempt printed, if that failed; only of the newest failures."""
+    """The end of what its last attempt printed; kept of the newest failures only."""
 
 
 class Page(NamedTuple):
     jobs: list[JobView]
     """Newest first, without their results."""
     cursor: str
-    """Where the next page begins; "" when there is none."""
+    """Where the next page begins; "": there is none."""
     looked: int = 0
-    """How many jobs were looked at for it."""
+    """How many jobs were looked at for this page."""
     in_parts: bool = False
-    """There are more places (sets of ids) than one page merges: jobs in one group of places are listed before those
-    in the next, even if the latter are newer.
+    """Whether there were more sets of ids than one page merges. They are then listed group by group, so jobs of a later
+    group may be newer.
     """

@@ -1,4 +1,4 @@
-"""Jobs with unreadable data: whoever meets one goes on without it, and moves it to the dead set."""
+"""Jobs whose rows cannot be read: the store's methods leave them out, and move them to the dead set."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from jqd.store.keys import Keys
 from jqd.store.scripts import ScriptCaller
 from jqd.store.views import unreadable
 
-WARN_S = 3_600.0  # since the last one was met; they stay in the dead set
+WARN_S = 3_600.0  # after the last one was met; they stay in the dead set
 
 
 class _Met(NamedTuple):
@@ -21,7 +21,7 @@ class _Met(NamedTuple):
 
 
 class UnreadableJobs:
-    """The unreadable jobs that were met in one partition."""
+    """Collects the unreadable jobs of one partition, and moves them to the dead set."""
 
     def __init__(self, keys: Keys, caller: ScriptCaller) -> None:
         self._keys = keys
@@ -32,7 +32,7 @@ class UnreadableJobs:
 
     @property
     def complaint(self) -> str | None:
-        """Return what was met in the last hour, for health."""
+        """Return the last fault for health, if it was met within the last hour."""
         if self._last is None or trio.current_time() - self._last[0] > WARN_S:
             return None
         return f"{self._last[1]}; `jqd errors` lists such jobs with the reason unreadable"
@@ -41,7 +41,7 @@ class UnreadableJobs:
         self._last = trio.current_time(), why
 
     def note(self, job_id: str, why: str, row: object, jobtype: str = "") -> None:
-        """Remember one for `bury`. `jobtype`: where it is known."""
+        """Remember a job for `bury`. `jobtype`: "" if it is not known."""
         self.warn(why)
         self._met[job_id] = _Met(why, row, jobtype)
 
@@ -56,7 +56,7 @@ class UnreadableJobs:
         jobtype: str = "",
         bare: bool = False,
     ) -> Held | None:
-        """A job in flight; None, and noted, if it cannot be read. See `decode_held`."""
+        """Decode a job in flight (`decode_held`). If it cannot be read, note it and return None."""
         try:
             return codec.decode_held(self._keys, job_id, fence, row, tries, generation, bare=bare)
         except codec.Unreadable as error:
@@ -64,7 +64,7 @@ class UnreadableJobs:
             return None
 
     async def bury(self) -> bool:
-        """Move the noted jobs to the dead set, unless their rows have changed. Returns whether any was moved."""
+        """Move the noted jobs whose rows have not changed to the dead set. Returns whether any was moved."""
         met, self._met = self._met, {}
         flat: list[object] = []
         for job_id, (why, row, jobtype) in met.items():

@@ -1,4 +1,4 @@
-"""Builds the view of a job from what `get_jobs` answers, also of one that is partly unreadable."""
+"""Builds the view of a job from an answer of `get_jobs`, even if part of it cannot be read."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -15,15 +15,15 @@ from jqd.store.codec import decode_generation, decode_outcome, whole
 from jqd.store.keys import Keys
 from jqd.store.types import JobView
 
-CANCELLED = b"C"  # in place of an outcome, when a cancel ended the job; that of its last attempt may follow
-CRASHED = b"X"  # in place of an outcome: at how many deaths of daemons it was alone in flight
-EXPIRED = b"E"  # in place of an outcome: the instant (ms) when it was too late to begin
-ROW_BYTES_MAX = 1024  # of an unreadable row, for whoever looks what wrote it
+CANCELLED = b"C"  # before the outcome of the last attempt, or alone: a cancel ended the job
+CRASHED = b"X"  # in place of an outcome; a number follows: the deaths of daemons at which it was alone in flight
+EXPIRED = b"E"  # in place of an outcome; an instant (ms) follows: when it was too late to begin
+ROW_BYTES_MAX = 1024  # shown of an unreadable row, so that somebody may see what wrote it
 WAITS = frozenset({"ready", "later", "nowhere"})
 
 
 def read_view(keys: Keys, job_id: str, place: str, fields: Sequence[object], *, last: bool = False) -> JobView:
-    """Build the view of a job; `last`: with no more history than its last attempt. Raises Unreadable."""
+    """Build the view of a job. `last`: with the last attempt as the only history. Raises Unreadable."""
     _, score, sysid, row, tries, outcome, result, asked, _, generation, worker, progress, log = fields
     job = codec.decode_job(keys, job_id, row)
     if place == "nowhere":
@@ -55,10 +55,9 @@ def read_view(keys: Keys, job_id: str, place: str, fields: Sequence[object], *, 
 
 
 def damaged_view(keys: Keys, job_id: str, place: str, fields: Sequence[object], why: str) -> tuple[JobView, bool]:
-    """Build what can be read of a damaged job: its state by where it lies, and its outcome. Also returns whether it is
-    to be buried.
+    """Build a view from what can be read of a damaged job. Also returns whether the job is to be buried.
 
-    Raises Unreadable where all can be read, and no set has it."""
+    Raises Unreadable if its row can be read but it is in no set: keys were deleted."""
     ended, cancelled, job = None, False, None
     with suppress(codec.Unreadable):
         ended, cancelled = decode_end(keys, job_id, fields[5])
@@ -66,7 +65,8 @@ def damaged_view(keys: Keys, job_id: str, place: str, fields: Sequence[object], 
         job = codec.decode_job(keys, job_id, fields[3])
     if job and place == "nowhere":
         raise codec.Unreadable(why)
-    jobtype = job.jobtype if job else ended.jobtype if ended else ""
+    known = job or ended
+    jobtype = known.jobtype if known else ""
     view = job_view(
         job or Job(job_id, jobtype),
         place,
@@ -92,9 +92,9 @@ def job_view(
     changed: tuple[int, int, bool] = (0, 0, False),
     **more: Any,
 ) -> JobView:
-    """Derive state, attempts and dates from where a job lies; `score` is its date or fence there. Pure.
+    """Build a view: state, attempts and dates follow from the place where the job lies.
 
-    `more`: further fields of the view."""
+    `score`: its date or fence there. `changed`: as `decode_generation` returns it. `more`: further fields."""
     waits, dated = (State.RETRYING,) * 2 if failed else (State.WAITING, State.SCHEDULED)
     state = {"ready": waits, "later": dated, "held": State.RUNNING}.get(place, State.FAILED)
     if place == "ended":
@@ -107,15 +107,20 @@ def job_view(
         fields["eligible_at_ms"] = score
         if score >= BLOCKED_MS and state is State.SCHEDULED:
             state = State.BLOCKED
-    if fields["eligible_at_ms"] >= BLOCKED_MS:  # no date that anybody gave
+    if fields["eligible_at_ms"] >= BLOCKED_MS:  # it stands for "blocked", and is no date
         fields["eligible_at_ms"] = job.flow.not_before_ms if job.flow else 0
     if job.flow is not None and job.flow.failed:
         fields["expires_at_ms"] = 0  # so it was ended; nobody asked for it
+    if place == "held":
+        attempts, started_at_ms = failed + 1, score // 1000  # a fence is a time in µs
+    else:
+        attempts = max(failed, outcome.attempt) if outcome else failed
+        started_at_ms = last.started_at_ms if last else 0
     return JobView(
         **fields,
         state=state,
-        attempts=codec.attempt(job, failed + 1 if place == "held" else max(failed, outcome.attempt if outcome else 0)),
-        started_at_ms=score // 1000 if place == "held" else last.started_at_ms if last else 0,
+        attempts=codec.attempt(job, attempts),
+        started_at_ms=started_at_ms,
         outcome=last,
         history=[*history],
         snoozes=last.snoozes if last else 0,
@@ -128,7 +133,7 @@ def job_view(
 
 
 def decode_end(keys: Keys, job_id: str, row: object) -> tuple[Outcome | None, bool]:
-    """Return the outcome, as `outcome` has it, and whether a cancel ended the job. Raises Unreadable."""
+    """Decode a row of `outcome`: the outcome, and whether a cancel ended the job. Raises Unreadable."""
     if row is None:
         return None, False
     if isinstance(row, bytes) and row[:1] == CANCELLED:
@@ -141,10 +146,7 @@ def decode_end(keys: Keys, job_id: str, row: object) -> tuple[Outcome | None, bo
 
 
 def decode_end_outcome(keys: Keys, job_id: str, row: object, changed: object) -> Outcome | None:
-    """Return the outcome, without its result, as a journal may repeat it; None when it is unknown, or was a cancel.
-
-    Raises Unreadable.
-    """
+    """Return the outcome as a journal may repeat it; None if it is unknown or was a cancel. Raises Unreadable."""
     outcome, cancelled = decode_end(keys, job_id, row)
     if outcome is None or cancelled:
         return None
@@ -154,19 +156,19 @@ def decode_end_outcome(keys: Keys, job_id: str, row: object, changed: object) ->
 
 
 def crashed(job_id: str, deaths: int) -> Outcome:
-    """Return the outcome of a job that crashed daemons."""
+    """Return the outcome of a job that was alone in flight when daemons died."""
     message = f"{deaths} daemons died while this job was the only one in flight; it is not run again by itself"
     return Outcome(job_id, 0, Fate.DEAD, "", 0, 0, status=500, reason="crash", message=message)
 
 
 def expired(job_id: str, at_ms: int) -> Outcome:
     """Return the outcome of a job whose first attempt came too late."""
-    message = "no attempt had begun when it expired"  # the same for all, so that errors are grouped as one reason
+    message = "no attempt had begun when it expired"  # without names or times: errors are grouped by it
     return Outcome(job_id, 0, Fate.DEAD, "", 0, 0, status=408, finished_at_ms=at_ms, reason="expired", message=message)
 
 
 def parent_failed(outcome: Outcome, parent: str) -> Outcome:
-    """The outcome of a job that was not run because a parent did not succeed."""
+    """Return the outcome of a job that was not run because a parent did not succeed."""
     message = "PARENT_FAILED: it waited for a job that did not succeed, and was not run"
     if parent == RESULTS_TOO_LARGE:
         message = (
@@ -190,7 +192,7 @@ def parent_failed(outcome: Outcome, parent: str) -> Outcome:
 
 
 def unreadable(job_id: str, why: str, jobtype: str, row: object) -> Outcome:
-    """Return the outcome of a job with unreadable data. Its bytes are shown where its tenant is known."""
+    """Return the outcome of a job whose row cannot be read. It shows the row's bytes if its tenant is known."""
     error = msgspec.msgpack.encode(row[:ROW_BYTES_MAX]) if jobtype and isinstance(row, bytes) else NIL
     return Outcome(
         job_id, 0, Fate.DEAD, jobtype, 0, 0, status=500, reason="unreadable", error=error, message=f"UNREADABLE: {why}"
