@@ -177,7 +177,7 @@ MISTAKES: dict[str, Mistake] = {
         105,
         "twice,again,number",
         "an older life that comes back goes on as it was",
-        in_scripts("if is_other or Forgotten.went_back(told, before) then", "if is_other then"),
+        in_scripts("if is_other or Forgotten.went_back(reported, before) then", "if is_other then"),
         in_scripts("elseif fence > known then", "elseif false then"),
     ),
     "clock-behind": mistake(
@@ -185,7 +185,7 @@ MISTAKES: dict[str, Mistake] = {
         717,
         "again",
         "claims above the clock of the server that goes on were not forgotten",
-        in_scripts("  Forgotten.tell_of(outcomes, in_hand)\n", ""),
+        in_scripts("  Forgotten.tell_of(outcomes, holds)\n", ""),
     ),
     "no-reassert": mistake(
         "rollback",
@@ -209,10 +209,10 @@ MISTAKES: dict[str, Mistake] = {
         1,
         "again",
         "what comes before its job is not remembered",
-        in_scripts("  function note(one)\n", "  function note(one)\n  do return false end\n"),
+        in_scripts("  function note(outcome)\n", "  function note(outcome)\n  do return false end\n"),
         in_scripts(
-            "    Change.note_cancel(id, to)\n    local hold = in_hand[id]\n",
-            "    if redis.call('HEXISTS', K.jobs, id) == 0 then return 0 end\n    local hold = in_hand[id]\n",
+            "    Change.note_cancel(id, to)\n    local hold = holds[id]\n",
+            "    if redis.call('HEXISTS', K.jobs, id) == 0 then return 0 end\n    local hold = holds[id]\n",
         ),
     ),
     "overwrite-notes": mistake(
@@ -221,8 +221,8 @@ MISTAKES: dict[str, Mistake] = {
         "lost",
         "a cancel overwrites what else was noted of its job",
         in_scripts(
-            "local is_over, is_noted = meet_end(one, now_ms)",
-            "local is_over, is_noted = not cancelled and meet_end(one, now_ms)",
+            "local is_over, is_noted = meet_end(change, now_ms)",
+            "local is_over, is_noted = not cancelled and meet_end(change, now_ms)",
         ),
     ),
     "restarting-counters": mistake(
@@ -231,7 +231,7 @@ MISTAKES: dict[str, Mistake] = {
         "fence",
         "fences, epochs and heartbeats begin anew with the store",
         in_scripts("fence = math.max(tonumber(fence) + 1, now_us)", "fence = tonumber(fence) + 1"),
-        in_scripts("local high = digits(math.max(known, now_us, told))", "local high = digits(known)"),
+        in_scripts("local high = digits(math.max(known, now_us, reported))", "local high = digits(known)"),
         in_scripts("  if fence > known then\n    redis.call('SET'", "  if false then\n    redis.call('SET'"),
         in_scripts("set_member(sysid, math.max((counter or 0) + 1, now_us), epoch", "set_member(sysid, 1, epoch"),
         in_scripts("set_member(sysid, math.max(counter + 1, now_us), epoch", "set_member(sysid, counter + 1, epoch"),

@@ -54,7 +54,7 @@ LENT: dict[str, Mistake] = {
         1,
         "overlap",
         "signs of life renew nothing",
-        in_scripts("for fence, its in pairs(renew and standing or {}) do", "for fence, its in pairs({}) do"),
+        in_scripts("for fence, job_ids in pairs(renew and standing or {}) do", "for fence, job_ids in pairs({}) do"),
         lends=True,
     ),
     "hand-over-forgotten": mistake(
@@ -62,7 +62,7 @@ LENT: dict[str, Mistake] = {
         99,
         "overlap",
         "a store that forgot a hand-over is not told of it again",
-        in_scripts("elseif not is_forgotten(one.fence) or Move.has_ended", "elseif true or Move.has_ended"),
+        in_scripts("elseif not is_forgotten(outcome.fence) or Move.has_ended", "elseif true or Move.has_ended"),
         lends=True,
     ),
     "newest-content": mistake(

@@ -8,7 +8,7 @@ UNCOUNTED: dict[str, Mistake] = {
         10,
         "number",
         "a failed attempt is not counted when a hand-over of the next one is told to an emptied store before it",
-        in_scripts("elseif one.fate ~= Outcomes.RETRY or in_hand_of(", "elseif true or in_hand_of("),
+        in_scripts("elseif outcome.fate ~= Outcomes.RETRY or generation_of(", "elseif true or in_hand_of("),
         lends=True,
         dense=4,
     ),
@@ -49,7 +49,7 @@ UNCOUNTED: dict[str, Mistake] = {
         "rate",
         "what an earlier claim has spent is out of the window for the next one",
         in_scripts(
-            "if its.end_us <= now_us - window_us then  -- and so are all before it", "if its.end_us < now_us then"
+            "if spent.end_us <= now_us - window_us then  -- the latest", "if spent.end_us < now_us then  -- the latest"
         ),
         limits=True,
         dense=2,

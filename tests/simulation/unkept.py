@@ -41,7 +41,7 @@ UNKEPT: dict[str, Mistake] = {
         154,
         "again",
         "a copy begins a job anew that has ended and was deleted",
-        in_scripts("return (left[1] or left[2]) and true or false", "return false"),
+        in_scripts("return (outside[1] or outside[2]) and true or false", "return false"),
         dense=3,
     ),
     "deleted-forgotten": mistake(
@@ -49,7 +49,9 @@ UNKEPT: dict[str, Mistake] = {
         5225,
         "older",
         "an older content that comes when the newer one has ended and is deleted is taken for a new job",
-        in_scripts("  if revision >= one.revision or not row", "  if row and revision >= one.revision or not row"),
+        in_scripts(
+            "  if revision >= change.revision or not row", "  if row and revision >= change.revision or not row"
+        ),
         changes=True,
         dense=3,
     ),
@@ -67,7 +69,7 @@ UNKEPT: dict[str, Mistake] = {
         173,
         "again",
         "an ending of a later content is not remembered when an earlier one has ended the job",
-        in_scripts("      end_late(one)\n      too_late(one)", "      too_late(one)"),
+        in_scripts("      end_late(outcome)\n      too_late(outcome)", "      too_late(outcome)"),
         changes=True,
     ),
     "names-lapse": mistake(
@@ -91,10 +93,7 @@ UNKEPT: dict[str, Mistake] = {
         68,
         "unrun",
         "an ending counts for any content whose revision is older than the claim",
-        in_scripts(
-            "one.id, one.meant, one.kept = id, number(one.generation, 'generation'), ",
-            "one.id, one.kept = id, ",
-        ),
+        in_scripts("outcome.id, outcome.meant = id, number(outcome.generation, 'generation')", "outcome.id = id"),
         changes=True,
         dense=4,
     ),

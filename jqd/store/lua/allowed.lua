@@ -1,4 +1,4 @@
--- Which of the commands our functions use are refused to this user. Nothing is read or written.
+-- Returns which commands of our functions this user may not run. Reads and writes nothing.
 -- ARGV     now_ms
 -- Returns  the refused commands, each once
 -- Errors   none of ours; a user who may not call functions on these keys at all gets the server's NOPERM

@@ -1,6 +1,6 @@
--- Where the lanes of a journal stand; makes the journal known, so that its ids are "on their way" from now on, and
--- others keep what ends its jobs until it tells since when it keeps them.
--- ARGV     now_ms, identity as the caller knows it, last field, then position fields
+-- Returns up to where the lanes of a journal were applied. Makes the journal known: from now on its ids may be on their
+-- way, and other journals keep ends of its jobs until it reports since when it keeps them (save_kept).
+-- ARGV     now_ms, identity of the store, last field, then position fields
 -- Returns  one position per position field, nil for a lane never applied
 -- Errors   JQD_STORE_CHANGED
 -- Cost     O(fields)

@@ -1,6 +1,6 @@
 -- Cancels jobs from a journal and moves its position, in one step.
--- ARGV     now_ms, position field, from, to, then "id" or "id@generation": it is meant for contents up to that one
--- Returns  per id the jobtype of that job, "" of one that is not here; nil when these were applied before
+-- ARGV     now_ms, position field, from, to, then "id" or "id@generation": the latest generation that it cancels
+-- Returns  per id the jobtype, "" if the job is not here; nil if all were applied before
 -- Errors   JQD_POSITION, JQD_STORE_CHANGED, JQD_BAD_VALUE; none after the first write
 -- Cost     O(ids · members · log jobs), and the bytes of their rows
 register('apply_cancels', {'allow-oom'}, function()
@@ -16,9 +16,9 @@ register('apply_cancels', {'allow-oom'}, function()
   for at = FIRST, #ARGV do
     ids[at - FIRST + 1] = ARGV[at]:match('^[^@]*')
   end
-  local in_hand = About.look(ids)
+  local holds = About.look(ids)
 
-  -- As it was pushed: without the queue that `header` adds.
+  -- Without the constraints that `header` adds.
   local function jobtype_of(row)
     local jobtype = unpacked(row)[2]
     return type(jobtype) == 'string' and jobtype or ''
@@ -29,10 +29,10 @@ register('apply_cancels', {'allow-oom'}, function()
       return
     end
     Change.note_cancel(id, to)
-    local hold = in_hand[id]
+    local hold = holds[id]
     if not row or hold then
       redis.call('ZADD', K.tomb, now_ms, 'c' .. id)
-      -- A worker is told when it asks. What is in the hand may be of a later content, whose change comes yet.
+      -- A worker is told when it asks. A job that is held may be of a later content, whose change is still to come.
       if hold and hold.sysid ~= About.WORKERS and tonumber(hold.generation or 0) <= to then
         redis.call('ZADD', K.asked .. hold.sysid, digits(hold.fence), id)
       end

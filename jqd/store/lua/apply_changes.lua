@@ -1,16 +1,16 @@
--- Brings changes from a journal and moves the position of their lane, in one step. A full store takes them, too: no
--- daemon may claim while an acknowledged change is missing (docs/adr/0010), so no job would end and make room. It gives
--- no new revisions.
+-- Applies changes of a journal and moves the position of their lane, in one step. Also runs on a full store, which
+-- gives no new revisions: no daemon may claim while an acknowledged change is missing (docs/adr/0010), so no job would
+-- end and make room.
 -- ARGV     1    now_ms
 --          2–4  position field, from, to
 --          5    history_max
 --          6    number of unique keys
 --          then for each key as in apply_jobs
---          then groups of changes that have in common: 1 when they follow other contents, life of the store that an
---               edit was made in or nothing, jobtype, priority, eligible_at_ms, expires_at_ms. Each is these six, a
---               count, and so many times, ids ascending:
---               * revision, or "revision:generation" where that is another
---               * "first second" position as of a copy, or nothing
+--          then groups of changes that share: 1 if they follow other contents, life of the store in which an edit was
+--               made or nothing, jobtype, priority, eligible_at_ms, expires_at_ms. Each is these six, a count, and so
+--               many times, ids ascending:
+--               * revision, or "revision:generation" if these differ
+--               * "first second" position of a copy, or nothing
 --               * name, digest, id, row
 -- Returns  number of jobs that were new
 -- Errors   JQD_POSITION, JQD_STORE_CHANGED, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
@@ -57,8 +57,8 @@ register('apply_changes', {'allow-oom'}, function()
   end
   Queues.learn_paged(queues)
   local left, added = Fresh.apply_fresh(changes, now_ms)
-  for _, one in ipairs(left) do
-    added = added + Exchange.apply_change(one, now_ms, history_max)
+  for _, change in ipairs(left) do
+    added = added + Exchange.apply_change(change, now_ms, history_max)
   end
   Links.learn_keys(FIRST, key_count, now_ms)
   About.write()

@@ -3,12 +3,12 @@
 --          2–4  position field, from, to
 --          5    last field
 --          6    last id; nothing: it stays
---          7    number of unique keys
+--          6    last id, or nothing: it stays
 --          8    number of copies
---          then for each key: it, id, how long its job has it
---          then for each copy: id, position where it stood first, position it was copied from
---          then groups of jobs that have in common: jobtype, priority, eligible_at_ms or 0, expires_at_ms or 0. Each is
---               these four, a count, and so many times id and row; ids ascending
+--          then for each key: key, id, how long its job has it
+--          then for each copy: id, position where its job stood first, position from where it was copied
+--          then groups of jobs that share: jobtype, priority, eligible_at_ms or 0, expires_at_ms or 0. Each is these
+--               four, a count, and so many times id and row; ids ascending
 -- Returns  number of jobs that were new
 -- Errors   JQD_POSITION, JQD_STORE_CHANGED, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(jobs · log waiting), and the bytes

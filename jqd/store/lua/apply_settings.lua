@@ -1,6 +1,6 @@
--- Takes rules from a journal and moves its position, in one step. Of each kind and name the highest revision stays.
--- ARGV     now_ms, position field, from, to, then flat: kind NUL name, revision, packed rule
--- Returns  how many hold now that did not before
+-- Applies settings of a journal and moves its position, in one step. Of each kind and name the highest revision stays.
+-- ARGV     now_ms, position field, from, to, then flat: kind NUL name, revision, packed setting
+-- Returns  how many count now that did not before
 -- Errors   JQD_POSITION, JQD_STORE_CHANGED, JQD_ARGUMENT; none after the first write
 -- Cost     O(rules · log rules)
 register('apply_settings', {'allow-oom'}, function()

@@ -1,8 +1,7 @@
--- A partition may have forgotten who waits for its jobs, or this one what it was told of them: the parents of all
--- blocked jobs are to be asked again. What could not be done before, for that partition was being told what it had
--- forgotten, rests no longer.
--- ARGV     now_ms, number of that partition, its identity, after what to go on, as it was returned, or nothing, limit
--- Returns  after what to go on: an id, or RESTING; nothing: all of them are, or were before, for this identity
+-- Makes all notes to ask the parents of blocked jobs due: another partition may have forgotten who waits for its jobs,
+-- or this one what it was told. Notes that rested because that partition was being restored rest no longer.
+-- ARGV     now_ms, number of the other partition, its identity, what the last call returned or nothing, limit
+-- Returns  what to give to the next call: an id, or RESTING; nothing: all are due, or were before under this identity
 -- Errors   JQD_ARGUMENT
 -- Cost     O(limit · log links), twice
 register('ask_again', {'allow-oom'}, function()
@@ -10,7 +9,7 @@ register('ask_again', {'allow-oom'}, function()
   local field, identity, after, limit = 'asked:' .. number(ARGV[2], 'partition'), ARGV[3], ARGV[4],
     number(ARGV[5], 'limit')
 
-  local RESTING = '!'  -- before all ids
+  local RESTING = '!'  -- sorts before all ids
 
   if redis.call('HGET', K.life, field) == identity then
     return ''

@@ -1,8 +1,8 @@
 -- Deletes jobs that ended before a date, the oldest first. Dead jobs stay, and jobs with a kept result.
--- ARGV     now_ms, identity of the store as the caller knows it, before_ms, limit
--- Returns  number deleted, and looked at: 0 where there is none any more; the date that counts for the calls that go on
---          from here: what stays is put behind it
--- Errors   JQD_UNSETTLED while the store is told again what it forgot, JQD_ARGUMENT; none after the first write
+-- ARGV     now_ms, identity of the store, before_ms, limit
+-- Returns  number deleted, and looked at (0: none is left); the date for the next call: jobs that stay were put behind
+--          it
+-- Errors   JQD_UNSETTLED while the store is being restored, JQD_ARGUMENT; none after the first write
 -- Cost     O(limit · log ended), and bytes of rows, some megabytes at most
 register('clean_ended', {'allow-oom'}, function()
   local now_ms = clock(ARGV[1])

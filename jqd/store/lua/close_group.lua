@@ -1,7 +1,7 @@
--- No job joins the group any more. Places that nobody took for long are given up: their pushes failed.
--- ARGV     now_ms, identity of the store as the caller knows it, group, ms a place is kept
--- Returns  number of places of jobs that are on their way, then the ids of its members, in the order in which they came
--- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED: who its members are may be in a journal only, JQD_ARGUMENT
+-- Closes a group: no job joins it any more. Drops places that were not confirmed in time: their pushes failed.
+-- ARGV     now_ms, identity of the store, group, ms a place is kept
+-- Returns  number of places that are not confirmed, then the ids of its members, in the order in which they came
+-- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED: members may be in a journal only, JQD_ARGUMENT
 -- Cost     O(members)
 register('close_group', {'allow-oom'}, function()
   local now_ms = clock(ARGV[1])

@@ -1,8 +1,8 @@
--- What became of places in a group: the jobs that have them are journaled, or will never be.
+-- Confirms places in a group: their jobs are journaled, or will never be.
 -- ARGV     now_ms, group, then per job: its token or nothing, its id or nothing: it was not pushed; "!": the group was
 --          closed
--- Returns  ids of those that are no members: the group was closed without them, and all places are taken or given up,
---          so that something may wait for it
+-- Returns  ids that are no members: the group was closed without them and no place is left open, so something may wait
+--          for it
 -- Errors   none
 -- Cost     O(jobs · log members)
 register('confirm_members', {'allow-oom'}, function()

@@ -1,18 +1,16 @@
 -- Notes that jobs under reserved names are in a journal: they will come, so the same push again is a duplicate.
 -- ARGV     1    now_ms
---          2    identity of the store as the caller knows it
+--          2    identity of the store
 --          3    ttl_ms of a reservation
---          4    position field
---          5    position behind their frame
---          then for each job: name, id, digest, revision, 1 when it was to replace what stood there
--- Returns  per job: 1 when it stands under its name, or did until it was replaced; 0 when another content has the name;
---          2 when the reservation of a replacement ran out and the content to be replaced was changed meanwhile: that
---          content stays
+--          5    position behind these jobs
+--          then for each job: name, id, digest, revision, 1 if it was to replace another
+-- Returns  per job: 1: it has its name, or had it until it was replaced; 0: another content has the name; 2: the
+--          reservation of a replacement ended and the content to be replaced was changed: that one stays
 -- Errors   JQD_STORE_CHANGED, JQD_ARGUMENT; none after the first write
 -- Cost     O(names)
--- A job that came from an earlier life of the store ends as cancelled when another is confirmed under its name. What is
--- asked late may find that the job came, ended and was deleted: a name that is missing then stays so, or it would stand
--- for a job that never comes, until it is forgotten.
+-- A job that came from an earlier life of the store ends as cancelled when another is confirmed under its name. If the
+-- call is late, the job may have come, ended and been deleted: then a missing name stays so, or it would stand for a
+-- job that never comes.
 register('confirm_names', {'allow-oom'}, function()
   local now_ms = clock(ARGV[1])
   local ttl_ms = number(ARGV[3], 'ttl_ms')
@@ -24,9 +22,8 @@ register('confirm_names', {'allow-oom'}, function()
   local has_come = (tonumber(redis.call('HGET', K.applied, ARGV[4]) or nil) or 0) >= number(ARGV[5], 'position')
 
   -- The greatest revision wins, as it does when both are applied. But a later revision of the same content that is only
-  -- reserved does not win: this one is in a journal, and the later one may never be. A revision tells in microseconds
-  -- when it was given. Only a revision that was given later stays; a change of the older content gets one only when the
-  -- reservation is over.
+  -- reserved may never come, and does not win. A revision tells when it was given (µs): a change of the older content
+  -- gets one only after the reservation ended.
   local function is_overtaken(id, revision)
     if now_ms - revision / 1000 <= ttl_ms then
       return false
@@ -38,7 +35,7 @@ register('confirm_names', {'allow-oom'}, function()
     return later(rows[1]) or later(rows[2])
   end
 
-  -- All names are read at once, and written at once: a call for each costs more than all the rest.
+  -- All names are read together and written together: a call for each costs more than all the rest.
   local names, present, rows, notes = {}, {}, {}, {}
   for at = FIRST, #ARGV, FIELDS do
     names[#names + 1] = ARGV[at]
@@ -47,7 +44,7 @@ register('confirm_names', {'allow-oom'}, function()
     present[names[place]] = row or ''
   end
 
-  -- Jobs that came from an earlier life of the store after their name was reserved anew: they lose it.
+  -- Jobs that came from an earlier life after their name was reserved anew lose it.
   local queues, others = {}, {}
   for at = FIRST, #ARGV, FIELDS do
     local name, id = ARGV[at], ARGV[at + 1]
@@ -65,7 +62,7 @@ register('confirm_names', {'allow-oom'}, function()
     end
     local later, named, until_ms, known = row:match('^(%d+) (%S+) (%d+) (%S*)$')
     if named == id and until_ms == '0' and tonumber(later) == revision then
-      return 1  -- the job is applied already
+      return 1  -- the job was applied
     elseif not later and has_come then
       return 1
     end

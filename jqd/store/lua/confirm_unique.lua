@@ -1,10 +1,10 @@
--- What became of unique keys: the jobs that have them are journaled, or will never be.
--- ARGV     now_ms, position field and position behind their frame, then per job: key, token, its id or nothing: it was
+-- Confirms unique keys: their jobs are journaled, or will never be.
+-- ARGV     now_ms, position field and position behind these jobs, then per job: key, token, its id or nothing: it was
 --          not pushed; "waiting" or "ended"
 -- Returns  per job: who has the key now; nothing: nobody
 -- Errors   JQD_ARGUMENT; none after the first write
 -- Cost     O(jobs)
--- What is asked late may find that the job came, ended and was deleted: it had the key by its lane, and has it no more.
+-- If the call is late, the job may have come, ended and been deleted: its key is free again.
 register('confirm_unique', {'allow-oom'}, function()
   local now_ms = clock(ARGV[1])
   local FIRST, FIELDS = 4, 4

@@ -1,8 +1,7 @@
--- Deletes jobs that have ended, dead ones too, with all that is known of them.
--- ARGV     now_ms, identity of the store as the caller knows it, then ids
--- Returns  number of those that were looked at, the first ones; then those of them that were there, had ended, and are
---          deleted
--- Errors   JQD_UNSETTLED while the store is told again what it forgot; none after the first write
+-- Deletes jobs that have ended, failed ones too, with all that is known of them.
+-- ARGV     now_ms, identity of the store, then ids
+-- Returns  number of ids that were looked at, the first ones; then which of them are deleted: they had ended
+-- Errors   JQD_UNSETTLED while the store is being restored; none after the first write
 -- Cost     O(ids · log ended), and bytes of rows, some megabytes at most
 register('delete_dead', {'allow-oom'}, function()
   local now_ms, FIRST = clock(ARGV[1]), 3

@@ -1,8 +1,8 @@
--- What was done for jobs that wait for others, or that ended.
--- ARGV     now_ms, until when they rest, as take_links told, or 0: what was noted or taken since then is due at
---          another time, and stays; then per entry of `links`: it, stage of which children were told, how many others
---          were taken, or passed over, and could not be told now, number of those that were, these
--- Returns  the entries with children that were not taken. One that has none but those that could not be told rests
+-- Drops notes on jobs whose children were told, or whose parents were asked.
+-- ARGV     now_ms, rest_until_ms of take_links, or 0: a note that was renewed or taken since is due at another time,
+--          and stays; then per entry of `links`: entry, stage that the children were told, how many children that were
+--          taken or skipped could not be told, number of children that were told, these
+-- Returns  entries with children that were not taken. One whose other children could not be told rests
 -- Errors   JQD_ARGUMENT
 -- Cost     O(children · log children)
 register('drop_links', {'allow-oom'}, function()
@@ -12,25 +12,25 @@ register('drop_links', {'allow-oom'}, function()
 
   local entries, at = {}, FIRST
   while at <= #ARGV do
-    local one = {entry = ARGV[at], stage = number(ARGV[at + 1], 'stage'), failed = number(ARGV[at + 2], 'failed'),
+    local note = {entry = ARGV[at], stage = number(ARGV[at + 1], 'stage'), failed = number(ARGV[at + 2], 'failed'),
       count = number(ARGV[at + 3], 'count'), first = at + FIELDS}
-    entries[#entries + 1] = one
-    at = one.first + one.count
+    entries[#entries + 1] = note
+    at = note.first + note.count
   end
   local left = {}
-  for _, one in ipairs(entries) do
-    local key = K.children .. one.entry:sub(2)
-    for place = one.first, one.first + one.count - 1 do
-      redis.call('ZADD', key, 'XX', 'GT', digits(one.stage), ARGV[place])
+  for _, note in ipairs(entries) do
+    local key = K.children .. note.entry:sub(2)
+    for place = note.first, note.first + note.count - 1 do
+      redis.call('ZADD', key, 'XX', 'GT', digits(note.stage), ARGV[place])
     end
-    local untold = one.entry:sub(1, 1) == 'e' and redis.call('ZCOUNT', key, 0, '(' .. digits(one.stage)) or 0
-    if untold > one.failed then
-      redis.call('ZADD', K.links, now_ms, one.entry)
-      left[#left + 1] = one.entry
+    local untold = note.entry:sub(1, 1) == 'e' and redis.call('ZCOUNT', key, 0, '(' .. digits(note.stage)) or 0
+    if untold > note.failed then
+      redis.call('ZADD', K.links, now_ms, note.entry)
+      left[#left + 1] = note.entry
     elseif untold > 0 then
-      -- it rests as take_links had it, or is due where it was noted anew
-    elseif rest_until_ms == 0 or tonumber(redis.call('ZSCORE', K.links, one.entry) or '0') == rest_until_ms then
-      redis.call('ZREM', K.links, one.entry)
+      -- it rests until take_links said, or is due when it was renewed
+    elseif rest_until_ms == 0 or tonumber(redis.call('ZSCORE', K.links, note.entry) or '0') == rest_until_ms then
+      redis.call('ZREM', K.links, note.entry)
     end
   end
   return left

@@ -1,5 +1,4 @@
--- Takes followers out of the outbox, or off the shelf of a tenant, that are in a journal, and tells their parents of
--- them.
+-- Removes followers that are in a journal from the outbox or the shelf of a tenant. Notes them at their parents.
 -- ARGV     now_ms, "=" and a tenant, or nothing, number of pairs, per pair: parent, child, then entries
 -- Returns  how many entries were there
 -- Errors   JQD_ARGUMENT; none after the first write

@@ -1,4 +1,4 @@
--- Drops the pieces of a large result that is not kept after all, unless an outcome names them already.
+-- Drops the pieces of a large result that is not kept after all, unless an outcome has named them.
 -- ARGV     now_ms, name of the pieces
 -- Returns  1
 -- Errors   none

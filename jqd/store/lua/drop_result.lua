@@ -1,5 +1,5 @@
--- Forgets a kept result.
--- ARGV     now_ms, id, the row of the result that is meant, or nothing: whichever there is
+-- Drops a kept result.
+-- ARGV     now_ms, id, row of the result, or nothing: any
 -- Returns  1 when there was one
 -- Errors   none
 -- Cost     O(log results), and the bytes of the row

@@ -1,14 +1,14 @@
--- Finds leases of which nothing was heard for too long, and sets them aside: their workers change nothing any more. Who
--- is told of them writes how their attempts ended, and the lease goes with that; if he dies before, the next one is
--- told after a while. A lease of which nothing was heard since a journal told of it, or in this life of the store, is
--- given back at once, untried: nobody knows what became of it.
+-- Finds leases without a sign of life for too long, and sets them aside: of what their workers report only a success
+-- counts. The caller writes how their attempts ended, which ends the lease; if it dies before, the lease is found again
+-- after a while. A lease without a sign since a journal told of it, or in this life of the store, is given back at
+-- once, untried: nobody knows what became of it.
 -- ARGV     1    now_ms
---          2    identity of the store as the caller knows it
---          3    jobs to be told of about
---          then pairs: seconds of silence, or 0 for what was set aside; where the sequence of signs of life stood so
---               many seconds ago on the caller's clock
--- Returns  where that sequence stands; the numbers of seconds that leases have; number of jobs given back; then per
---          lease: fence, worker, seconds of silence, flat: id, header of the row, tries row, row of `generation`, the
+--          2    identity of the store
+--          3    about how many jobs to return
+--          then pairs: seconds of silence, or 0 for leases that were set aside; number of the sequence of signs so many
+--               seconds ago by the caller's clock
+-- Returns  number of the sequence now; all seconds of silence of leases; number of jobs given back; then per lease:
+--          fence, worker, seconds of silence, flat: id, header of the row, row of `tries`, row of `generation`, the
 --          latter two or nil
 -- Errors   JQD_STORE_CHANGED, JQD_BAD_VALUE, JQD_ARGUMENT
 -- Cost     O(pairs + jobs of silent leases · log waiting), and the bytes of their rows
@@ -35,7 +35,7 @@ register('find_silent', {'allow-oom'}, function()
     Back.finish(ids, now_ms, now_us)
   end
 
-  -- Their rows, without what is not to be tried again: jobs that have not come, or cannot be read, are given back.
+  -- Reads the rows of jobs that may be tried again; jobs that have not come, or cannot be read, are given back.
   local function rows_of(ids, fence)
     local flat, unreadable, holds = {}, {}, About.look(ids)
     for _, id in ipairs(ids) do
@@ -86,7 +86,7 @@ register('find_silent', {'allow-oom'}, function()
       if fence and digits(fence) == oldest[1] then
         end_lease(fence, tonumber(oldest[2]), silence)
       else
-        redis.call('ZREM', K.beats .. silence, oldest[1])  -- no lease of ours is called so: it would be met for ever
+        redis.call('ZREM', K.beats .. silence, oldest[1])  -- no lease has such a name: it would be found for ever
       end
     end
   end

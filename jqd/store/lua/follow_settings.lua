@@ -1,13 +1,12 @@
--- Notes signs of life of workers, and rules that stand in no journal, and tells which rules and whose signs are new
--- since the caller asked last.
--- ARGV     now_ms, identity as the caller knows it, number of the last rule and of the last sign it was told, at most
---          so many of each, at most so many bytes of rules after the first, how many rules follow, these flat: kind NUL
---          name, revision, packed rule; then the ids of workers that were heard of
--- Returns  number of the last rule told, packed rules; number of the last sign told, ids, how many milliseconds ago
---          each of these was; those of the caller's ids that no rule knows; 1 where there may be more to tell; the time
---          in ms
+-- Saves signs of life of workers, and settings that are in no journal. Returns the settings and signs that are new to
+-- the caller.
+-- ARGV     now_ms, identity of the store, number of the last setting and of the last sign that the caller knows, limit
+--          of each, limit of bytes of settings (one comes in any case), how many settings follow, these flat: kind NUL
+--          name, revision, packed setting; then ids of workers that gave the caller a sign
+-- Returns  number of the last setting, packed settings; number of the last sign, ids, how many ms ago each was; those
+--          of the caller's ids without a setting; 1: there may be more; now_ms
 -- Errors   JQD_STORE_CHANGED, JQD_ARGUMENT; none after the first write
--- Cost     O((told + said + ids) · log workers)
+-- Cost     O((returned + saved + ids) · log workers)
 register('follow_settings', {'allow-oom'}, function()
   local now_ms, now_us = clock(ARGV[1])
   local since_rule, since_sign = ARGV[3], ARGV[4]

@@ -1,11 +1,9 @@
--- How jobs ended, those in the dead set too; which were cancelled or are deleted, and which have a cancel that waits
--- for a hand.
--- ARGV     now_ms, identity as the caller knows it, then ids
--- Returns  flat: id, outcome, row of `generation` or nothing, of those that ended and of which it is known; flat: id,
---          up to which generation it is cancelled, of those in a hand, and of cancelled ones of which that is known;
---          ids of the other cancelled ones, and of those that are not here; flat: id, fence, seconds of silence
---          allowed, worker, header of the row, tries row, row of `generation`, the latter two or nothing, of those that
---          workers hold
+-- Returns how jobs ended, failed ones too; which were cancelled or are deleted; and which cancels wait for held jobs.
+-- ARGV     now_ms, identity of the store, then ids
+-- Returns  flat: id, outcome, row of `generation` or nothing, of jobs that ended with a known outcome; flat: id, up to
+--          which generation it is cancelled, of held jobs, and of cancelled ones for which that is known; ids of other
+--          cancelled jobs, and of those not here; flat: id, fence, seconds of silence allowed, worker, header of the
+--          row, row of `tries`, row of `generation`, the latter two or nothing, of jobs that workers hold
 -- Errors   JQD_STORE_CHANGED
 -- Cost     O(ids · log ended), and the bytes of the outcomes
 register('get_ends', {'no-writes'}, function()

@@ -1,9 +1,9 @@
--- The members of a group.
--- ARGV     now_ms, group, how many members are passed over, and how many are told
--- Returns  when it was closed (ms) or 0; how many are passed over for the next ones, 0: that was all; then the ids of
---          its members in the order in which they came; nil when there is no such group
+-- Returns the members of a group.
+-- ARGV     now_ms, group, how many members to skip, and how many to return
+-- Returns  when it was closed (ms) or 0; how many to skip for the next ones, 0: that was all; then ids of members in
+--          the order in which they came; nil: there is no such group
 -- Errors   none
--- Cost     O(members passed over and told)
+-- Cost     O(members skipped and returned)
 register('get_group', {'no-writes'}, function()
   local key, CLOSED = K.grouped .. ARGV[2], '!'
   local skip, most = number(ARGV[3], 'skip'), number(ARGV[4], 'most')

@@ -1,5 +1,5 @@
--- What the store believes a daemon holds, page by page.
--- ARGV     now_ms, sysid, epoch, place after which the page begins (0 first), limit
+-- Returns the jobs that a daemon holds, page by page.
+-- ARGV     now_ms, sysid, epoch, how many to skip, limit
 -- Returns  flat: id, fence; nothing after the last page
 -- Errors   JQD_STALE_OWNER, JQD_BAD_VALUE, JQD_ARGUMENT
 -- Cost     O(limit + log held)

@@ -1,7 +1,7 @@
--- What daemons counted, the oldest first.
--- ARGV     now_ms, identity of the store as the caller knows it, minutes that a row is of, ms and field behind which to
---          begin (no field: at that ms), rows and bytes at most; one row comes whatever its size
--- Returns  now_ms, when the oldest row there is began (ms), or nil, 1 where there may be more, flat: field, ms, bytes
+-- Returns what daemons counted, the oldest first.
+-- ARGV     now_ms, identity of the store, minutes of a row, ms and field behind which to begin (no field: at that ms),
+--          limit of rows and of bytes; one row comes in any case
+-- Returns  now_ms, when the oldest row began (ms) or nil, 1: there may be more, flat: field, ms, bytes
 -- Errors   JQD_STORE_CHANGED, JQD_ARGUMENT
 -- Cost     O((log rows)² + limit) and the bytes
 register('get_history', {'no-writes'}, function()

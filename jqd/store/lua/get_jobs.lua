@@ -1,16 +1,14 @@
--- All about some jobs: the first of them, as many as BYTES_MAX go round for, one at least. The others are for the next
--- call.
+-- Returns all about some jobs: about the first ones, as many as BYTES_MAX allow, one at least.
 -- ARGV     1    now_ms
---          2    identity of the store as the caller knows it: "never was" is no answer in a store that was emptied just
---               now
---          3    0 for all, or else results are left out, and arguments of rows with more bytes than this
---          4    1: of failed attempts no more than the last
---          then for each job: id; last field of the journal that made it, or nothing
--- Returns  per job: place (ready, later, held, ended, dead, nowhere, early, unseen; awaited: it, or a later content,
---          was promised under its name and is on its way, of which only a full answer tells the latter, or may be, as a
---          daemon tells its jobs again), its score, sysid that holds it, row, tries row, outcome, result, 1 when its
---          cancel was asked, last id applied of that journal, its row of `generation`, worker that holds it, how far it
---          is, what its last failed attempt printed; nil for what is not there
+--          2    identity of the store: "never was" is no answer in a store that was just emptied
+--          3    0: all; else without results, and without arguments of rows above so many bytes
+--          4    1: of failed attempts only the last
+--          then for each job: id; last field of its journal, or nothing
+-- Returns  per job: place (ready, later, held, ended, dead, nowhere, early, unseen; awaited: the job, or a later
+--          content, was promised under its name and is on its way, or may be, as a daemon applies its jobs again; the
+--          later content only in a full answer), its score there, sysid that holds it, row, row of `tries`, outcome,
+--          result, 1 if it is to be cancelled, last id applied of its journal, row of `generation`, worker that holds
+--          it, progress, log of its last failed attempt; nil for what there is not
 -- Errors   JQD_STORE_CHANGED
 -- Cost     O(jobs · (members + log jobs)), and their bytes: BYTES_MAX, and those of one job
 register('get_jobs', {'no-writes'}, function()
@@ -50,7 +48,7 @@ register('get_jobs', {'no-writes'}, function()
     return row
   end
 
-  -- A row of `tries` (tries.lua) as far as its latest outcome.
+  -- Returns a row of `tries` (tries.lua) up to its latest outcome.
   local function latest(row)
     local at = Move.has_begun(row) and 5 or 9
     return #row > at + 3 and row:sub(1, at + 3 + struct.unpack('>I4', row, at)) or row

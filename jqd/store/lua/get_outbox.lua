@@ -1,8 +1,7 @@
--- Followers that wait to be pushed, what waits longest first.
--- ARGV     now_ms, age_ms they have at least (0: all), since_ms they came, number of those to pass over, limit,
---          bytes_max
--- Returns  now_ms, when what waits longest came, when what came last did, or nothing, of how many tenants some wait for
---          quotas, then the entries: at least one, if there is one
+-- Returns followers that are to be pushed, the oldest first.
+-- ARGV     now_ms, their least age in ms (0: any), since_ms they came, number to skip, limit, bytes_max
+-- Returns  now_ms, dates of the oldest and the newest entry, or nothing, number of tenants with shelves, then entries:
+--          one at least, if there is one
 -- Errors   JQD_ARGUMENT
 -- Cost     O(log entries + limit), and the bytes
 register('get_outbox', {'no-writes'}, function()
@@ -13,9 +12,9 @@ register('get_outbox', {'no-writes'}, function()
   local oldest = redis.call('ZRANGE', K.outbox, 0, 0, 'WITHSCORES')[2]
   local newest = redis.call('ZRANGE', K.outbox, -1, -1, 'WITHSCORES')[2]
   local answer = {digits(now_ms), oldest or '', newest or '', redis.call('ZCARD', K.shelves)}
-  -- By rank: by date the server would step over all that is passed over.
+  -- By rank: by date the server would step over all that are skipped.
   local first = skip + (since_ms > 0 and redis.call('ZCOUNT', K.outbox, '-inf', '(' .. digits(since_ms)) or 0)
-  -- the clock was set back: what came before that is told, whatever its age
+  -- the clock was set back: entries from before are returned, whatever their age
   local is_back = newest and tonumber(newest) > now_ms
   local behind = age_ms > 0 and not is_back and redis.call('ZCOUNT', K.outbox, '-inf', digits(now_ms - age_ms))
     or redis.call('ZCARD', K.outbox)

@@ -1,5 +1,5 @@
--- A piece of a large result.
--- ARGV     now_ms, name of the pieces, number of this one
+-- Returns a piece of a large result.
+-- ARGV     now_ms, name of the pieces, number of the piece
 -- Returns  the piece; nil when it was dropped
 -- Errors   none
 -- Cost     the bytes

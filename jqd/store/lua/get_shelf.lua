@@ -1,7 +1,7 @@
--- Followers that wait for the quota of their tenant, what waits longest first; that shelf rests then for everybody.
--- ARGV     now_ms, "=" and a tenant, or nothing: the one whose shelf is due for longest, rest_ms, number of entries to
---          pass over, limit, bytes_max
--- Returns  the tenant, then the entries: at least one; nothing: no shelf is due, or it has no more
+-- Returns followers that wait for the quota of their tenant, the oldest first. Their shelf then rests.
+-- ARGV     now_ms, "=" and a tenant, or nothing: the one whose shelf has been due longest, rest_ms, number to skip,
+--          limit, bytes_max
+-- Returns  the tenant, then entries, one at least; nothing: no shelf is due, or it has no more
 -- Errors   JQD_ARGUMENT; none after the first write
 -- Cost     O(log tenants + log entries + limit), and the bytes
 register('get_shelf', {'allow-oom'}, function()

@@ -5,23 +5,20 @@
 --          4    jobtype
 --          5    limit
 --          6    priority_min
---          7    priority_max
 --          8    bytes_max
---          9    identity of the store as the caller knows it: nothing is given while a living member is not through the
---               barrier of that life
---          10   alone_ms: how long a suspect runs alone, a job that was in hand when daemons died
---          11   how suspects are taken: alone (by an empty hand), company (by any), none
+--          9    identity of the store for the caller: nothing is given while a living member is not through recovery
+--          10   alone_ms: how long a suspect (a job in flight at deaths of daemons) runs alone
+--          11   who gets a suspect: alone (a daemon that holds nothing), company (any), none
 --          12   version of the matchers that the caller knows (shared/limits.lua)
---          13   number of the last rule it was told (follow_settings), nothing where that does not matter
---          14…  nothing, or where jobs age (shared/ageing.lua) the rank that none is to be behind and the priority by
---               which the jobtype was found
--- Returns  fence; "again" when there may be more at once, "version" when the caller knows other matchers than the
---          store, "unheard" when it has not heard of workers that get nothing for now, or nothing; then flat: id, row
---          (nil when it is gone: that id was dropped), tries row or nil, row of `generation` or nil. Jobs whose queue
---          was found by other matchers were not checked: the caller does that
+--          13   number of the last setting that the caller knows (follow_settings), or nothing
+--          14…  nothing, or where jobs age (shared/ageing.lua) the worst rank to be given, and the priority by which
+--               the jobtype was found
+-- Returns  fence; "again": there may be more at once, "version": the caller knows other matchers, "unheard": it does
+--          not know which workers are backed off, or nothing; then flat: id, row (nil: it is gone, and the id was
+--          dropped), row of `tries` or nil, row of `generation` or nil. Jobs of queues that other matchers found are
+--          not checked: the caller does that
 -- Errors   JQD_STALE_OWNER, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
--- Cost     O(members + (limit + suspects, PASSED at most) · log waiting), and the bytes; and of suspects, while there
---          are any
+-- Cost     O(members + (limit + suspects, PASSED at most) · log waiting), and the bytes; with suspects, their number
 register('get_waiting_jobs', {'allow-oom'}, function()
   local now_ms, now_us = clock(ARGV[1])
   local sysid, epoch, jobtype = ARGV[2], number(ARGV[3], 'epoch'), ARGV[4]
@@ -42,16 +39,16 @@ register('get_waiting_jobs', {'allow-oom'}, function()
   elseif rules_at ~= '' and (tonumber(backed_off or nil) or 0) > number(rules_at, 'rules_at') then
     return {'0', 'unheard'}
   end
-  local EXPIRE = 100  -- at once; where more have expired, those that were chosen are looked at by name
+  local EXPIRE = 100  -- at once; if more have expired, the chosen jobs are asked one by one
   local _, many_expired = Expire.expire_due(now_ms, EXPIRE)
   Heads.write()
-  -- so many may wait before the others: all that the daemons that died had in hand
+  -- so many jobs may be refused: all that daemons held when they died
   local passed = call.has_deaths and Deaths.learn_suspects() or 0
   local may = call.has_deaths and (suspects == 'company' or suspects == 'alone' and redis.call('ZCARD', held) == 0)
   local function may_not(id) return call.has_deaths and Deaths.is_suspect(id) end
 
   local alone, ids, more, is_full = false, {}, '', false
-  local finish  -- takes those of `ids` that were given out of where they wait
+  local finish_claim  -- removes the given ones of `ids` from where they wait
 
   local function choose_of_one(most, from, to)
     local where, heads, all
@@ -63,10 +60,10 @@ register('get_waiting_jobs', {'allow-oom'}, function()
         table.insert(ids, id)
       end
     end
-    finish = function(taken) Pages.take(jobtype, taken, where, heads) end
+    finish_claim = function(taken) Pages.take(jobtype, taken, where, heads) end
   end
 
-  -- A suspect is taken alone; a daemon that may not take it takes the jobs behind it meanwhile.
+  -- A suspect is given alone; a daemon that may not have it gets the jobs behind it.
   local function choose_of_many(most, from, to)
     local order, opened, is_short
     local function choose(number, beside, refuse)
@@ -82,7 +79,7 @@ register('get_waiting_jobs', {'allow-oom'}, function()
       more = is_short and 'again' or ''
     end
     local chosen = #ids
-    finish = function(taken, fence)
+    finish_claim = function(taken, fence)
       local given, are_all = {}, #taken == chosen
       for _, id in ipairs(are_all and #order == 0 and {} or taken) do
         given[id] = true
@@ -93,8 +90,8 @@ register('get_waiting_jobs', {'allow-oom'}, function()
 
   local answer, filled, fence, bytes = {}, 2, nil, nil
 
-  -- Claims up to `most` jobs between two scores, only those before `until_id` if it is given. How many, and the first
-  -- that may start.
+  -- Claims up to `most` jobs between two scores; `until_id`: only ids before it. Returns how many, and the first that
+  -- may start.
   local function claim(most, from, to, until_id)
     if call.has_keyed then
       choose_of_many(most, from, to)
@@ -118,7 +115,7 @@ register('get_waiting_jobs', {'allow-oom'}, function()
     if #rows == 0 then
       Heads.mend(jobtype)
       if call.has_keyed then
-        finish({}, 0)
+        finish_claim({}, 0)
       end
       return 0, first_id
     end
@@ -130,15 +127,15 @@ register('get_waiting_jobs', {'allow-oom'}, function()
     end
     fence = fence or Members.next_fence(now_us)
     local taken = {}
-    local first, again = {}, {}  -- that never failed, and that did
+    local first, again = {}, {}  -- jobs that never failed, and those that did
     for position, row in ipairs(rows) do
       local id = ids[position]
       answer[filled + 1], answer[filled + 2] = id, row
       answer[filled + 3], answer[filled + 4] = tries[position] or false, generations[position] or false
       filled = filled + 4
       if row then
-        local its = Counts.have_failed(tries[position]) and again or first
-        its[#its + 1] = id
+        local same_kind = Counts.have_failed(tries[position]) and again or first
+        same_kind[#same_kind + 1] = id
       else
         call.gone[id], call.has_gone = true, true
       end
@@ -150,43 +147,43 @@ register('get_waiting_jobs', {'allow-oom'}, function()
         Deaths.alone_until(sysid, ids[1], now_ms + alone_ms)
       end
     end
-    finish(taken, fence)
+    finish_claim(taken, fence)
     Counts.moved(jobtype, 'waiting', 'running', first)
     Counts.moved(jobtype, 'retrying', 'running', again)
     return #rows, first_id
   end
 
-  -- Of the level with the best rank as many as go before those of any other, then of the next one.
+  -- Claims, from the level with the best rank, the jobs that go before those of any other level; then from the next.
   local function claim_by_rank(bound, wanted)
     local FEW = 16
     local function first(from, to)
       local id, score = Queues.first_between(jobtype, from, to)
-      local row, its = nil, nil
+      local row, before_id = nil, nil
       if call.has_keyed then
-        row, its = Heads.best_keyed(jobtype, from, to)
+        row, before_id = Heads.best_keyed(jobtype, from, to)
       end
       local keyed_id = row and row:match('^[^:]*')
-      if keyed_id and not (id and Order.precedes(tonumber(score), id, tonumber(its), keyed_id)) then
-        return keyed_id, its
+      if keyed_id and not (id and Order.precedes(tonumber(score), id, tonumber(before_id), keyed_id)) then
+        return keyed_id, before_id
       end
       return id, score
     end
     Ageing.begin(now_ms)
     local levels, left, most = Ageing.levels(priority_min, priority_max, wanted, {}, first), limit, limit
     while left > 0 and more == '' and not alone and not is_full do
-      local one = Ageing.refresh(levels, first)
-      if not one or one.rank > bound then
+      local level = Ageing.refresh(levels, first)
+      if not level or level.rank > bound then
         break
       end
-      local until_id, other = Ageing.until_id(one, bound + 1, ''), levels[2]
-      local its = other and Ageing.until_id(one, other.rank, other.id) or until_id
-      local number, first_id = claim(math.min(left, most), one.score, one.score,
-        Order.before(its, until_id) and its or until_id)
+      local until_id, next_level = Ageing.until_id(level, bound + 1, ''), levels[2]
+      local before_id = next_level and Ageing.until_id(level, next_level.rank, next_level.id) or until_id
+      local number, first_id = claim(math.min(left, most), level.score, level.score,
+        Order.before(before_id, until_id) and before_id or until_id)
       left, most, may = left - number, math.max(FEW, 2 * number), may and number == 0
-      if number == 0 and first_id and one.after ~= first_id then
-        one.after = first_id  -- what stands before it may not start
+      if number == 0 and first_id and level.after ~= first_id then
+        level.after = first_id  -- jobs before it may not start
       elseif number == 0 then
-        one.from = one.score + Ageing.UNIT  -- on to the next score
+        level.from = level.score + Ageing.UNIT  -- on to the next score
       end
     end
   end

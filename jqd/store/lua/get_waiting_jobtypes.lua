@@ -1,18 +1,19 @@
--- Which jobtypes have ready jobs that the caller wants, and the best of these jobs of each.
+-- Returns which of the wanted jobtypes have ready jobs, and the best of these jobs of each.
 -- ARGV     1    now_ms
 --          2    limit
 --          3    1: by rank (shared/ageing.lua) instead of priority
---          then for each wish: jobtype; or for any what stands before those of a tenant, nothing for those of the
---               tenant "". priority_min, priority_max, number of jobtypes that are not meant by "any", those
--- Returns  flat: jobtype, priority and id of its first job that is wanted, number waiting, 1 when that job may only run
---          alone, its rank; in no order. Of "any" the best `limit`
+--          then for each demand (shared/demand.lua): jobtype; or for any type the part before those of a tenant,
+--          nothing
+--               for the tenant "". priority_min, priority_max, number of jobtypes that "any" leaves out, these
+-- Returns  flat: jobtype, priority and id of its first wanted job, number waiting, 1 if that job is a suspect, its
+--          rank; in no order. Of "any" the best `limit`
 -- Errors   JQD_ARGUMENT
--- Cost     O(jobtypes named + limit + those not meant), however many unwanted jobs wait. A jobtype with jobs of many
+-- Cost     O(jobtypes named + limit + those left out), however many unwanted jobs wait. A jobtype with jobs of many
 --          priorities costs up to HEADS rows. By rank O(priorities in use) more for each index
 register('get_waiting_jobtypes', {'no-writes'}, function()
   local now_ms, limit, ages = clock(ARGV[1]), number(ARGV[2], 'limit'), ARGV[3] == '1'
   local FIRST = 4
-  local CHUNK, HEADS = 128, 1024  -- rows read at once, and at most: more than one claim takes
+  local CHUNK, HEADS = 128, 1024  -- rows read together, and at most: more than one claim takes
 
   Ageing.begin(now_ms)
   local jobtypes, best = {}, {}
@@ -27,7 +28,7 @@ register('get_waiting_jobtypes', {'no-writes'}, function()
     end
   end
 
-  -- A function that gives the next row of an index, and its score.
+  -- Returns a function that returns the next row of an index, and its score.
   local function rows_of(index, least, most)
     if ages then
       return Ageing.walk(index, least, most)
@@ -44,11 +45,11 @@ register('get_waiting_jobtypes', {'no-writes'}, function()
     end
   end
 
-  -- Of a jobtype's keyed queues the best. Whether there is one.
+  -- Adds the best job in the keyed queues of a jobtype. Returns whether there is one.
   local function look_at_queues(jobtype, least, most)
-    local loose, its = rows_of(Queues.loose_key(jobtype), least, most)()
+    local loose, loose_priority = rows_of(Queues.loose_key(jobtype), least, most)()
     if loose then
-      note(jobtype, loose:match('^[^:]*'), its)
+      note(jobtype, loose:match('^[^:]*'), loose_priority)
     end
     local next_row = rows_of(K.queues .. jobtype, least, most)
     for _ = 1, CHUNK do
@@ -64,7 +65,7 @@ register('get_waiting_jobtypes', {'no-writes'}, function()
     return loose ~= nil
   end
 
-  -- The plain jobs of a jobtype. Whether there are some.
+  -- Adds the best of the jobs without constraints of a jobtype. Returns whether there is one.
   local function look_at_plain(jobtype, least, most)
     local function first(from, to) return Queues.first_between(jobtype, from, to) end
     local id, score
@@ -80,13 +81,13 @@ register('get_waiting_jobtypes', {'no-writes'}, function()
     return id ~= nil
   end
 
-  -- Whether it has a job that may run: all that wait for a constraint do not count, or they would hide other jobtypes.
+  -- Adds a jobtype if it has a job that may run: jobs that wait for a constraint would hide other jobtypes.
   local function look_at(jobtype, least, most)
     local is_plain = look_at_plain(jobtype, least, most)
     return call.has_keyed and look_at_queues(jobtype, least, most) or is_plain
   end
 
-  -- Which jobtypes were met, how many, and whether there may be more.
+  -- Returns the jobtypes that were met, how many, and whether there may be more.
   local function look_at_all(tenant, least, most, besides)
     local seen, found, next_row = {}, 0, rows_of(Queues.all_of(tenant), least, most)
     for _ = 1, HEADS do
@@ -96,7 +97,7 @@ register('get_waiting_jobtypes', {'no-writes'}, function()
       end
       local id, queue = row:match('^([^:]*):(.*)$')
       local jobtype = queue and Queues.type_of(queue)
-      if jobtype and not seen[jobtype] and Wishes.is_of(tenant, jobtype) and not besides[jobtype] then
+      if jobtype and not seen[jobtype] and Demand.is_of(tenant, jobtype) and not besides[jobtype] then
         local first = Heads.is_loose(queue, id) and id or Queues.head_of(queue, score)
         if first then
           seen[jobtype], found = true, found + 1
@@ -107,25 +108,24 @@ register('get_waiting_jobtypes', {'no-writes'}, function()
     return seen, found, true
   end
 
-  -- One row for each jobtype, however many priorities those have that are not meant. Those of other tenants are passed
-  -- over.
+  -- Adds one row for each jobtype, however many priorities unwanted ones have, and skips other tenants' types.
   local function look_at_others(tenant, least, most, besides, number)
     local found, offset, size = 0, 0, limit + number
     while found < limit and offset < size + HEADS do
       local rows = redis.call('ZRANGE', K.types, '-inf', most + Ageing.LAST, 'BYSCORE', 'LIMIT', offset, size)
       for _, jobtype in ipairs(rows) do
-        if found < limit and not besides[jobtype] and Wishes.is_of(tenant, jobtype) then
+        if found < limit and not besides[jobtype] and Demand.is_of(tenant, jobtype) then
           found = found + (look_at(jobtype, least, most) and 1 or 0)
         end
       end
       offset = #rows < size and size + HEADS or offset + size
     end
-    if found == 0 then  -- so many better types of others: its own index has none of theirs
+    if found == 0 then  -- all rows were of other tenants: this one's own index has none of those
       look_at_all(tenant, least, most, besides)
     end
   end
 
-  Wishes.each(FIRST, look_at, function(tenant, least, most, besides, count)
+  Demand.each(FIRST, look_at, function(tenant, least, most, besides, count)
     local seen, found, are_more = besides, 0, count > 0
     if count == 0 or ages then
       seen, found, are_more = look_at_all(tenant, least, most, besides)

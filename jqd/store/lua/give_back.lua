@@ -1,6 +1,6 @@
--- Makes jobs ready that earlier epochs of this owner hold: their fences are lower than its epoch.
--- ARGV     now_ms, sysid, epoch, limit, bytes_max, crash_limit: 0 when nobody died
--- Returns  number of jobs that left the hand; 0 when none is left
+-- Makes the jobs ready that earlier epochs of this daemon hold: their fences are below its epoch.
+-- ARGV     now_ms, sysid, epoch, limit, bytes_max, crash_limit: 0: no daemon died
+-- Returns  number of jobs given back; 0: none is left
 -- Errors   JQD_STALE_OWNER, JQD_BAD_VALUE, JQD_ARGUMENT
 -- Cost     O(limit · log waiting), and the bytes
 register('give_back', {'allow-oom'}, function()

@@ -1,4 +1,4 @@
--- Whether followers wait to be pushed, in the outbox or on the shelf of their tenant: they move between both.
+-- Returns whether followers are to be pushed: they are in the outbox or on their tenant's shelf, and move between both.
 -- ARGV     now_ms, tenant, entries
 -- Returns  for each 1 or 0
 -- Errors   none

@@ -1,9 +1,8 @@
--- Places in a group that is open, for jobs that are about to be pushed: confirm_members tells which they became. Those
--- that nobody took for long are given up.
--- ARGV     now_ms, identity of the store as the caller knows it, group, ms a place is kept, most members, then a token
---          per job
--- Returns  1; 0 when it is closed, 2 when it would have too many members: nobody joined then
--- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED: who its members are may be in a journal only, JQD_ARGUMENT
+-- Reserves places in an open group for jobs that are about to be pushed; confirm_members confirms them. Drops places
+-- that were not confirmed in time.
+-- ARGV     now_ms, identity of the store, group, ms a place is kept, most members, then a token per job
+-- Returns  1; 0: it is closed, 2: it would have too many members; then nobody joined
+-- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED: members may be in a journal only, JQD_ARGUMENT
 -- Cost     O(jobs · log members)
 register('join_group', {'allow-oom'}, function()
   local now_ms = clock(ARGV[1])

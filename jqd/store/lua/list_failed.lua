@@ -1,6 +1,5 @@
--- Jobs that failed, what failed first first. Nothing of this very millisecond: more of it may come, under lower ids.
--- ARGV     now_ms, identity of the store as the caller knows it, ms and id behind which to begin (no id: at that ms),
---          limit
+-- Returns jobs that failed, by date. Leaves out this very millisecond, in which more may fail, under lower ids.
+-- ARGV     now_ms, identity of the store, ms and id behind which to begin (no id: at that ms), limit
 -- Returns  now_ms, flat: id, ms
 -- Errors   JQD_STORE_CHANGED, JQD_ARGUMENT
 -- Cost     O((log dead)² + limit)

@@ -1,28 +1,28 @@
--- Ids that lie in some places, from the highest score down: of equal scores the newest first. Of a filter what is told
--- without a view: who is left out does not fit, who is told may not fit either.
+-- Returns ids in some places, from the highest score down, of equal scores the newest first. A filter uses only what is
+-- read without a view: ids that are left out do not match, others may not match either.
 -- ARGV     1    now_ms
---          2    ids for each place
---          3    ids to be looked at in all places together
+--          2    limit of ids of each place
+--          3    limit of ids to be looked at in all places together
 --          4    tenant, or * for all
---          5    jobtype or nothing; of all tenants: that name of each
---          6    how they ended, or nothing
+--          5    jobtype or nothing; for all tenants each one's jobtype of that name
+--          6    how the jobs ended, or nothing
 --          7    tag, or nothing
---          8    1: an attempt of theirs ended or may have
+--          8    1: only jobs of which an attempt ended or may have
 --          then for each place: name (ready, loose, later, held, ended, dead); jobtype or sysid or nothing; score and
 --               id before which to begin, or nothing twice
--- Returns  per place: score and id of the last that was looked at, or as it was asked for; 1: that was all there is;
---          how many were looked at; flat: id, score
+-- Returns  per place: score and id of the last that was looked at, or as given; 1: that was all; how many were looked
+--          at; flat: id, score
 -- Errors   JQD_ARGUMENT
--- Cost     O(places · (log rows)² + ids looked at), and where a filter needs them the bytes of outcomes and rows: some
+-- Cost     O(places · (log rows)² + ids looked at), and if a filter needs them bytes of outcomes and rows: some
 --          BYTES_MAX
 register('list_ids', {'no-writes'}, function()
   local limit, rows_max = number(ARGV[2], 'limit'), number(ARGV[3], 'rows')
   local tenant, wanted, how, tag, is_tried = ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8] == '1'
   local of_some = tenant ~= '*' or wanted ~= ''
   local FIRST, FIELDS = 9, 4
-  local CHUNK = 250  -- read at once
-  local BYTES_MAX = 2 * 1024 * 1024  -- of outcomes and rows in one call, and some more than fit: a millisecond or two
-  local OUTCOMES = 25  -- read at once, of some 80 KB at most
+  local CHUNK = 250  -- ids read together
+  local BYTES_MAX = 2 * 1024 * 1024  -- of outcomes and rows in one call, or a few more: a millisecond or two
+  local OUTCOMES = 25  -- read together, of some 80 KB at most
   local JOBTYPE, TAGS = 2, 10  -- places in a row's header
 
 
@@ -35,7 +35,7 @@ register('list_ids', {'no-writes'}, function()
     return key
   end
 
-  -- At most `count` that come before (score, id) in a set, or last when that is nothing.
+  -- Returns up to `count` members before (score, id) in a set, or the last ones, if that is nothing.
   local function set_before(key, score, id, count)
     local found, stop = {}, id == '' and redis.call('ZCARD', key) or Order.rank_of(key, score, id)
     local start = math.max(0, stop - count)
@@ -66,7 +66,7 @@ register('list_ids', {'no-writes'}, function()
     return found
   end
 
-  -- Two such lists as one.
+  -- Merges two such lists.
   local function merged(ones, others, count)
     local found, one, other = {}, 1, 1
     while #found / 2 < count and (ones[one] or others[other]) do
@@ -93,56 +93,55 @@ register('list_ids', {'no-writes'}, function()
     return found
   end
 
-  local function is_wanted(its)
-    local whose, bare = its:match('^(.-)\31(.*)$')
+  local function is_wanted(jobtype)
+    local whose, bare = jobtype:match('^(.-)\31(.*)$')
     if tenant == '*' then
-      return wanted == '' or its == wanted or bare == wanted
+      return wanted == '' or jobtype == wanted or bare == wanted
     end
-    return (whose or '') == tenant and (wanted == '' or its == wanted)
+    return (whose or '') == tenant and (wanted == '' or jobtype == wanted)
   end
 
-  -- Whether a row may be of a job that is looked for: by its tag, and its jobtype unless its outcome told that.
+  -- Returns whether a row may match: by its tag, and by its jobtype unless the outcome told that.
   local function may_be(row, is_of_them)
     if not row or tag ~= '' and not row:find(tag, 1, true) then
       return not row and tag == ''
     end
     local fields = unpacked(row)
     if type(fields[JOBTYPE]) ~= 'string' then
-      return true  -- whoever looks at it tells what is wrong
+      return true  -- it cannot be read: whoever reads the job reports that
     elseif not is_of_them and not is_wanted(fields[JOBTYPE]) then
       return false
     elseif tag == '' then
       return true
     end
-    for _, one in ipairs(type(fields[TAGS]) == 'table' and fields[TAGS] or {}) do
-      if one == tag then
+    for _, job_tag in ipairs(type(fields[TAGS]) == 'table' and fields[TAGS] or {}) do
+      if job_tag == tag then
         return true
       end
     end
     return false
   end
 
-  -- Of what has ended its outcome tells how, and of which jobtype, unless it has another content since: that is short,
-  -- and a row brings its argument. Returns whether it may fit, and whether its jobtype is known so.
+  -- Returns whether an ended job may match, and whether its outcome told the jobtype: that is short, and a row brings
+  -- its argument. A later content may have another jobtype.
   local function may_have_ended_so(id, kept)
-    local its_how, its = Stands.ended_as(kept or nil)
-    if kept and how ~= '' and its_how ~= how then
+    local ended_how, as_type = Stands.ended_as(kept or nil)
+    if kept and how ~= '' and ended_how ~= how then
       return false, true
     elseif not of_some then
       return true, true
-    elseif not kept or (its or '') == '' or call.has_changes and redis.call('HEXISTS', K.generation, id) == 1 then
+    elseif not kept or (as_type or '') == '' or call.has_changes and redis.call('HEXISTS', K.generation, id) == 1 then
       return true, false
     end
-    return is_wanted(its:match('^[^\30]*')), true
+    return is_wanted(as_type:match('^[^\30]*')), true
   end
 
-  -- Whether an attempt of it ended, or may have. How it went is not read: that may be long.
+  -- Returns whether an attempt of a job ended, or may have. The outcome may be long, so it is not read.
   local function has_tried(id)
     return redis.call('HEXISTS', K.tries, id) == 1 or redis.call('HEXISTS', K.outcome, id) == 1
   end
 
-  -- Notes which of ids[first .. last] may fit, as far as `bytes` go. Returns the last of them, and what is left of
-  -- these.
+  -- Notes which of ids[first .. last] may match, as far as `bytes` allow. Returns the last of them, and the bytes left.
   local function note_fitting(name, ids, first, last, fit, bytes)
     local known, asked, places = {}, {}, {}
     local has_ended = (name == 'ended' or name == 'dead') and (of_some or how ~= '')
@@ -170,13 +169,13 @@ register('list_ids', {'no-writes'}, function()
     return last, bytes
   end
 
-  -- How many of these ids, from the first on, are told by `bytes`, what is left of these, and which of the ids may fit.
+  -- Returns how many of these ids, from the first on, `bytes` allow to look at; the bytes left; which may match.
   local function fitting(name, ids, bytes)
-    local fit, told = {}, 0
-    while told < #ids and bytes > 0 do
-      told, bytes = note_fitting(name, ids, told + 1, math.min(#ids, told + OUTCOMES), fit, bytes)
+    local fit, seen = {}, 0
+    while seen < #ids and bytes > 0 do
+      seen, bytes = note_fitting(name, ids, seen + 1, math.min(#ids, seen + OUTCOMES), fit, bytes)
     end
-    return told, bytes, fit
+    return seen, bytes, fit
   end
 
   local pages, bytes, rows_left = {}, BYTES_MAX, rows_max
@@ -185,7 +184,7 @@ register('list_ids', {'no-writes'}, function()
     local at = FIRST + (place - 1) * FIELDS
     local name, suffix, score, id = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
     local found, is_all, looked = {}, false, 0
-    local share = math.max(1, math.floor(rows_left / (places - place + 1)))  -- so that each comes on
+    local share = math.max(1, math.floor(rows_left / (places - place + 1)))  -- so that each place gets on
     local is_sparse = tag ~= '' or is_tried or how ~= '' or of_some and name ~= 'ready' and name ~= 'loose'
     key_of(name, suffix)
     while not is_all and #found / 2 < limit and looked < share and bytes > 0 do
@@ -194,17 +193,17 @@ register('list_ids', {'no-writes'}, function()
       for position = 1, #some, 2 do
         ids[#ids + 1] = some[position]
       end
-      local told, fit = #ids, nil
+      local seen, fit = #ids, nil
       if is_sparse and #ids > 0 then
-        told, bytes, fit = fitting(name, ids, bytes)
+        seen, bytes, fit = fitting(name, ids, bytes)
       end
-      is_all = told == #ids and #ids < count
-      for position = 1, told do
+      is_all = seen == #ids and #ids < count
+      for position = 1, seen do
         id, score, looked = ids[position], some[2 * position], looked + 1
         if not fit or fit[position] then
           found[#found + 1], found[#found + 2] = id, score
           if #found / 2 == limit then
-            is_all = is_all and position == told
+            is_all = is_all and position == seen
             break
           end
         end

@@ -1,20 +1,20 @@
--- What some jobs have to do with others; and what is found from them, the nearest first: a chain is walked in few
--- calls.
+-- Returns jobs with their parents and children, then jobs that are linked with them, the nearest first: so a chain is
+-- walked in few calls.
 -- ARGV     1    now_ms
---          2    identity of the store as the caller knows it
+--          2    identity of the store
 --          3    number of children to be listed of each
---          4    how many of those are passed over
+--          4    how many children to skip
 --          5    how many more jobs may be found
---          6    number of ids that are known and not told again
+--          6    number of ids that are known and not returned again
 --          then these
 --          then ids, or "=" and own ids
--- Returns  of how many of the given it tells: fewer are for the next call, and fewer may be found then; then per such:
---          id, its row without its argument, how it stands, number of its attempts with the one that goes on, how many
---          children it has, their ids, its generation (change), when (ms) it ended, up to which generation it was
---          cancelled, or nothing; nil for what is not here; then the same of each that was found
--- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED: a job may have an own id that was given, JQD_ARGUMENT
--- Cost     O((ids + found) · (members + children listed + parents)) and the bytes of their rows, no more than some
---          LINKS but for one job
+-- Returns  how many of the given ids it looked at; the others are for the next call; then per id: id, its row without
+--          its argument, its state, number of its attempts, a present one included, how many children it has, their
+--          ids, its generation (change), when (ms) it ended, up to which generation it was cancelled, or nothing; nil
+--          for what is not here; then the same for each job that was found
+-- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED: a journal may have a job with a given own id, JQD_ARGUMENT
+-- Cost     O((ids + found) · (members + children listed + parents)) and the bytes of their rows: about LINKS, but for
+--          one job
 register('list_links', {'no-writes'}, function()
   local identity = ARGV[2]
   local most, skip = number(ARGV[3], 'most'), number(ARGV[4], 'skip')
@@ -23,7 +23,7 @@ register('list_links', {'no-writes'}, function()
   -- what is no own id, nearly always: else it is not found from here
   local ID = '^[0-7]' .. ('[0-9A-Z]'):rep(25) .. '$'
   local LINKS = 4000  -- jobs, children and parents in one call: 2 ms, mostly for reading names of parents out of rows
-  local A_LINK = 512  -- bytes of rows that cost as much
+  local A_LINK = 512  -- bytes of rows that cost as much as a link
 
   Life.expect_life(identity)
 
@@ -39,8 +39,8 @@ register('list_links', {'no-writes'}, function()
     end
   end
 
-  -- What is told of one; nil where it is not here. Its parents and children are met.
-  local function told(id)
+  -- Returns what is known of a job; nil: it is not here. Meets its parents and children.
+  local function describe(id)
     local row = redis.call('HGET', K.jobs, id)
     if not row then
       return nil
@@ -56,7 +56,7 @@ register('list_links', {'no-writes'}, function()
       meet(children[at])
     end
     for at = 1, math.min(#parents, reach - #found) do
-      local parent = type(parents[at]) == 'string' and parents[at]  -- else whoever reads the row tells what is wrong
+      local parent = type(parents[at]) == 'string' and parents[at]  -- else whoever reads the row reports the fault
       meet(parent and Links.given_id(parent:find(ID) and parent or '=' .. parent))
     end
     if #found < reach then
@@ -84,13 +84,13 @@ register('list_links', {'no-writes'}, function()
     else
       met[id] = true
     end
-    answer[#answer + 1] = id and told(id) or false
+    answer[#answer + 1] = id and describe(id) or false
     answer[1] = answer[1] + 1
   end
   local at = 0
   while at < #found and links <= LINKS do
     at = at + 1
-    answer[#answer + 1] = told(found[at])
+    answer[#answer + 1] = describe(found[at])
   end
   return answer
 end)

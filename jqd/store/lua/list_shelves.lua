@@ -1,7 +1,6 @@
--- Of which tenants followers wait for their quotas.
+-- Returns tenants whose followers wait for their quotas.
 -- ARGV     now_ms, limit
--- Returns  flat: tenant, number of entries, when the one that waits longest came; those first that are looked at
---          soonest
+-- Returns  flat: tenant, number of entries, when the oldest came; tenants whose shelves are due first come first
 -- Errors   JQD_ARGUMENT
 -- Cost     O(limit)
 register('list_shelves', {'no-writes'}, function()

@@ -1,20 +1,19 @@
--- How the jobs of each jobtype stand, a part of the jobtypes with each call.
--- ARGV     now_ms, place to go on from ("0" first), about how many, "1": since when too
--- Returns  place to go on from ("0": that was all); flat: jobtype, its numbers (of STATES, then TOTALS), since when
---          (ms) the job that is next could have begun, or nothing where none is or nobody asked. A jobtype may be told
---          twice
+-- Returns the numbers of jobs of each jobtype by state, for a part of the jobtypes.
+-- ARGV     now_ms, part ("0" first), about how many jobtypes, "1": with dates
+-- Returns  the next part ("0": that was all); flat: jobtype, its numbers (STATES, then TOTALS), since when (ms) its
+--          next job could have begun, or nothing. A jobtype may come twice
 -- Errors   JQD_ARGUMENT
--- Cost     O(part · log waiting), and the bytes of the rows of those that are next, BYTES_MAX at most; O(part) without
+-- Cost     O(part · log waiting), and the bytes of the rows of next jobs, BYTES_MAX at most; O(part) without dates
 register('list_types', {'no-writes'}, function()
   local SOON_MS, MICROS = 1000, 1000
   local BYTES_MAX = 2 * 1024 * 1024  -- of rows in one call: a millisecond or two
   local now_ms = clock(ARGV[1])
   local place, limit, is_dated = ARGV[2], number(ARGV[3], 'limit'), ARGV[4] == '1'
 
-  -- Each jobtype that has jobs has this one; the others are read together, so that they are of one moment.
+  -- Every jobtype that has jobs has this field; the others are read together, so that they are of one moment.
   local MARK, NUMBERS = Counts.TOTALS[1] .. ':', #Counts.STATES + #Counts.TOTALS
 
-  -- A row, unless it has more bytes than are left for this call.
+  -- Returns a row, unless it has more bytes than are left for this call.
   local bytes_left = BYTES_MAX
   local function row_within(key, id)
     local bytes = redis.call('HSTRLEN', key, id)
@@ -25,7 +24,7 @@ register('list_types', {'no-writes'}, function()
     return redis.call('HGET', key, id) or nil
   end
 
-  -- When its last attempt had it wait until. Behind the first values of an outcome functions can read no further.
+  -- Returns until when its last attempt had it wait. Lua can read only the first values of an outcome.
   local function retried_ms(id)
     local DELAY, FINISHED = 8, 10
     local row = row_within(K.tries, id)
@@ -37,8 +36,7 @@ register('list_types', {'no-writes'}, function()
     return (tonumber(values[DELAY]) or 0) + (tonumber(values[FINISHED]) or 0)
   end
 
-  -- Of a job that waited for parents nobody knows when the last one ended: that of its push. So it is where its row is
-  -- not read.
+  -- Nobody knows when the last parent of a job ended: then, or if the row is not read, the date of its push counts.
   local function due_of(jobtype)
     local ID_LENGTH = 26
     local id = (Pages.first_waiting(jobtype) or call.has_keyed and Heads.best_keyed(jobtype) or ''):match('^[^:]*')
@@ -54,7 +52,7 @@ register('list_types', {'no-writes'}, function()
     return string.format('%.0f', math.min(due_ms, now_ms))
   end
 
-  -- Of its fields a jobtype has between two and all: so it is answers that are counted, in small steps.
+  -- A jobtype has between two and all of the fields, so answers are counted, in small steps.
   local found, rows = {}, nil
   for _ = 1, NUMBERS do
     place, rows = unpack(redis.call('HSCAN', K.counts, place, 'MATCH', MARK .. '*', 'COUNT', limit))
@@ -64,7 +62,7 @@ register('list_types', {'no-writes'}, function()
       local may_wait = is_dated and (numbers[1] or numbers[4])  -- waiting, retrying
       found[#found + 1], found[#found + 2], found[#found + 3] = jobtype, numbers, may_wait and due_of(jobtype) or ''
     end
-    if place == '0' or #found > 3 * limit / 2 then  -- a step more may bring half of them
+    if place == '0' or #found > 3 * limit / 2 then  -- one more step may bring half of them
       break
     end
   end

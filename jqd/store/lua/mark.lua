@@ -1,4 +1,4 @@
--- Writes something of no meaning: a connection that asks whether its last write is safe needs a write of its own.
+-- Writes a counter: a connection that asks whether its last write is safe needs one of its own.
 -- ARGV     now_ms
 -- Returns  how often that was done
 -- Errors   none

@@ -1,4 +1,4 @@
--- Begins a new life: positions went back although the server is the same.
+-- Begins a new life, because positions went back though the server is the same.
 -- ARGV     now_ms, id of the life that ends, id for the new one
 -- Returns  1, or 0 when another life has begun already
 -- Errors   JQD_BAD_VALUE; none after the first write

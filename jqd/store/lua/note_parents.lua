@@ -1,16 +1,15 @@
--- What became of the parents of jobs that wait for them. Of jobs that wait for none any more, or are not here, nothing
--- is noted.
+-- Notes how parents of blocked jobs ended. Nothing is noted of jobs that are not here, or wait for none any more.
 -- ARGV     1    now_ms
 --          then for each note:
 --               * child
 --               * parent, or nothing
 --               * how it ended, or nothing
---               * how many parents it has, of which all are noted, or nothing; or "new": all that was noted of this
---               child is void, unless its entry of `links` was taken or dropped since
---               * the stage of the parent, or nothing: it has not begun anew; of "new": until when (ms) that entry
---               rests, as take_links told
---               * of whom these were asked about, the mark of the parents (Flow.mark), or nothing: the parent tells
--- Returns  per child, flat, in the order of their first notes: child, 1 when all its parents have ended, the first that
+--               * how many parents the child has, when all are noted, or nothing; or "new": void all that was noted of
+--               this child, unless its entry of `links` was taken or dropped since
+--               * the parent's stage, or nothing: it never began anew; with "new" until when (ms) that entry rests, by
+--               take_links
+--               * which parents were asked (Flow.mark), or nothing: the parent tells by itself
+-- Returns  per child, flat, in the order of their first notes: child, 1 if all its parents have ended, the first that
 --          did not succeed or nothing, the mark
 -- Errors   none
 -- Cost     O(notes)
@@ -28,11 +27,11 @@ register('note_parents', {'allow-oom'}, function()
   end
   for at = FIRST, #ARGV, FIELDS do
     local child, parent, size, mark = ARGV[at], ARGV[at + 1], ARGV[at + 3], ARGV[at + 5]
-    -- it waits no more, or waits for others since
+    -- it waits no more, or for others by now
     if not is_blocked[child] or size ~= 'new' and mark ~= '' and mark ~= marks[child] then
       parent = ''
     elseif size == 'new' then
-      -- Who asked before may be heard after who asked since, and nobody would ask again.
+      -- An older question may be answered after a newer one, and nobody would ask again.
       if ARGV[at + 4] == '' or redis.call('ZSCORE', K.links, 'w' .. child) == ARGV[at + 4] then
         redis.call('UNLINK', K.parents .. child)
         redis.call('ZADD', K.linked, 0, child)

@@ -1,10 +1,9 @@
--- Makes jobs ready whose date has come, the longest due first; ends those that did not begin in time; and queues that
--- their limits kept waiting, as soon as they may go on. Where the server's clock was set back, what waits for so long
--- after something waits no longer for it: retries come as much earlier, and all limits are looked at again.
+-- Makes jobs ready whose date has come, the longest due first; ends those that did not begin in time; lets queues go on
+-- whose limits allow it. If the server's clock was set back, retries and limits wait as much less.
 -- ARGV     now_ms, limit, bytes_max
--- Returns  number moved; ms until the next is due (0: more are due now) or nil when none has a date; jobtype, number …:
---          of jobs that died in the store itself since somebody asked; 1 when some jobtype has ready jobs, those that
---          constraints keep waiting too
+-- Returns  number moved; ms until the next is due (0: now), nil: none has a date; jobtype, number …: jobs that the
+--          store itself ended since the last call; 1 if some jobtype has ready jobs, even if constraints keep them
+--          waiting
 -- Errors   JQD_ARGUMENT
 -- Cost     O(limit · log waiting), and the bytes; after the clock was set back until all retries were looked at,
 --          RETRIES · log later
@@ -12,8 +11,8 @@ register('promote', {'allow-oom'}, function()
   local now_ms, now_us = clock(ARGV[1])
   local limit, bytes_max = number(ARGV[2], 'limit'), number(ARGV[3], 'bytes_max')
 
-  local RETRIES = 5000  -- whose dates are mended at once, the next ones first: some 10 ms
-  local BACK_MS, SEEN_MS = 1000, 500  -- a clock that is slewed goes back by less; how often the time is noted
+  local RETRIES = 5000  -- whose dates are mended in one call, the next ones first: some 10 ms
+  local BACK_MS, SEEN_MS = 1000, 500  -- a slewed clock goes back by less; how often the time is noted
   local function note_back(back_ms)
     redis.call('HSET', K.life, 'again', '1', 'back', digits(back_ms) .. ' ' .. digits(now_ms))
     if (tonumber(redis.call('HGET', K.life, 'began') or nil) or 0) > now_us then
@@ -21,14 +20,14 @@ register('promote', {'allow-oom'}, function()
     end
   end
 
-  -- Whether there are more.
+  -- Moves retries to earlier dates after the clock was set back. Returns whether there are more.
   local function mend_dates(back_ms, from)
     local ids = redis.call('ZRANGE', K.later, '(' .. from, '+inf', 'BYSCORE', 'LIMIT', 0, RETRIES, 'WITHSCORES')
     for at = 1, #ids, 2 do
       local row = Counts.have_failed(redis.call('HGET', K.tries, ids[at])) and redis.call('HGET', K.jobs, ids[at])
       local _, _, date_ms = Move.header(row or '')
       local due_ms = tonumber(ids[at + 1])
-      if date_ms and due_ms > date_ms then  -- the date of an attempt that failed, and not the pusher's
+      if date_ms and due_ms > date_ms then  -- a retry's date, not its pusher's
         redis.call('ZADD', K.later, math.max(date_ms, due_ms - back_ms), ids[at])
       end
     end
@@ -45,7 +44,7 @@ register('promote', {'allow-oom'}, function()
   local tries = #ids > 0 and redis.call('HMGET', K.tries, unpack(ids)) or {}
   local ready = {}
   for position, row in ipairs(rows) do
-    -- A retry may be due before the date of a content that came while the job ran.
+    -- A retry may be due before the date of a content that came while it ran.
     local before = Counts.have_failed(tries[position]) and 'retrying' or 'scheduled'
     if not Back.return_job(ids[position], row, now_ms, before) then
       ready[#ready + 1] = ids[position]
@@ -66,16 +65,15 @@ register('promote', {'allow-oom'}, function()
   Counts.write_counts(now_ms)
   local next_due = is_behind and now_ms or tonumber(redis.call('ZRANGE', K.later, 0, 0, 'WITHSCORES')[2])
 
-  local BUCKETS = 100  -- looked at in one call
+  local BUCKETS = 100  -- counted in one call
 
-  -- What a bucket counts as in a hand and is in none: mended, whatever forgot to say so. Of many some with each look,
-  -- all in turns.
+  -- Drops jobs from `busy` that nobody holds: somebody failed to say so. Of many some each time, in turns.
   local function recount(bucket)
     local key, MOST = K.busy .. bucket, Limits.MANY * 10
     local turn, turns = math.floor(now_ms / Limits.RECOUNT_MS), math.ceil(redis.call('ZCARD', key) / MOST)
     local first = turns > 0 and turn % turns * MOST or 0
     local ids = redis.call('ZRANGE', key, first, first + MOST - 1)
-    local in_hand = About.look(ids)
+    local holds = About.look(ids)
     local function is_of(queue)
       for _, item in ipairs(Limits.items(queue or '')) do
         if item.bucket == bucket then
@@ -85,13 +83,13 @@ register('promote', {'allow-oom'}, function()
       return false
     end
     for _, id in ipairs(ids) do
-      if not (in_hand[id] and is_of(in_hand[id].queue)) then
+      if not (holds[id] and is_of(holds[id].queue)) then
         redis.call('ZREM', key, id)
       end
     end
   end
 
-  -- How many may go on now.
+  -- Lets queues go on. Returns how many.
   local function look_at_all(key, buckets)
     local version, gone = #buckets > 0 and redis.call('HGET', K.life, 'version') or '', 0
     for _, bucket in ipairs(buckets) do
@@ -109,7 +107,7 @@ register('promote', {'allow-oom'}, function()
     gone = look_at_all(K.again, redis.call('ZRANGE', K.again, 0, BUCKETS - 1))
     waits = now_ms
   elseif call.has_keyed and redis.call('HDEL', K.life, 'again') == 1 and waits then
-    redis.call('RENAME', K.due, K.again)  -- another one was changed meanwhile
+    redis.call('RENAME', K.due, K.again)  -- another constraint changed meanwhile
     waits = now_ms
   elseif waits and tonumber(waits) <= now_ms then
     gone = look_at_all(K.due, redis.call('ZRANGE', K.due, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, BUCKETS))

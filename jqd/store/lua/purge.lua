@@ -1,10 +1,8 @@
--- Deletes what is past its keep time: results, what was spent of rates, pieces of large results that nobody refers to,
--- ended jobs, notes of jobs that never came. Dead jobs stay. Results alone go while the store is told again what it
--- forgot.
--- ARGV     now_ms, identity of the store as the caller knows it, limit of each kind, ended_keep_ms, ended_keep_jobs,
---          tombstone_keep_ms
--- Returns  number of rows deleted, those of rates only where many of them are due; and of those that stay and were put
---          behind others
+-- Deletes what was kept long enough: results, spent rates, spare pieces of large results, ended jobs, notes of jobs
+-- that never came. Dead jobs stay. While the store is being restored only results go.
+-- ARGV     now_ms, identity of the store, limit of each kind, ended_keep_ms, ended_keep_jobs, tombstone_keep_ms
+-- Returns  number of rows deleted, spent rates counted only if many are due; number of jobs that stay and got a later
+--          date
 -- Errors   JQD_ARGUMENT; none after the first write
 -- Cost     O(limit · log rows), and bytes of rows, some megabytes at most
 register('purge', {'allow-oom'}, function()
@@ -35,7 +33,7 @@ register('purge', {'allow-oom'}, function()
     return #spare
   end
 
-  -- Nobody watches them any more.
+  -- Drops notes of watchers who are gone.
   local function drop_watched()
     local ids = due(K.watched, now_ms)
     if #ids > 0 then
@@ -59,8 +57,8 @@ register('purge', {'allow-oom'}, function()
     for _, note in ipairs(due(K.tomb, now_ms - tombstone_keep_ms)) do
       local letter, id = note:sub(1, 1), note:sub(2)
       if letter == 'n' then
-        -- A name whose job never came: its daemon died before its journal had the job, or lost its journal. If an older
-        -- content of the job is here, the name stands for that content again.
+        -- Frees a name whose job never came, as its daemon died or lost its journal. If an older content of the job is
+        -- here, the name stands for that again.
         local job_id = (redis.call('HGET', K.names, id) or ''):match('^%d+ (%S+) ')
         local row = job_id and redis.call('HGET', K.jobs, job_id)
         if job_id and not row then
@@ -79,11 +77,11 @@ register('purge', {'allow-oom'}, function()
         redis.call('ZREM', K.tomb, note)
         dropped = dropped + 1
       elseif redis.call('HEXISTS', K.jobs, id) == 1 or About.hold(id) then
-        -- The cancel of a job that is still in a hand: long work keeps its note.
+        -- The note of a held job's cancel stays, however long it runs.
         redis.call('ZADD', K.tomb, now_ms, note)
         moved = moved + 1
       else
-        -- Each kind of note has rows of its own; another note of the same job may still need the others.
+        -- Each kind of note has rows of its own, which another note of the same job may need.
         if letter == 'r' then
           redis.call('HDEL', K.tries, id)
         elseif letter == 'c' then
@@ -103,7 +101,7 @@ register('purge', {'allow-oom'}, function()
   end
 
   local function drop_groups()
-    local GROUP_KEEP_MS = 7 * 86400000  -- after it was touched last
+    local GROUP_KEEP_MS = 7 * 86400000  -- after its last change
     local groups = due(K.groups, now_ms - GROUP_KEEP_MS)
     for _, group in ipairs(groups) do
       local key = group:match('^%z(.*)$')

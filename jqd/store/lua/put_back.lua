@@ -1,6 +1,6 @@
--- Lays followers that wait for something else than the quota of their tenant back into the outbox, as old as they are.
+-- Moves followers that wait for something else than their tenant's quota back into the outbox; they keep their dates.
 -- ARGV     now_ms, tenant, entries
--- Returns  how many lay on its shelf
+-- Returns  how many were on its shelf
 -- Errors   none
 -- Cost     O(entries · log entries), and the bytes
 register('put_back', {'allow-oom'}, function()

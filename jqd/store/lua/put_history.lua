@@ -1,9 +1,8 @@
--- Keeps what a daemon counted: rows of one minute and of ten, each whole in place of what the same daemon sent for it
--- before. Drops what is past its time, and of more rows than may be the oldest.
--- ARGV     now_ms, identity of the store as the caller knows it, the daemon's name for its counts, then per row:
---          minutes it is of, when they began (ms), how long such rows are kept (ms), how many of them there may be,
---          bytes
--- Returns  number of rows kept: those of a time to come are not
+-- Keeps what a daemon counted; each row replaces the daemon's row for the same time. Drops rows that are too old, and
+-- the oldest if there are too many.
+-- ARGV     now_ms, identity of the store, the daemon's name for its counts, then per row: its minutes, when they began
+--          (ms), how long such rows are kept (ms), how many of them there may be, bytes
+-- Returns  number of rows kept; those of a time to come are not
 -- Errors   JQD_STORE_CHANGED, JQD_ARGUMENT; none after the first write
 -- Cost     O((rows + dropped) · log kept), dropped at most 200 a row
 register('put_history', {}, function()
@@ -11,7 +10,7 @@ register('put_history', {}, function()
   local daemon = ARGV[3]
   local FIRST, FIELDS = 4, 5
   local DROPPED = 200
-  local AHEAD_MS = 600000  -- clocks differ; a row of next year would be the newest for a year
+  local AHEAD_MS = 600000  -- by which clocks may differ; a row of next year would be the newest for a year
 
   Life.expect_life(ARGV[2])
   expect_rows(FIRST, FIELDS, 'rows')

@@ -1,5 +1,5 @@
--- Lays followers of a tenant whose quota is spent aside: what comes behind them in the outbox is found without them.
--- ARGV     now_ms, tenant, rest_ms until its shelf is looked at, entries
+-- Moves followers of a tenant whose quota is spent onto its shelf, so that those behind them in the outbox are found.
+-- ARGV     now_ms, tenant, rest_ms until the shelf is due, entries
 -- Returns  how many were in the outbox
 -- Errors   JQD_ARGUMENT; none after the first write
 -- Cost     O(entries · log entries), and the bytes

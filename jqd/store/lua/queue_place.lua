@@ -1,13 +1,13 @@
--- What waits before a job that is ready.
+-- Returns what runs before a ready job.
 -- ARGV     1    now_ms
 --          2    id
---          3    pages that are counted at most
---          4    jobtypes that are named at most
---          5    1 where jobs age
--- Returns  nothing when it is not ready; else number of jobs of its queue before it; 1 when that is exact, else there
---          may be fewer; deaths of daemons it was in hand at; 1 when it may only run alone; number of other jobtypes
---          whose best job is better; flat: some of those, number ready of each; the bucket of a constraint that its
---          queue waits for or nothing, when (ms) that is looked at again or 0, some ids that it has in a hand
+--          3    limit of pages that are counted
+--          4    limit of jobtypes that are named
+--          5    1 if jobs age
+-- Returns  nothing if it is not ready; else number of jobs of its queue before it; 1 if that is exact, else it is the
+--          most; deaths of daemons that held it; 1 if it runs alone; number of jobtypes with a better best job; flat:
+--          some of these, number ready of each; the bucket that its queue waits for or nothing, when (ms) that is
+--          looked at or 0, some held ids that it counts
 -- Errors   JQD_ARGUMENT
 -- Cost     O(pages + jobtypes + (log waiting)²); where jobs age the last for each priority in use
 register('queue_place', {'no-writes'}, function()
@@ -25,9 +25,8 @@ register('queue_place', {'no-writes'}, function()
     return {}
   end
 
-  -- Of those up to which `rank` members of the backlog begin, counted from the first on; how many of its ids are before
-  -- that one, which only those of the last of them may be behind: `pages_max` of all that are asked for are counted,
-  -- the others taken for full.
+  -- Counts the ids in pages of `rank` members of the backlog, from the first on; of each page but the last all are
+  -- before the job. Up to `pages_max` are counted, in all; others are taken for full.
   local ahead, exact = 0, 1
   local function count_pages(backlog, first, rank, before_id)
     local counted = math.max(0, math.min(rank - first, pages_max))
@@ -38,8 +37,8 @@ register('queue_place', {'no-writes'}, function()
       if at < counted then
         ahead = ahead + redis.call('LLEN', page)
       else
-        for _, one in ipairs(redis.call('LRANGE', page, 0, -1)) do
-          ahead = ahead + (Order.before(one, before_id) and 1 or 0)
+        for _, page_id in ipairs(redis.call('LRANGE', page, 0, -1)) do
+          ahead = ahead + (Order.before(page_id, before_id) and 1 or 0)
         end
       end
     end
@@ -48,7 +47,7 @@ register('queue_place', {'no-writes'}, function()
     end
   end
 
-  -- Those that are loose may be of other queues.
+  -- Loose jobs may be of other queues.
   local function count_loose(number)
     if Queues.is_keyed(jobtype) and number > 0 then
       ahead, exact = ahead + number, 0
@@ -81,8 +80,8 @@ register('queue_place', {'no-writes'}, function()
     end
   end
 
-  -- Of each level those before the id that a job of its priority and our rank would have, of those that had dates all;
-  -- of other jobtypes of the tenant those in whose first rows one is better.
+  -- Counts, for each level, the jobs before the id that a job of its priority and our rank would have, for those that
+  -- had dates all; and the other jobtypes of the tenant that have a better job in their first rows.
   local function look_by_age()
     local ROWS, ready, backlog = 1024, ready_key(jobtype), Queues.backlog_key(jobtype)
     local function first(from, to) return Queues.first_between(jobtype, from, to) end
@@ -90,24 +89,24 @@ register('queue_place', {'no-writes'}, function()
     Ageing.begin(now_ms)
     local rank = Ageing.rank(tonumber(score), id)
     for _, level in ipairs(Ageing.levels(Queues.BEST, Queues.WORST, priority, {}, first)) do
-      local its = level.score
-      if its ~= Ageing.priority_of(its) and level.rank < rank then
-        its, exact = Ageing.priority_of(its), 0
-        ahead = ahead + redis.call('ZCOUNT', ready, '(' .. its, its + Ageing.LAST)
-      elseif level.rank < rank or level.rank == rank and its == Ageing.priority_of(its) then
+      local level_score = level.score
+      if level_score ~= Ageing.priority_of(level_score) and level.rank < rank then
+        level_score, exact = Ageing.priority_of(level_score), 0
+        ahead = ahead + redis.call('ZCOUNT', ready, '(' .. level_score, level_score + Ageing.LAST)
+      elseif level.rank < rank or level.rank == rank and level_score == Ageing.priority_of(level_score) then
         local until_id = Ageing.until_id(level, rank, id)
-        local before = redis.call('ZCOUNT', ready, '-inf', '(' .. its)
-        ahead = ahead + math.max(0, Order.rank_of(ready, its, until_id) - before)
+        local before = redis.call('ZCOUNT', ready, '-inf', '(' .. level_score)
+        ahead = ahead + math.max(0, Order.rank_of(ready, level_score, until_id) - before)
         if Queues.paged_of(jobtype) > 0 then
-          count_pages(backlog, redis.call('ZCOUNT', backlog, '-inf', '(' .. its),
-            Order.rank_of(backlog, its, until_id, true), until_id)
+          count_pages(backlog, redis.call('ZCOUNT', backlog, '-inf', '(' .. level_score),
+            Order.rank_of(backlog, level_score, until_id, true), until_id)
         end
       end
     end
     local next_row, seen = Ageing.walk(Queues.all_of(jobtype), Queues.BEST, Queues.WORST, priority), {[own_type] = true}
     for _ = 1, ROWS do
-      local row, _, its = next_row()
-      if not row or its >= rank then
+      local row, _, row_rank = next_row()
+      if not row or row_rank >= rank then
         break
       end
       local other = Queues.type_of(row:match('^[^:]*:(.*)$') or '')
@@ -123,13 +122,13 @@ register('queue_place', {'no-writes'}, function()
   else
     look_by_priority()
   end
-  local HELD = 5  -- ids in a hand that are named
+  local HELD = 5  -- held ids that are named
   local place = Queues.is_keyed(jobtype) and select(2, Queues.parked_at(jobtype))
   local bucket = place and place:match('\30(.*)$')
   local looked_at, holds = '0', {}
   if bucket then
     holds = redis.call('ZRANGE', K.busy .. bucket, 0, HELD - 1)
-    looked_at = #holds == 0 and redis.call('ZSCORE', K.due, place) or '0'  -- else when one of these leaves
+    looked_at = #holds == 0 and redis.call('ZSCORE', K.due, place) or '0'  -- else when one of these jobs ends
   end
   return {ahead, exact, (Deaths.deaths_of(id)), Deaths.is_suspect(id) and 1 or 0, better, named, bucket or '',
     looked_at, holds}

@@ -1,7 +1,6 @@
--- Burns the epoch of a daemon whose heartbeat stands still, empties its hand in steps, then frees its seat.
+-- Revokes the epoch of a daemon whose heartbeat stands still, gives its jobs back in steps, then ends its membership.
 -- ARGV     now_ms, sysid, counter and epoch as last seen, limit, bytes_max, crash_limit
--- Returns  number of jobs that left the hand; 0 when none was left, or when the heartbeat has moved since: the daemon
---          lives
+-- Returns  number of jobs given back; 0: none was left, or the heartbeat moved: the daemon lives
 -- Errors   JQD_BAD_VALUE, JQD_ARGUMENT
 -- Cost     O(limit · log waiting), and the bytes
 register('reap', {'allow-oom'}, function()
@@ -11,9 +10,9 @@ register('reap', {'allow-oom'}, function()
     number(ARGV[7], 'crash_limit')
 
   local counter, epoch = Members.member(sysid)
-  local burnt = epoch == 0
+  local revoked = epoch == 0
   local as_seen = counter == seen_counter and epoch == seen_epoch
-  if not counter or not (burnt or as_seen) then
+  if not counter or not (revoked or as_seen) then
     return 0
   end
   return Giveback.leave(sysid, counter, limit, bytes_max, now_ms, crash_limit)

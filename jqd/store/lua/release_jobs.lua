@@ -1,10 +1,10 @@
--- Gives jobs in flight back untried, without an outcome: ready again, or cancelled where that was asked for. The hold
--- of a job that has not come yet is dropped: the job is ready when it comes.
--- ARGV     now_ms, sysid and epoch of the daemon that holds them; or * where workers do, and the identity of the store
---          as the caller knows it; how, then per job: id, fence, and if they go into other queues, for they were found
---          to be limited: header of the row as it was claimed, new header. How: unget; unsent: no worker began them;
---          requeue: nor any of these
--- Returns  ids that left the hand; those not held so under that fence are left alone
+-- Gives held jobs back untried, without an outcome: they are ready again, or cancelled if that was noted. A job that
+-- has not come yet loses its record.
+-- ARGV     now_ms, sysid and epoch of the daemon that holds them, or * (workers) and the identity of the store; how;
+--          then per job: id, fence, and to requeue: header of its row when it was claimed, new header. How: unget;
+--          unsent: no worker began them; requeue: nor any of these, and they go into other queues, for they were found
+--          limited
+-- Returns  ids that were given back; those not held so under that fence are left alone
 -- Errors   JQD_STALE_OWNER or JQD_STORE_CHANGED, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(jobs · log waiting), and the bytes
 register('release_jobs', {'allow-oom'}, function()
@@ -22,7 +22,7 @@ register('release_jobs', {'allow-oom'}, function()
     local _ = Move.header(ARGV[at + 3]) or fail('JQD_ARGUMENT', 'header')
   end
 
-  -- The argument stays. Another content that came meanwhile has a queue of its own.
+  -- The argument stays. A content that came meanwhile has its own queue.
   local function requeued(id, row, before, after)
     local good, behind = pcall(cmsgpack.unpack_limit, row or '', 1, 0)
     if row and good and behind > 0 and row:sub(1, behind) == before then
@@ -32,11 +32,11 @@ register('release_jobs', {'allow-oom'}, function()
     return row
   end
 
-  for at, one in ipairs(claims) do
-    local row = redis.call('HGET', K.jobs, one.id)
-    row = how == 'requeue' and requeued(one.id, row, ARGV[one.at + 2], ARGV[one.at + 3]) or row
-    Back.give_back(one.id, one.hold, row, now_ms, how ~= 'unget')
-    released[at], fences[one.hold.fence] = one.id, true
+  for at, claim in ipairs(claims) do
+    local row = redis.call('HGET', K.jobs, claim.id)
+    row = how == 'requeue' and requeued(claim.id, row, ARGV[claim.at + 2], ARGV[claim.at + 3]) or row
+    Back.give_back(claim.id, claim.hold, row, now_ms, how ~= 'unget')
+    released[at], fences[claim.hold.fence] = claim.id, true
   end
   Back.finish(released, now_ms, now_us)
   for fence in pairs(sysid == About.WORKERS and fences or {}) do

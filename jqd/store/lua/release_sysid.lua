@@ -1,7 +1,7 @@
--- Leaves: burns the epoch, empties the hand in steps, then frees the seat. Call it until it returns 0.
+-- Ends a membership: revokes the epoch, gives the daemon's jobs back in steps. To be called until it returns 0.
 -- ARGV     now_ms, sysid, epoch, limit, bytes_max
--- Returns  number of jobs that left the hand; 0 when none was left and the seat is free
--- Errors   JQD_STALE_OWNER when a newer epoch has the seat, JQD_BAD_VALUE, JQD_ARGUMENT
+-- Returns  number of jobs given back; 0: none was left, and it is no member any more
+-- Errors   JQD_STALE_OWNER when a later epoch is a member, JQD_BAD_VALUE, JQD_ARGUMENT
 -- Cost     O(limit · log waiting), and the bytes
 register('release_sysid', {'allow-oom'}, function()
   local now_ms = clock(ARGV[1])

@@ -1,10 +1,10 @@
--- Raises this daemon's heartbeat and shows everybody's.
--- ARGV     now_ms, sysid, epoch, identity of the store as the caller knows it, 1 when it is through the barrier of that
---          life, 1 to note that all are, if so; 1 when the answer to its last renewal came: what that told need not be
---          told again; 1 when none of its jobs is left to be told again either (behind.lua)
--- Returns  1 when this life is settled; sysids of members that have jobs left; flat: id and fence of those in our hand
---          whose cancel was asked since the last renewal that was heard, or that a later claim, told again, took out of
---          it; then flat: sysid, "counter:epoch:identity"
+-- Raises a daemon's heartbeat and returns all of them.
+-- ARGV     now_ms, sysid, epoch, identity of the store, 1 if it is through recovery in that life, 1 to settle the store
+--          if all are; 1 if the answer to its last renewal came, so that its cancels need not be repeated; 1 if no job
+--          of its is left to be applied again (behind.lua)
+-- Returns  1 if this life is settled; sysids of members with jobs left; flat: id and fence of held jobs of ours that
+--          were cancelled since the last answered renewal, or that a later claim, applied again, took from us; then
+--          flat: sysid, "counter:epoch:identity"
 -- Errors   JQD_STORE_CHANGED, JQD_STALE_OWNER, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(members + cancels asked)
 register('renew_sysid', {'allow-oom'}, function()
@@ -12,19 +12,19 @@ register('renew_sysid', {'allow-oom'}, function()
   local sysid, epoch = ARGV[2], number(ARGV[3], 'epoch')
   local identity, through, settle, answered = ARGV[4], ARGV[5] == '1', ARGV[6] == '1', ARGV[7] == '1'
   local has_restored = ARGV[8] == '1'
-  local ASKED_MAX = 500  -- told at once; the next renewal tells the rest
+  local ASKED_MAX = 500  -- cancels in one answer; the next renewal gets the others
 
-  -- under the fence that is to stop; below 0 from the first telling until an answer was heard
+  -- by the fence that is to stop; below 0 once it was sent, until an answer came
   local key = K.asked .. sysid
   local is_asked = redis.call('EXISTS', key) == 1
-  -- Checked first: an owner that an emptied store does not know was not burnt.
+  -- Checked first: an owner that an emptied store does not know was not revoked.
   Life.expect_life(identity)
   Members.own(sysid, epoch)
   local counter, _, was = Members.member(sysid)
   local settled, behind = unpack(redis.call('HMGET', K.life, 'settled', 'behind'))
   call.behind = behind
   if through and was ~= identity then
-    redis.call('HDEL', K.life, 'sat:' .. sysid)  -- who came through is not one who never does
+    redis.call('HDEL', K.life, 'sat:' .. sysid)  -- it came through: earlier joins do not count any more
   end
   Members.set_member(sysid, math.max(counter + 1, now_us), epoch, through and identity or '')
   if not through then
@@ -36,9 +36,9 @@ register('renew_sysid', {'allow-oom'}, function()
     Settled.note_settled(identity, now_ms)
     settled = identity
   end
-  local told = answered and is_asked and redis.call('ZRANGE', key, '-inf', '(0', 'BYSCORE', 'LIMIT', 0, ASKED_MAX) or {}
-  if #told > 0 then
-    redis.call('ZREM', key, unpack(told))
+  local sent = answered and is_asked and redis.call('ZRANGE', key, '-inf', '(0', 'BYSCORE', 'LIMIT', 0, ASKED_MAX) or {}
+  if #sent > 0 then
+    redis.call('ZREM', key, unpack(sent))
   end
   local rows, ids, asked = is_asked and redis.call('ZRANGE', key, 0, ASKED_MAX - 1, 'WITHSCORES') or {}, {}, {}
   for at = 1, #rows, 2 do
@@ -46,8 +46,8 @@ register('renew_sysid', {'allow-oom'}, function()
   end
   local holds = About.look(ids)
   for at, id in ipairs(ids) do
-    -- The answer may come when the job is here again under a later claim, which nobody asked to stop. One that another
-    -- daemon has by now is told: it may be ours to stop because of that.
+    -- When the answer comes, the job may be here again under a later claim, which nobody asked to stop. A job that
+    -- another daemon has by now is named: that may be why ours is to stop.
     local hold, fence = holds[id], math.abs(tonumber(rows[2 * at]))
     local is_ours = hold and hold.sysid == sysid and hold.fence == fence
     if is_ours or hold and hold.sysid ~= sysid and hold.fence > fence then

@@ -1,6 +1,6 @@
--- Gives a number to a cancel that is about to be journaled: later than any fence and change so far. A full server gives
--- it, too: the number takes no room, and a cancel makes some.
--- ARGV     now_ms, identity of the store as the caller knows it
+-- Returns a number for a cancel that is about to be journaled: later than any fence and change so far. Runs on a full
+-- server, too: the number needs no room, and a cancel makes some.
+-- ARGV     now_ms, identity of the store
 -- Returns  revision
 -- Errors   JQD_STORE_CHANGED, JQD_BAD_VALUE; none after the first write
 -- Cost     O(1)

@@ -1,9 +1,9 @@
--- Gives a number to an edit or a retry, which holds the whole job as its editor saw it: only if the job still is as the
--- editor saw it, and no other change of it is about to come. Else the edit would undo what came meanwhile.
--- ARGV     now_ms, identity of the store as the caller knows it, ttl_ms: for so long others wait for a change that does
---          not come, id, revision of the content that was seen
--- Returns  revision and the life of the store that gave it; 0 when the job is another by now, or is just being changed;
---          0 and that life when its own id is another job's: its change would take the id, and cancel that one
+-- Returns a number for an edit or a retry, which brings the whole job as its editor saw it: so only if the job is still
+-- like that, and no other change of it is to come. Otherwise the edit would undo what came meanwhile.
+-- ARGV     now_ms, identity of the store, ttl_ms: how long others wait for this change, id, revision of the content
+--          that was seen
+-- Returns  revision and the life of the store; 0: the job was changed, or a change is to come; 0 and that life: its own
+--          id is another job's, which the change would cancel
 -- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(1)
 register('reserve_edit', {}, function()

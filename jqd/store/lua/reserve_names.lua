@@ -1,14 +1,15 @@
--- Gives pushers' own ids to jobs that are about to be journaled. A name that is not confirmed (no such job came) is
--- free again after a while, and at once for a push of the same content: under the same revision, for both may be in
--- journals, and are one job. No name is given while the store lacks what a journal knows.
+-- Gives ids that pushers chose to jobs that are about to be journaled. A name that is not confirmed is free again after
+-- a while; for a push of the same content at once, under the same revision: both may be in journals, and are one job.
+-- No name is given while a journal may know more than the store.
 -- ARGV     1    now_ms
---          2    identity of the store as the caller knows it
+--          2    identity of the store
 --          3    ttl_ms
---          then for each job: name, id, digest; 1 to replace what stands there, 2 if that is another content and was
---               cancelled, 3 if it has ended in whatever way
---          ttl_ms 0: id is what was given, and is given back, unless a journal may have it
--- Returns  flat per job: verdict (new, replace, duplicate, conflict, promised), id it stands for, revision (0 for the
---          last three); of what is given back nothing
+--          then for each job: name, id, digest; 1 to replace the job that has the name, 2 only a cancelled one by
+--          another
+--               content, 3 only one that has ended
+--          ttl_ms 0: give these names back, with the ids that they were given, unless a journal may have them
+-- Returns  flat per job: verdict (new, replace, duplicate, conflict, promised), id of the name, revision (0 for the
+--          last three); nothing for names that are given back
 -- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(names)
 register('reserve_names', {}, function()
@@ -20,8 +21,7 @@ register('reserve_names', {}, function()
   Settled.expect_settled(identity)
   expect_rows(FIRST, FIELDS, 'names')
 
-  -- Whether what stands under a name is over, as `replace` asks: cancelled, also before it came, or ended in whatever
-  -- way.
+  -- Returns whether the job that has a name may be replaced: if cancelled (even before it came) or ended, by `replace`.
   local function is_over(id, revision, replace)
     if redis.call('HEXISTS', K.jobs, id) == 0 then
       return Change.cancelled_to(id) >= revision and not About.hold(id)
@@ -30,7 +30,7 @@ register('reserve_names', {}, function()
     return Change.changed(id) >= revision and Move.has_ended(id) and (replace == '3' or is_cancelled)
   end
 
-  -- The verdict, the id that the name stands for, and the revision that the same content was given before.
+  -- Returns the verdict, the id of the name, and the revision that the same content was given before.
   local function verdict(row, digest, replace)
     local revision, id, until_ms, known = row:match('^(%d+) (%S+) (%d+) (%S*)$')
     if not id then
@@ -48,15 +48,14 @@ register('reserve_names', {}, function()
     elseif confirmed then
       return 'conflict', id
     end
-    local left_ms = tonumber(until_ms) - now_ms  -- more than is ever promised: the clock was set back
+    local left_ms = tonumber(until_ms) - now_ms  -- above ttl_ms the clock was set back
     return left_ms > 0 and (ttl_ms == 0 or left_ms <= ttl_ms) and 'promised' or 'new', id
   end
 
-  -- Who was given a name gives it back: as if he had never asked. Another push of the same content, at whatever daemon,
-  -- that was given the same id may be in a journal.
+  -- Gives a name back, unless another push of the same content, at any daemon, got the same id: a journal may have it.
   local function free(name, id, digest)
-    local its, until_ms, known = (redis.call('HGET', K.names, name) or ''):match('^%d+ (%S+) (%d+) (%S*)$')
-    if its == id and known == digest and until_ms ~= '0' and redis.call('HEXISTS', K.generation, 'e' .. id) == 0 then
+    local owner, until_ms, known = (redis.call('HGET', K.names, name) or ''):match('^%d+ (%S+) (%d+) (%S*)$')
+    if owner == id and known == digest and until_ms ~= '0' and redis.call('HEXISTS', K.generation, 'e' .. id) == 0 then
       redis.call('HDEL', K.names, name)
       redis.call('ZREM', K.tomb, 'n' .. name, 'p' .. id)
     end
@@ -69,7 +68,7 @@ register('reserve_names', {}, function()
     return {}
   end
 
-  -- Everything is asked of all names at once, and written at once: a call for each name costs more than all the rest.
+  -- All names are asked for together, and written together: a call for each costs more than all the rest.
   local names, given, fresh = {}, {}, 0
   for at = FIRST, #ARGV, FIELDS do
     names[#names + 1] = ARGV[at]
@@ -85,30 +84,30 @@ register('reserve_names', {}, function()
   end
   local fence, until_ms = fresh > 0 and Members.next_fence(now_us, fresh) or 0, digits(now_ms + ttl_ms)
   local answer, rows, notes = {}, {}, {}
-  for place, one in ipairs(given) do
+  for place, verdict in ipairs(given) do
     local revision = '0'
-    if one.what == 'new' or one.what == 'replace' then
-      -- The job to be replaced stands until the new one comes: a journal that dies now takes nothing along.
-      revision = one.revision
+    if verdict.what == 'new' or verdict.what == 'replace' then
+      -- The job to be replaced stays until the new one comes: nothing is lost if the journal dies now.
+      revision = verdict.revision
       if not revision then
         revision, fence = string.format('%.0f', fence), fence + 1
       end
-      if one.what == 'new' then
-        rows[#rows + 1], rows[#rows + 2] = names[place], revision .. ' ' .. one.id .. ' ' .. until_ms
-          .. ' ' .. one.digest
+      if verdict.what == 'new' then
+        rows[#rows + 1], rows[#rows + 2] = names[place], revision .. ' ' .. verdict.id .. ' ' .. until_ms
+          .. ' ' .. verdict.digest
         notes[#notes + 1], notes[#notes + 2] = now_ms, 'n' .. names[place]
-        notes[#notes + 1], notes[#notes + 2] = now_ms, 'p' .. one.id
-        if one.id ~= one.own_id then
-          -- what was given the id before may be in a journal, too
-          redis.call('HSETNX', K.generation, 'e' .. one.id, '0:0')
+        notes[#notes + 1], notes[#notes + 2] = now_ms, 'p' .. verdict.id
+        if verdict.id ~= verdict.own_id then
+          -- a journal may have the push that got this id before, too
+          redis.call('HSETNX', K.generation, 'e' .. verdict.id, '0:0')
         end
       else
-        -- An edit of the content that stands there would bring it back.
-        Change.await_change(one.id, revision, ttl_ms, now_ms)
+        -- An edit of the replaced content would bring it back.
+        Change.await_change(verdict.id, revision, ttl_ms, now_ms)
       end
     end
-    local told = 3 * place
-    answer[told - 2], answer[told - 1], answer[told] = one.what, one.id, revision
+    local filled = 3 * place
+    answer[filled - 2], answer[filled - 1], answer[filled] = verdict.what, verdict.id, revision
   end
   if #rows > 0 then
     redis.call('HSET', K.names, unpack(rows))

@@ -1,12 +1,11 @@
--- Takes a seat among the daemons under a new epoch. What earlier epochs hold has lower fences: `give_back` finds it.
--- ARGV     now_ms, sysid, 1 when the caller knows that no other process lives under this sysid, identity of the store
---          as the caller knows it, 1 when it is through the barrier of that life: else the store is not settled any
---          more; seats_max, soon_ms, the last fence that the caller saw: whoever sat down here since did so after this
---          call was meant; nothing: it did not look; period_ms of ageing (shared/ageing.lua); 1 when it
---          has jobs to tell again, although it is through (behind.lua)
--- Returns  epoch, 1 when an earlier epoch was not burnt: the daemon that had the seat died without leaving. Epoch 0: no
---          seat is given now to a daemon that had it again and again without coming through; the others do not wait for
---          it
+-- Makes a daemon a member under a new epoch. Jobs that its earlier epochs hold have lower fences, by which
+-- `give_back` finds them.
+-- ARGV     now_ms, sysid, 1 if no other process lives under this sysid, identity of the store, 1 if it is through
+--          recovery in that life: otherwise the store is not settled any more; joins_max, soon_ms, the last fence that
+--          the caller saw, so that a member that joined under this sysid since is left alone, or nothing; period_ms of
+--          ageing (shared/ageing.lua); 1 if it has jobs to apply again, although it is through (behind.lua)
+-- Returns  epoch, 1 if an earlier epoch was not revoked: that daemon died. Epoch 0: refused for now, for the daemon
+--          joined again and again without coming through; the others do not wait for it
 -- Errors   JQD_STORE_CHANGED, JQD_STALE_OWNER, JQD_SYSID_TAKEN, JQD_BAD_VALUE; none after the first write
 -- Cost     O(members)
 register('reserve_sysid', {'allow-oom'}, function()
@@ -17,12 +16,12 @@ register('reserve_sysid', {'allow-oom'}, function()
   Life.expect_life(identity)
   local counter, present = Members.member(sysid)
   if present and seen ~= '' and present > number(seen, 'seen') then
-    fail('JQD_STALE_OWNER', digits(present))  -- this call was on its way for long: a later one took the seat
+    fail('JQD_STALE_OWNER', digits(present))  -- this call was under way for long, and a later one made it a member
   elseif present and present ~= 0 and not previous_epoch_dead then
     fail('JQD_SYSID_TAKEN', digits(present))
   end
-  -- Field "sat:<sysid>" of `life`: how often the daemon took a seat in this life without being through, one soon after
-  -- the other, and when it last did.
+  -- Field "sat:<sysid>" of `life`: how often the daemon joined in this life without coming through, each time soon
+  -- after the last, and when it last did.
   local seats_max, soon_us = number(ARGV[6], 'seats_max'), number(ARGV[7], 'soon_ms') * 1000
   local function others_sit()
     local rows = redis.call('HGETALL', K.members)
@@ -34,7 +33,7 @@ register('reserve_sysid', {'allow-oom'}, function()
     return false
   end
 
-  -- Whoever sat down longer ago is not soon back.
+  -- An earlier join was not soon before.
   local function forget_seats()
     local rows = redis.call('HGETALL', K.life)
     for at = 1, #rows, 2 do
@@ -51,7 +50,7 @@ register('reserve_sysid', {'allow-oom'}, function()
     times = life == identity and now_us - at <= soon_us and tonumber(times) or 0
     if times >= seats_max and others_sit() then
       if present then
-        Members.set_member(sysid, counter, 0, '')  -- a daemon that is through puts back what is in that hand
+        Members.set_member(sysid, counter, 0, '')  -- a daemon that is through gives its jobs back
       end
       return {'0', 0}
     end

@@ -1,11 +1,8 @@
--- Gives unique keys to jobs that are about to be pushed, unless a job that lives has them: confirm_unique tells which
--- they became.
--- ARGV     now_ms, identity of the store as the caller knows it, ms a key is kept for a push, or a job, that is not
---          here: a journal may have it; then per job: key, token, "waiting": once it has begun it has the key no more,
---          or "ended"
--- Returns  per job: its token; else the id of the job that has the key; "~" before the token of a push that is under
---          way
--- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED: who has a key may be in a journal only, JQD_ARGUMENT
+-- Reserves unique keys for jobs that are about to be pushed, unless a living job has them.
+-- ARGV     now_ms, identity of the store, ms a key is kept for a push, or a job, that is not here: a journal may have
+--          it; then per job: key, token, "waiting": the job has the key until it begins, or "ended"
+-- Returns  per job: its token; else the id of the job that has the key; "~" and the token of a push under way
+-- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED: a journal may know who has a key, JQD_ARGUMENT
 -- Cost     O(jobs · members)
 register('reserve_unique', {}, function()
   local now_ms = clock(ARGV[1])
@@ -16,7 +13,7 @@ register('reserve_unique', {}, function()
   Life.expect_life(identity)
   Settled.expect_restored(identity)
 
-  -- Whether who was given the key has it still. What was given so long from now was so while the clock was ahead.
+  -- Returns whether a key is still taken. One that was taken later than now was so while the clock was ahead.
   local function lives(mark, id, given_ms, holds)
     local _, how = Stands.how_stands(mark == '' and id or '')
     if not how then

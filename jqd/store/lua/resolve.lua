@@ -1,8 +1,8 @@
--- The jobs that pushers' own ids stand for.
--- ARGV     now_ms, identity of the store as the caller knows it, 1: not if it is only reserved, by a push that did not
---          come in time; then names
--- Returns  per name: id, or nil: no job has it, or the job is deleted
--- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED: a job may have a name of those without one, JQD_BAD_VALUE
+-- Returns the ids of jobs under names that their pushers chose.
+-- ARGV     now_ms, identity of the store, 1: not if a name is only reserved, by a push that did not come in time; then
+--          names
+-- Returns  per name: id, or nil: no job has it, or that is deleted
+-- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED: a journal may have the job, JQD_BAD_VALUE
 -- Cost     O(members + names)
 register('resolve', {'no-writes'}, function()
   local now_ms = clock(ARGV[1])

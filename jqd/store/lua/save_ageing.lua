@@ -1,6 +1,6 @@
--- Says how fast jobs age at a daemon, which must be the same at all.
+-- Saves how fast jobs age at a daemon, which must be the same at all.
 -- ARGV     now_ms, sysid, period_ms
--- Returns  flat, of the living daemons where it is another: sysid, period_ms, 0 where they do not age
+-- Returns  flat, the living daemons with another period: sysid, period_ms (0: jobs do not age)
 -- Errors   JQD_BAD_VALUE, JQD_ARGUMENT
 -- Cost     O(members)
 register('save_ageing', {'allow-oom'}, function()

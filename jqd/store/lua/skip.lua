@@ -1,5 +1,5 @@
--- Moves a journal's position over a range that holds nothing of this lane.
--- ARGV     now_ms, position field, from, to, 1 when it held some that its journal has no more
+-- Moves a journal's position over a range without records of this lane.
+-- ARGV     now_ms, position field, from, to, 1: there were some, which the journal deleted
 -- Returns  to
 -- Errors   JQD_POSITION, JQD_STORE_CHANGED, JQD_BAD_VALUE; none after the first write
 -- Cost     O(1)

@@ -1,8 +1,7 @@
--- Exchanges the state of what is told the administrator for a later one, unless somebody else did before. Its size is
--- bounded, and a full server is worth a notice.
--- ARGV     now_ms, identity of the store as the caller knows it, version that the caller has, later state, or nothing
---          to look only
--- Returns  now_ms, version, state; nil where that is the caller's
+-- Replaces the state of the administrator's notices, unless somebody else did before. It is small, so this runs on a
+-- full server, which is worth a notice.
+-- ARGV     now_ms, identity of the store, version that the caller has, later state, or nothing to read only
+-- Returns  now_ms, version, state; nil if the caller has it
 -- Errors   JQD_STORE_CHANGED, JQD_BAD_VALUE; none after the write
 -- Cost     O(bytes)
 register('swap_notices', {'allow-oom'}, function()
@@ -16,7 +15,7 @@ register('swap_notices', {'allow-oom'}, function()
   elseif version ~= known then
     return {digits(now_ms), version, state}
   elseif later ~= '' then
-    version = digits(math.max(tonumber(version) + 1, now_us))  -- in an emptied store it is none that was
+    version = digits(math.max(tonumber(version) + 1, now_us))  -- never used before, even in an emptied store
     redis.call('SET', K.notices, version .. ':' .. later)
   end
   return {digits(now_ms), version, false}

@@ -1,13 +1,13 @@
--- What is to be done next for jobs that wait for others: new entries and those that rested in turns, and of more than
--- `limit` new ones the oldest and the newest. So what rested for a partition that is away is in nobody's way. Others
--- find it again only when `rest_ms` have passed.
--- ARGV     now_ms, identity of the store as the caller knows it, limit, children_max, rest_ms; then per entry of which
---          children could not be told: it, how many of those not told yet are passed over
--- Returns  ms until more is due, or nothing; number of jobs whose ends may concern others; until when these entries
---          rest, as `links` has it; then per entry: the entry; of "w<id>": the row, and 1 where the job is blocked, 0
---          where it goes on or has ended without having waited here; of "e<id>": how it ended, '' where it began anew,
---          its jobtype, its stage (links), how many children were passed over, 0 where that were all, ids of children
---          that were not told of that yet. No end is told that is not certain (watch_parents)
+-- Returns what is to be done next for jobs that wait for others: new entries and those that rested, in turns; of more
+-- than `limit` new ones the oldest and the newest. So entries that rest for a partition that is away are in nobody's
+-- way. An entry that was taken is found again after `rest_ms`.
+-- ARGV     now_ms, identity of the store, limit, children_max, rest_ms; then per entry with children that could not be
+--          told: entry, how many untold children to skip
+-- Returns  ms until more is due, or nothing; number of linked jobs; until when these entries rest, as `links` has it;
+--          then per entry: the entry; of "w<id>": the row, and 1 if the job is blocked, 0 if it goes on or has ended
+--          without having waited here; of "e<id>": how it ended, '' if it began anew, its jobtype, its stage (links),
+--          how many children were skipped, 0 if those were all, ids of untold children. Ends that are not certain are
+--          left out (watch_parents)
 -- Errors   JQD_ARGUMENT
 -- Cost     O(limit · (members + children_max + log children)), and the bytes of rows
 register('take_links', {'allow-oom'}, function()
@@ -22,7 +22,7 @@ register('take_links', {'allow-oom'}, function()
   end
 
   local is_whole = Settled.is_settled(identity)
-  local RESTED = 10 ^ 15  -- before the date of an entry that was taken, and rests
+  local RESTED = 10 ^ 15  -- added to the date of an entry that was taken and rests
   local rest_until_ms = RESTED + now_ms + rest_ms
   local function is_blocked(id)
     return tonumber(redis.call('ZSCORE', K.later, id) or '0') >= Counts.BLOCKED_MS
@@ -49,14 +49,14 @@ register('take_links', {'allow-oom'}, function()
       skip = 0
     end
     local last = math.min(skip + children_max, untold) - 1
-    local children = untold > 0 and redis.call('ZRANGE', key, skip, last) or {}  -- they stand first: by stage
+    local children = untold > 0 and redis.call('ZRANGE', key, skip, last) or {}  -- untold ones have the lowest stages
     if not is_blocked(id) then
       redis.call('UNLINK', K.parents .. id)
     end
     if #children == 0 then
       return drop(entry)
     elseif is_over and not (is_whole and not Change.is_awaited(id, now_ms) and not Change.awaits_newer(id, row)) then
-      return false  -- found again when it rested
+      return false  -- it is found again after it rested
     end
     local jobtype, how = '', 'gone'
     if row then
@@ -65,7 +65,7 @@ register('take_links', {'allow-oom'}, function()
     return {entry, (is_over or not row) and how or '', jobtype, digits(stage), skip, unpack(children)}
   end
 
-  local BYTES = 512000  -- of rows in one answer, but for the first: a job with 10,000 parents has a row of 300 kB
+  local BYTES = 512000  -- of rows in one answer, except for the first: a job with 10,000 parents has 300 kB
   local found, bytes = {}, 0
 
   local function in_turns(one, other)

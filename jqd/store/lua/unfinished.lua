@@ -1,6 +1,6 @@
--- Which of some jobs are there and have not ended, or are dead.
--- ARGV     now_ms, identity as the caller knows it, 1 for the dead too, then ids, or "=" and own ids
--- Returns  those, as they were given
+-- Returns which of some jobs are here and have not ended, or failed.
+-- ARGV     now_ms, identity of the store, 1: failed ones, too, then ids, or "=" and own ids
+-- Returns  these, as they were given
 -- Errors   JQD_STORE_CHANGED
 -- Cost     O(ids · log ended)
 register('unfinished', {'no-writes'}, function()

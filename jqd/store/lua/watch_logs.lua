@@ -1,8 +1,8 @@
--- What jobs printed that somebody watches, and a note that somebody does: their workers are told with the next sign of
--- life.
--- ARGV     now_ms, identity of the store as the caller knows it, milliseconds for which the note holds, then per job:
---          id, fence of the attempt of which something is known or 0, how many bytes of that
--- Returns  per job: the row of `logs` from there on, or nothing new: false
+-- Returns new text in the logs of jobs, and notes that somebody watches. Their workers learn that with their next
+-- sign of life.
+-- ARGV     now_ms, identity of the store, ms for which the note holds, then per job: id, fence of the attempt whose log
+--          is known or 0, how many bytes of it
+-- Returns  per job: the row of `logs` from there on, or false: nothing is new
 -- Errors   JQD_STORE_CHANGED, JQD_ARGUMENT; none after the first write
 -- Cost     O(jobs · log watched), and the bytes of their logs
 register('watch_logs', {'allow-oom'}, function()

@@ -1,25 +1,26 @@
--- What is known of a job beside its row: a short record in the hash `about`, which is the truth of who has the job in
--- flight. `held:<sysid>` lists each hand for whoever looks through it, and changes with the record.
+-- Who has a job in flight: one short record in the hash `about` is the truth. The *holder* is a daemon's sysid, or `*`
+-- for all workers (leases.lua). `held:<sysid>` lists the jobs of a holder, and changes together with the records.
 --
 --     "f<fence> o<sysid> g<generation> ? q<queue>"
 --
--- Each field begins with its letter; what is not there is not known. All jobs of a claim share one text. `o`: whose
--- hand, `*` that of all workers, however many they are (leases.lua); `g`: of which content the attempt is, unless of
--- the first, or of the one that is here; `?`: its job has not come yet; `q`, up to the end, for it may have any bytes:
--- its queue, where a `busy:` counts it (limits.lua). Field "?" of the hash: how many of that kind there are, and
--- blanks: for a value of more than 64 bytes the server keeps the hash as a table. As a list, which it is up to 512
--- fields, each look at a job goes through half of those in flight.
--- `call.freed` has, flat, id and queue of jobs that are in no hand any more.
+--     o  the holder
+--     g  which content the attempt is of; missing for the first one, or for the one in the row
+--     ?  the job itself has not come yet
+--     q  its queue, if a `busy:` counts it (limits.lua); it ends the record, as it may have any bytes
+--
+-- All jobs of a claim share one text. Field "?" of the hash: how many jobs have not come yet, padded with blanks: with
+-- a value above 64 bytes the server keeps the hash as a table. In a list each look-up would read half of all records.
+-- `call.freed`: id and queue, flat, of jobs that have no holder any more.
 About.WORKERS = '*'
-starts.records, starts.taken, starts.told = empty, empty, empty
+starts.records, starts.taken, starts.new_records = empty, empty, empty
 starts.moved, starts.left, starts.has_left = empty, empty, empty
 starts.freed = empty
 
--- How many jobs are in a hand and have not come yet.
+-- How many jobs are in flight and have not come yet.
 function starts.early() return tonumber(redis.call('HGET', K.about, '?') or nil) or 0 end
 
--- The sysids that hold jobs, with `*` when workers hold any.
-function About.hands()
+-- Returns all holders.
+function About.holders()
   local sysids = redis.call('HKEYS', K.members)
   if redis.call('EXISTS', held_key(About.WORKERS)) == 1 then
     sysids[#sysids + 1] = About.WORKERS
@@ -41,14 +42,14 @@ local function read(text)
   return hold
 end
 
--- Makes a hold: fence, sysid, generation (text or nil), is_early, queue, text.
+-- Makes a hold, which is a record's fields: fence, sysid, generation (text or nil), is_early, queue, text.
 function About.of(fence, sysid, generation, is_early, queue)
   return read('f' .. digits(fence) .. ' o' .. sysid .. (generation and ' g' .. generation or '')
     .. (is_early and ' ?' or '') .. (queue and ' q' .. queue or ''))
 end
 
--- Which of two holds of a job has it. That of the later claim; of one claim that of the worker, to whom it was handed
--- over. All else is told by one alone, and makes the order whole.
+-- Returns which of two holds has the job: that of the later claim; of one claim that of the worker, which got the job
+-- from the daemon. What is left just makes the order whole.
 function About.join(one, other)
   if not (one and other) or one.text == other.text then
     return one or other
@@ -58,10 +59,11 @@ function About.join(one, other)
     return one.sysid == About.WORKERS and one or other
   end
   local its, others = tonumber(one.generation or 0), tonumber(other.generation or 0)
-  return (its > others or its == others and Order.before(other.text, one.text)) and one or other
+  local is_first = its > others or its == others and Order.before(other.text, one.text)
+  return is_first and one or other
 end
 
--- Reads holds: id → hold of those that are held, and those that are met twice in `ids`.
+-- Reads holds. Returns id → hold, and which of `ids` were given twice.
 function About.look(ids)
   local found, twice = {}, {}
   for at, text in ipairs(#ids > 0 and redis.call('HMGET', K.about, unpack(ids)) or {}) do
@@ -74,11 +76,11 @@ function About.look(ids)
   return found, twice
 end
 
--- The hold of one job, or nil.
+-- Returns the hold of a job, or nil.
 function About.hold(id) return not call.has_left[id] and About.look({id})[id] or nil end
 
--- Of claims among the arguments, "id fence" and perhaps more each, those that this hand has so: {id, hold, place of the
--- id}. Before the first write.
+-- Returns the claims among the arguments (id, fence, perhaps more) that hold, for this holder: {id, hold, place of the
+-- id}. To be called before the first write.
 function About.held_so(sysid, first, fields)
   expect_rows(first, fields, 'claims')
   local ids, found = {}, {}
@@ -105,22 +107,22 @@ local function count_early(more)
   end
 end
 
--- That hand takes jobs: any number of lists of ids.
+-- Gives jobs, in any number of lists, to a holder.
 function About.claim(sysid, fence, ...)
-  local claim, listed, told, filled = digits(fence), {}, {'?', spelled_early()}, 0
+  local claim, listed, records, filled = digits(fence), {}, {'?', spelled_early()}, 0
   local text = 'f' .. claim .. ' o' .. sysid
   call.claimed = text
   for _, ids in ipairs({...}) do
     for _, id in ipairs(ids) do
-      listed[filled + 1], listed[filled + 2], told[filled + 3], told[filled + 4] = claim, id, id, text
+      listed[filled + 1], listed[filled + 2], records[filled + 3], records[filled + 4] = claim, id, id, text
       filled = filled + 2
     end
   end
-  redis.call('HSET', K.about, unpack(told))
+  redis.call('HSET', K.about, unpack(records))
   redis.call('ZADD', held_key(sysid), unpack(listed))
 end
 
--- The text of what this call has claimed, with a queue.
+-- Returns the text for jobs of this call's claim that are counted in a queue.
 function About.counts(queue) return call.claimed .. ' q' .. queue end
 
 local function list_of(lists, sysid)
@@ -129,14 +131,14 @@ local function list_of(lists, sysid)
   return list
 end
 
--- A job comes to that hold; `before`, if not nil, had it so far.
+-- Gives a job to that hold; `before` is the hold that had it, or nil.
 function About.take(id, hold, before)
   if call.has_left[id] then
     About.write()
   end
-  local taken, told = list_of(call.taken, hold.sysid), call.told
+  local taken, records = list_of(call.taken, hold.sysid), call.new_records
   taken[#taken + 1], taken[#taken + 2] = digits(hold.fence), id
-  told[#told + 1], told[#told + 2] = id, hold.text
+  records[#records + 1], records[#records + 2] = id, hold.text
   if before and before.sysid ~= hold.sysid then
     local moved = list_of(call.moved, before.sysid)
     moved[#moved + 1] = id
@@ -144,13 +146,13 @@ function About.take(id, hold, before)
   count_early((hold.is_early and 1 or 0) - (before and before.is_early and 1 or 0))
 end
 
--- A job that a hand has already comes; from now on that hold names its queue.
+-- A job comes that has a holder already: its hold now names its queue.
 function About.come(id, hold, queue)
   About.take(id, About.of(hold.fence, hold.sysid, hold.generation, nil, queue), hold)
   About.write()
 end
 
--- A job leaves that hold.
+-- Takes a job from that hold.
 function About.leave(id, hold)
   local ids = list_of(call.left, hold.sysid)
   ids[#ids + 1], call.has_left[id] = id, true
@@ -161,22 +163,21 @@ function About.leave(id, hold)
   end
 end
 
--- Writes what was taken.
+-- Writes which jobs were given.
 function About.write_taken()
   for sysid, rows in pairs(call.taken) do
     redis.call('ZADD', held_key(sysid), unpack(rows))
   end
-  if #call.told > 0 then
-    redis.call('HSET', K.about, unpack(call.told))
+  if #call.new_records > 0 then
+    redis.call('HSET', K.about, unpack(call.new_records))
   end
   for sysid, ids in pairs(call.moved) do
     redis.call('ZREM', held_key(sysid), unpack(ids))
   end
-  call.taken, call.told, call.moved = {}, {}, {}
+  call.taken, call.new_records, call.moved = {}, {}, {}
 end
 
--- Writes all: what was taken, then what left; and from then on call.freed has, flat, id and queue of the jobs that are
--- in no hand any more.
+-- Writes which jobs were given, then which were taken. These are then in call.freed.
 function About.write()
   Heads.write()
   About.write_taken()

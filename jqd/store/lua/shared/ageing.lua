@@ -1,30 +1,31 @@
--- In which order jobs run that age: a job gains a step of priority with each period it waits (docs/adr/0048).
+-- The order of jobs where jobs age: a job gains a step of priority with each period that it waits (docs/adr/0048). Its
+-- rank never changes while it waits, so the sets stay sorted without being rewritten.
 --
---     rank    priority + periods between 1970 and the instant it became ready: the smallest goes first, of equal ones
---             the smaller id. It never changes while a job waits
---     score   under which a job waits: its priority; of one that became ready in a later period than its id tells,
---             behind the point, the number of that period. There is room for NUMBERS of them, then they begin anew
---     level   the jobs of a priority that all had no date, or all had one: their ranks grow with score and id
---     aged    hash  sysid → period (ms) of a daemon that lets jobs age; the empty field: the longest, which counts.
---                   Without one there is no such key
+--     rank    priority + number of the period in which the job became ready; the smallest runs first, then the smaller
+--             id. Periods are counted from 1970
+--     score   under which a job waits: its priority; if it became ready in a later period than its id was made in, the
+--             fraction is the number of that period. There are NUMBERS of these, then they begin anew
+--     level   the jobs of one priority that had no date, or those that had one: their ranks grow with score and id
+--     aged    hash  sysid → period (ms) of a daemon where jobs age; the empty field: the longest period, which counts.
+--                   There is no such key if no daemon has one
 --
--- After a change of the period, who had a date and waits has the rank of its push at worst.
+-- After a change of the period, a waiting job that had a date has the rank of its push, at worst.
 local PRIORITIES, DRAWN, CHUNK, MICROS = 100, 8, 64, 1000
-local NUMBERS, UNIT = 2 ^ 22 - 1, 2 ^ -22  -- what a double has room for behind 32 bits
+local NUMBERS, UNIT = 2 ^ 22 - 1, 2 ^ -22  -- a double has 22 bits left behind 32
 local AHEAD = 2 ^ 16  -- periods by which the clock may be set back while jobs wait
-local SOON_MS = 1000  -- the first content under a pusher's id has a generation, too: of when it was pushed
-Ageing.LAST, Ageing.UNIT = NUMBERS * UNIT, UNIT  -- behind the point: the most, and between two
+local SOON_MS = 1000  -- a generation that soon after the push is no change: an id of a pusher gives one at once
+Ageing.LAST, Ageing.UNIT = NUMBERS * UNIT, UNIT  -- the greatest fraction of a score, and the smallest
 
 function starts.period_ms() return is_here('aged') and tonumber(redis.call('HGET', K.aged, '') or nil) or 0 end
 
 starts.periods = empty
 
--- The priority in a score.
+-- Returns the priority in a score.
 function Ageing.priority_of(score) return math.floor(tonumber(score)) end
 
 local function number_of(ms) return call.period_ms > 0 and math.floor(ms / call.period_ms) or 0 end
 
--- In which period an id was given.
+-- Returns the number of the period in which an id was made.
 local function period_of(id)
   local time = id:sub(1, 10)
   if not call.periods[time] then
@@ -35,9 +36,9 @@ end
 
 local function behind_point(number) return (number % NUMBERS + 1) * UNIT end
 
--- The score of a job that becomes ready now. date_ms: 0 for one without a date; generation: nil for the one that is
--- here. What began anew (it had ended, or was replaced) ages from then on, also after an attempt that failed: else a
--- month of dead jobs, tried again, went before all that is fresh.
+-- Returns the score of a job that becomes ready now. `date_ms`: 0 without a date; `generation`: nil: the one in the
+-- store. A job that began anew (it had ended, or was replaced) ages from then on, even after a failed attempt: else a
+-- month of dead jobs that are tried again would run before all that is fresh.
 function Ageing.score_of(priority, id, date_ms, generation)
   if call.period_ms == 0 then
     return priority
@@ -48,38 +49,38 @@ function Ageing.score_of(priority, id, date_ms, generation)
   return number > period_of(id) and priority + behind_point(number) or priority
 end
 
--- To be called before all that follows.
+-- To be called before the functions below.
 function Ageing.begin(now_ms) call.last_number = number_of(now_ms) + AHEAD end
 
--- Where a job stands with its age: the less, the sooner it starts.
+-- Returns the rank of a job: the smallest starts first.
 function Ageing.rank(score, id)
   local priority = math.floor(score)
   if score == priority or call.period_ms == 0 then
     return priority + period_of(id)
   end
   local number = call.last_number - (call.last_number - ((score - priority) / UNIT - 1)) % NUMBERS
-  -- A number of another period may lie ahead: then it counts from now, and not from a time to come.
+  -- A number of another period length may lie ahead: then the job counts as ready now.
   return priority + math.max(math.min(number, call.last_number - AHEAD), period_of(id))
 end
 
 local function is_ahead(one, other) return Order.precedes(one.rank, one.id, other.rank, other.id) end
 
--- Lays the first where it belongs.
-local function settle(levels)
-  local one, at = levels[1], 1
-  while levels[at + 1] and is_ahead(levels[at + 1], one) do
+-- Puts the first level where it belongs, after its rank grew.
+local function sift_first(levels)
+  local first_level, at = levels[1], 1
+  while levels[at + 1] and is_ahead(levels[at + 1], first_level) do
     levels[at], at = levels[at + 1], at + 1
   end
-  levels[at] = one
+  levels[at] = first_level
 end
 
--- Reads which is its first. Whether there is one.
-local function look(level, first)
+-- Reads the first job of a level. Returns whether there is one.
+local function read_first(level, first)
   local id, score = first(level.from, level.to)
-  if not id and level.behind then  -- numbers that began anew
+  if not id and level.behind then  -- on to the numbers behind those that began anew
     level.from, level.to = unpack(level.behind)
     level.behind = nil
-    return look(level, first)
+    return read_first(level, first)
   elseif id then
     level.after = level.score == tonumber(score) and level.after or nil
     level.id, level.score = level.after and Order.before(id, level.after) and level.after or id, tonumber(score)
@@ -88,17 +89,17 @@ local function look(level, first)
   return id ~= nil
 end
 
--- The scores between two that are in use, best first: {rank, id, score} …; `first(from, to)` gives id and score of the
--- first job between two scores. Of more than PRIORITIES in use those behind are seen by chance, some in the set `key`,
--- and `wanted`, if it is given.
+-- Returns the levels between two priorities, best first: {rank, id, score} each. `first(from, to)` returns id and score
+-- of the first job between two scores. If more than PRIORITIES priorities are in use, some of the others are seen by
+-- chance, in the sets `keys`, and `wanted` if it is given.
 function Ageing.levels(least, most, wanted, keys, first)
   local found, seen, from, are_more = {}, {}, least, true
   local function visit(priority)
     local newest, last = priority + behind_point(call.last_number), priority + Ageing.LAST
     local plain, dated = {from = priority, to = priority}, {from = newest + UNIT, to = last,
       behind = {priority + UNIT, newest}}
-    found[#found + 1] = look(plain, first) and plain or nil
-    found[#found + 1] = first(priority + UNIT, last) and look(dated, first) and dated or nil
+    found[#found + 1] = read_first(plain, first) and plain or nil
+    found[#found + 1] = first(priority + UNIT, last) and read_first(dated, first) and dated or nil
     seen[priority] = true
   end
   local function visit_once(priority)
@@ -127,17 +128,16 @@ function Ageing.levels(least, most, wanted, keys, first)
   return found
 end
 
--- The first of these levels as it is now, nil where there is none. A level's `after`: what stands before that id may
--- not start.
+-- Returns the first level as it is now, or nil. `level.after`: jobs before that id may not start.
 function Ageing.refresh(levels, first)
   while levels[1] do
     local id, rank = levels[1].id, levels[1].rank
-    if not look(levels[1], first) then
+    if not read_first(levels[1], first) then
       table.remove(levels, 1)
     elseif levels[1].id == id and levels[1].rank == rank then
       return levels[1]
     else
-      settle(levels)
+      sift_first(levels)
     end
   end
   return nil
@@ -145,7 +145,7 @@ end
 
 local ALPHABET, LAST_MS = '0123456789ABCDEFGHJKMNPQRSTVWXYZ', 32 ^ 10 - 1
 
--- The least id that is given in that period.
+-- Returns the least id that is made in a period.
 local function id_of(period)
   local time, ms = '', math.max(0, math.min(LAST_MS, period * call.period_ms))
   for _ = 1, 10 do
@@ -155,52 +155,52 @@ local function id_of(period)
   return time
 end
 
--- The least id of that level's score that does not go before a job of that rank and id.
+-- Returns the least id of a level's score that does not run before a job of that rank and id.
 function Ageing.until_id(level, rank, id)
   local LAST_ID = '~'
   if call.period_ms == 0 or level.score ~= math.floor(level.score) then
     return level.rank < rank and LAST_ID or id
   end
   local from, to = id_of(rank - level.score), id_of(rank - level.score + 1)
-  local its = Order.before(id, to) and id or to
-  return Order.before(from, its) and its or from
+  local bound_id = Order.before(id, to) and id or to
+  return Order.before(from, bound_id) and bound_id or from
 end
 
--- A function that gives row, score and rank of the next one of an index each time it is called, nil at the end.
+-- Returns a function that returns row, score and rank of the next row of an index, nil at its end.
 function Ageing.walk(index, least, most, wanted)
   local function first(from, to)
     return unpack(redis.call('ZRANGE', index, from, to, 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES'))
   end
   local pool = Ageing.levels(least, most, wanted, {index}, first)
-  -- To the next row of a level: nearly always the one that was found is enough. Whether there is one.
-  local function go_on(one)
-    if not one.rows then
-      one.rows, one.at, one.offset = {one.id, one.score}, 1, 1
+  -- Steps to the next row of a level; rows are read when the second one is wanted. Returns whether there is one.
+  local function step(level)
+    if not level.rows then
+      level.rows, level.at, level.offset = {level.id, level.score}, 1, 1
     end
-    one.at = one.at + 2
-    if not one.rows[one.at] then
-      one.rows, one.at = redis.call('ZRANGE', index, one.from, one.to, 'BYSCORE', 'LIMIT', one.offset, CHUNK,
+    level.at = level.at + 2
+    if not level.rows[level.at] then
+      level.rows, level.at = redis.call('ZRANGE', index, level.from, level.to, 'BYSCORE', 'LIMIT', level.offset, CHUNK,
         'WITHSCORES'), 1
-      one.offset = one.offset + CHUNK
+      level.offset = level.offset + CHUNK
     end
-    if one.rows[one.at] then
-      one.id, one.score = one.rows[one.at], tonumber(one.rows[one.at + 1])
-      one.rank = Ageing.rank(one.score, one.id)
+    if level.rows[level.at] then
+      level.id, level.score = level.rows[level.at], tonumber(level.rows[level.at + 1])
+      level.rank = Ageing.rank(level.score, level.id)
       return true
-    elseif one.behind then
-      one.from, one.to, one.rows, one.behind = one.behind[1], one.behind[2], nil, nil
-      return look(one, first)
+    elseif level.behind then
+      level.from, level.to, level.rows, level.behind = level.behind[1], level.behind[2], nil, nil
+      return read_first(level, first)
     end
     return false
   end
   return function()
-    local one = pool[1]
-    if not one then
+    local level = pool[1]
+    if not level then
       return nil
     end
-    local row, score, rank = one.id, one.score, one.rank
-    if go_on(one) then
-      settle(pool)
+    local row, score, rank = level.id, level.score, level.rank
+    if step(level) then
+      sift_first(pool)
     else
       table.remove(pool, 1)
     end
@@ -208,8 +208,7 @@ function Ageing.walk(index, least, most, wanted)
   end
 end
 
--- A daemon says its period. Returns, flat, of the living daemons where it is another: sysid and period_ms, 0 where they
--- do not age.
+-- Saves a daemon's period. Returns, flat, the living daemons with another one: sysid, period_ms (0: none).
 function Ageing.say_period(sysid, period_ms)
   if period_ms == 0 and redis.call('EXISTS', K.aged) == 0 then
     return {}
@@ -222,13 +221,13 @@ function Ageing.say_period(sysid, period_ms)
   redis.call('UNLINK', K.aged)
   for at = 1, #rows, 2 do
     local other, _, epoch = rows[at], Members.member_of(rows[at + 1])
-    local its = periods[other] or 0
-    if other ~= sysid and epoch ~= 0 and its ~= period_ms then
-      others[#others + 1], others[#others + 2] = other, its
+    local other_ms = periods[other] or 0
+    if other ~= sysid and epoch ~= 0 and other_ms ~= period_ms then
+      others[#others + 1], others[#others + 2] = other, other_ms
     end
-    if other ~= sysid and epoch ~= 0 and its > 0 then
-      redis.call('HSET', K.aged, other, its)
-      longest = math.max(longest, its)
+    if other ~= sysid and epoch ~= 0 and other_ms > 0 then
+      redis.call('HSET', K.aged, other, other_ms)
+      longest = math.max(longest, other_ms)
     end
   end
   if longest > 0 then

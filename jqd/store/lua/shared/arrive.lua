@@ -1,8 +1,8 @@
--- Jobs that are new to the store: from a journal's frames of jobs, or brought by the success that they follow.
+-- Jobs that are new to the store: from a journal, or brought by the success that they follow. A job with a row in
+-- `jobs` is left as it is.
 function starts.has_notes() return is_here('tomb') end
 
--- Whether something was told of a job before it came; whether it was here already, with a later content, and is
--- deleted.
+-- Returns whether anything was noted of a job before it came; whether it was here before, and is deleted.
 local function is_met(id)
   if call.early > 0 and About.hold(id) then
     return true, false
@@ -14,8 +14,8 @@ end
 
 local GROUP = 5  -- words before the jobs of a group
 
--- Groups of jobs from the argument `at` on, as apply_jobs has them, and the ids of all, in order. fields: of a job, id
--- and row first.
+-- Reads groups of jobs from the argument `at` on. Returns them and the ids of all, in order. `fields`: words for a job,
+-- id and row first.
 function Arrive.read_groups(at, behind, fields)
   local groups, queues, ids, met = {}, {}, {}, 0
   while at < behind do
@@ -41,31 +41,31 @@ function Arrive.read_groups(at, behind, fields)
   return groups, ids
 end
 
--- Jobs come. left_out: place in `ids` → true: it is not to come. Returns how many were new, their ids and rows, flat.
+-- Adds jobs. `left_out`: place in `ids` → true: not this one. Returns how many were new, and their ids and rows, flat.
 function Arrive.arrive(groups, ids, fields, left_out, now_ms)
-  -- Sets first, rows second, position last: if the function were ever cut short, applying the jobs again would find the
-  -- rows missing. One call asks for all rows, and one writes them, whatever groups the jobs are of: each may have a
-  -- queue of its own, and a call for each costs more than all the rest. Only jobs that were applied before have a row.
+  -- Sets first, rows second, position last: if the function is cut short, the jobs are applied again, for they have no
+  -- rows. One call asks for all rows and one writes them: each job may have a queue of its own, and a call for each
+  -- would cost more than all the rest.
   local known = #ids > 0 and redis.call('HMGET', K.jobs, unpack(ids)) or {}
-  local rows, filled, told, met = {}, 0, {}, 0
+  local rows, filled, noted, met = {}, 0, {}, 0
   for _, group in ipairs(groups) do
     local fresh, dates, is_due = {}, {}, group.eligible_at_ms <= now_ms
-    local is_plain = call.early == 0 and not call.has_notes  -- as nearly always
+    local is_plain = call.early == 0 and not call.has_notes  -- the usual case
     local arrived = is_plain and fresh or {}
     group.fresh, group.arrived, group.how = fresh, arrived, is_due and 'waiting'
       or Counts.date_stands(group.eligible_at_ms)
     for position = 1, group.count do
       met = met + 1
       local id = ids[met]
-      local is_new, was_told = not known[met] and not left_out[met], false
+      local is_new, was_noted = not known[met] and not left_out[met], false
       if is_new and not is_plain then
         local was_here
-        was_told, was_here = is_met(id)
+        was_noted, was_here = is_met(id)
         is_new = not was_here
         arrived[#arrived + 1] = is_new and id or nil
       end
-      if is_new and was_told then
-        told[#told + 1] = {id = id, jobtype = group.jobtype, priority = group.priority,
+      if is_new and was_noted then
+        noted[#noted + 1] = {id = id, jobtype = group.jobtype, priority = group.priority,
           eligible_at_ms = group.eligible_at_ms, generation = 0, revision = 0}
       elseif is_new then
         fresh[#fresh + 1] = id
@@ -89,9 +89,9 @@ function Arrive.arrive(groups, ids, fields, left_out, now_ms)
       Pages.add_waiting(group.jobtype, group.priority, fresh)
     end
   end
-  for _, one in ipairs(told) do
-    Stands.watch(one.id, true)  -- it has no row yet
-    Exchange.place_unseen(one, now_ms, 0)
+  for _, job in ipairs(noted) do
+    Stands.watch(job.id, true)  -- it has no row yet
+    Exchange.place_unseen(job, now_ms, 0)
   end
   Heads.write()
   if filled > 0 then
@@ -104,12 +104,12 @@ function Arrive.arrive(groups, ids, fields, left_out, now_ms)
   return filled / 2, rows
 end
 
--- Of two successes of one job each may bring what follows it: it is one job. One that was pushed, for an outcome that
--- brought nothing, has its name.
+-- Two successes of one job may both bring its followers; they are the same jobs. A follower that was pushed, for an
+-- outcome that brought nothing, has its name already.
 Arrive.FIELDS = 4  -- of a follower: id, row, name, place of its outcome
 
--- Followers come, of those outcomes of which `counts` says, at their place from 0, that they counted.
-function Arrive.follow(groups, ids, counts, field, now_ms)
+-- Adds the followers of those outcomes that counted. `counted`: place of an outcome, from 0 → the outcome.
+function Arrive.follow(groups, ids, counted, field, now_ms)
   local places, names, left_out, met = {}, {}, {}, {}
   for _, group in ipairs(groups) do
     for at = group.first, group.first + (group.count - 1) * Arrive.FIELDS, Arrive.FIELDS do
@@ -118,11 +118,12 @@ function Arrive.follow(groups, ids, counts, field, now_ms)
   end
   local named = redis.call('HMGET', K.names, unpack(names))
   for at, id in ipairs(ids) do
-    local one = counts[places[at]]
-    left_out[at] = not one or named[at] or met[id] or one.copied and Gone.was_here(field, one.copied[1], one.copied[2])
+    local outcome = counted[places[at]]
+    left_out[at] = not outcome or named[at] or met[id]
+      or outcome.copied and Gone.was_here(field, outcome.copied[1], outcome.copied[2])
     met[id] = met[id] or not left_out[at]
   end
-  call.has_notes = redis.call('EXISTS', K.tomb) == 1  -- also when their own ends are noted by this very call
+  call.has_notes = redis.call('EXISTS', K.tomb) == 1  -- their ends may have been noted by this very call
   local _, rows = Arrive.arrive(groups, ids, Arrive.FIELDS, left_out, now_ms)
   if #rows == 0 then
     return
@@ -131,7 +132,7 @@ function Arrive.follow(groups, ids, counts, field, now_ms)
   for place, id in ipairs(ids) do
     if not left_out[place] and rows[at] == id then
       given[at], given[at + 1], at = names[place], '0 ' .. id .. ' 0 ', at + 2
-      parents[#parents + 1], children[#children + 1] = counts[places[place]].id, id
+      parents[#parents + 1], children[#children + 1] = counted[places[place]].id, id
     end
   end
   redis.call('HSET', K.names, unpack(given))

@@ -1,12 +1,13 @@
--- Jobs that leave a hand untried, or whose date came.
+-- Puts jobs where they belong that lose their holder untried, or whose date came: to ready, to their date, among the
+-- ended if they were cancelled, or among the dead if it is too late to begin.
 local MICROS = 1000
 
--- Whether the content that is here came while another was in that hand: nobody began it there.
+-- Returns whether the content in the store came while an earlier one was held: nobody began this one.
 local function came_later(id, fence)
   return fence <= (tonumber((redis.call('HGET', K.generation, id) or ''):match(':(%d+)')) or 0)
 end
 
--- A worker may have begun that job in the hand that it leaves, so it does not expire any more.
+-- Notes that a worker may have begun the job, so that it does not expire any more.
 function Back.note_begun(id, row, fence)
   local _, _, _, expires_at_ms = Move.header(row or '')
   if (expires_at_ms or 0) == 0 or Move.has_ended(id) or came_later(id, fence) then
@@ -18,19 +19,17 @@ function Back.note_begun(id, row, fence)
   end
 end
 
--- Whether the instant by which it must have begun came while it was in that hand, where nobody looks at it, and nobody
--- has begun it. A claim that came after the instant is of a job that had begun; where the clock was set back, a fence
--- that is ahead of it tells nothing.
+-- Returns whether the job expired while it was held, where nobody looks, and was not begun. If it was claimed after it
+-- had to begin, it had begun before; a fence in the future says nothing, as the clock was set back.
 local function is_late(id, expires_at_ms, now_ms, fence)
   local claimed_ms = fence / MICROS
   return expires_at_ms > 0 and expires_at_ms <= now_ms and not Move.has_begun(redis.call('HGET', K.tries, id))
     and (expires_at_ms > claimed_ms or claimed_ms > now_ms or came_later(id, fence))
 end
 
--- Where a job belongs that leaves a hand: how it stands now, its queue; and whether it waits for a date. `from`: how it
--- stood; `fence`: of the hand that it leaves. It is ready again, or cancelled if that was asked for meanwhile, or dead
--- if it was to begin by now; its content may have been exchanged meanwhile for one that has a date. A job whose row
--- cannot be read goes to the dead set, where an operator finds it; a job that is gone or has ended goes nowhere: nil.
+-- Puts a job back. Returns its state, its queue, and whether it waits for a date; nil if it is gone or has ended.
+-- `from`: its state before; `fence`: of the claim that ends. The date may be that of a content that came meanwhile. A
+-- job whose row cannot be read goes among the dead, where an operator finds it.
 function Back.put_back(id, row, now_ms, from, fence)
   local function still(at_ms) return from == 'retrying' and from or Counts.waits(id, at_ms) end
   if not row or Move.has_ended(id) then
@@ -56,7 +55,7 @@ function Back.put_back(id, row, now_ms, from, fence)
   return still(), jobtype, false
 end
 
--- The same, and it is counted.
+-- Puts a job back and counts that. Returns whether it waits for a date.
 function Back.return_job(id, row, now_ms, from, fence)
   local to, jobtype, is_dated = Back.put_back(id, row, now_ms, from, fence)
   if to then
@@ -65,8 +64,7 @@ function Back.return_job(id, row, now_ms, from, fence)
   return is_dated
 end
 
--- A job leaves a hand untried; `is_unsent`: no worker can have begun it there. `finish` writes it, of these and of
--- others.
+-- Takes a job from its holder and puts it back. `is_unsent`: no worker can have begun it. To be followed by `finish`.
 function Back.give_back(id, hold, row, now_ms, is_unsent)
   if not is_unsent then
     Back.note_begun(id, row, hold.fence)
@@ -75,7 +73,7 @@ function Back.give_back(id, hold, row, now_ms, is_unsent)
   About.leave(id, hold)
 end
 
--- Writes what left hands, these ids among it.
+-- Writes what jobs left their holders, these ids among them.
 function Back.finish(ids, now_ms, now_us)
   About.write()
   Move.forget_progress(ids)

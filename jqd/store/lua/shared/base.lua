@@ -1,28 +1,26 @@
--- What all other files use: keys, arguments, time, failing by name, and what a call has found out. This file comes
--- first. Each of the others has a table of its name (heads.lua: Heads) for what others use of it; all else in it is
--- local to it. `functions.py` joins them.
+-- The names that all other files use. This file comes first in the library; `functions.py` joins them. Each other
+-- file of lua/shared has a table of its name (heads.lua: Heads) for what others use of it; all else in it is local.
 --
---     register(name, flags, work)  work() is the function of that name; flags: 'no-writes'; 'allow-oom': also on a full
---                                  server
---     K                            name → key, in the partition that is called; of a stem what stands before the rest
---                                  of the key
+--     register(name, flags, work)  makes work() the function of that name; flags: 'no-writes'; 'allow-oom': it may run
+--                                  on a full server
+--     K                            name → key of the called partition; of a stem the part up to the colon
 --     ARGV                         the arguments of this call
---     call                         what this call has found out or left to be written. Nothing else may change while it
---                                  runs: the next call would meet it. `starts` has functions: what a field is when it
---                                  is first read; without one it is nil
+--     call                         all that changes while a call runs: what it found out, what is to be written. (A
+--                                  local of a file would be there for the next call.) `starts.x()` makes call.x when
+--                                  it is first read; without it that is nil
 local K, ARGV, call
 local starts = {}
 local function empty() return {} end
 
--- Breaks off; scripts.py maps the name to an exception.
+-- Ends the call with a named error; scripts.py maps it to an exception.
 local function fail(name, detail)
   error({err = name .. ' ' .. detail})
 end
 
--- JQD_WRONG_TYPE when a key has another type than we give it. That is asked when somebody looks who has the store
--- (look.lua); of a call that met one later it names that key, and what the call had written stays: the same call again,
--- when that key is gone, ends as if it had not been there (docs/build/STORE.md). Of a family those that end in a word
--- of this call. It is named, never the key: that may end in a user's bytes.
+-- Fails with JQD_WRONG_TYPE if a key has another type than ours. look.lua asks that when a daemon looks at the store;
+-- other calls ask after an error. What they wrote stays: the same call, when that key is gone, ends as it should
+-- (docs/build/STORE.md). Of a stem the keys are looked at that end in an argument. The error names the stem, never the
+-- key: that may end in a user's bytes.
 local function expect_ours()
   local WORDS = 100
   local function expect_kind(key, name)
@@ -46,8 +44,8 @@ do
     return value
   end}
 
-  -- By what stands before all. A server has few partitions; of more, and of long prefixes, nothing is kept: `maxmemory`
-  -- does not count it.
+  -- The keys of a partition are made once. Few partitions are kept, and none with a long prefix, as `maxmemory` does
+  -- not count this memory.
   local keys_by_prefix, kept, KEPT_MAX, PREFIX_MAX = {}, 0, 64, 256
   local function keys_of(prefix)
     local keys = keys_by_prefix[prefix]
@@ -63,11 +61,11 @@ do
     return keys
   end
 
-  -- With room for what nearly all calls find out: a table that grows is copied each time.
+  -- Named here, so that the table has room for them: to grow it is to copy it.
   local function facts()
     return setmetatable({
       is_moved = false, has_rare = nil, early = nil, records = nil, moves = nil, ended = nil, watched = nil,
-      taken = nil, told = nil, moved = nil, left = nil, has_left = nil,
+      taken = nil, new_records = nil, moved = nil, left = nil, has_left = nil,
       freed = nil, spelled = nil, spelling = nil, has_changes = nil, has_expiring = nil, has_linked = nil,
       has_keyed = nil,
     }, FACTS)
@@ -78,19 +76,19 @@ do
       K, ARGV, call = keys_of(keys[1]), arguments, facts()
       local good, answer = pcall(work)
       if not good then
-        local said = tostring(type(answer) == 'table' and answer.err or answer)
-        if said:find('^WRONGTYPE ') then
+        local message = tostring(type(answer) == 'table' and answer.err or answer)
+        if message:find('^WRONGTYPE ') then
           expect_ours()
         end
-        -- Valkey gives the text alone
-        error(type(answer) == 'string' and said:find('^[%u_]+ ') and {err = said} or answer, 0)
+        -- Valkey gives a string instead of a table
+        error(type(answer) == 'string' and message:find('^[%u_]+ ') and {err = message} or answer, 0)
       end
       return answer
     end}
   end
 end
 
--- The table that is the first value of a text: of a row its header. One without anything, where that cannot be read.
+-- Returns the table at the begin of a text, as the header of a row is; an empty one if it cannot be read.
 local function unpacked(text)
   local good, _, value = pcall(cmsgpack.unpack_limit, text, 1, 0)
   return good and type(value) == 'table' and value or {}
@@ -100,19 +98,19 @@ local function ready_key(jobtype) return K.ready .. jobtype end
 local function held_key(sysid) return K.held .. sysid end
 local function shelf_key(tenant) return K.shelf .. tenant end
 
--- A number, or JQD_ARGUMENT.
+-- Returns a number, or fails with JQD_ARGUMENT.
 local function number(text, what)
   return tonumber(text) or fail('JQD_ARGUMENT', what)
 end
 
--- From there on the arguments are rows of so many, or JQD_ARGUMENT.
+-- Fails with JQD_ARGUMENT unless the arguments from there on are rows of so many fields.
 local function expect_rows(first, fields, what)
   if (#ARGV - first + 1) % fields ~= 0 then
     fail('JQD_ARGUMENT', what)
   end
 end
 
--- Now in ms and µs: what the caller sent (tests), or Redis TIME when that is 0.
+-- Returns the present ms and µs: what the caller sent (in tests), or Redis TIME if that is 0.
 local function clock(text)
   local now_ms = number(text, 'now_ms')
   if now_ms > 0 then
@@ -123,8 +121,7 @@ local function clock(text)
   return math.floor(now_us / 1000), now_us
 end
 
--- A whole number as text, exact up to 2^53. Functions spell one number again and again, and the server takes its time
--- for it.
+-- Spells a whole number, exact up to 2^53. The last one is kept, as functions spell one number again and again.
 local function digits(n)
   if n ~= call.spelled then
     call.spelled, call.spelling = n, string.format('%.0f', n)
@@ -132,11 +129,11 @@ local function digits(n)
   return call.spelling
 end
 
--- One command says that there is none of what many stores never have.
+-- One command for all that many stores never have: false if there is none of it.
 function starts.has_rare()
   return redis.call('EXISTS', K.paged, K.keyed, K.linked, K.links, K.expiring, K.tomb, K.deaths, K.generation, K.logs,
     K.leases, K.aged) > 0
 end
 
--- Whether there is that key, one of those that nearly never are.
+-- Returns whether one of these keys exists.
 local function is_here(name) return call.has_rare and redis.call('EXISTS', K[name]) == 1 end

@@ -1,13 +1,13 @@
--- Daemons that came through recovery and have jobs left to tell again: ordinary jobs, for which no claim waits. Until
--- they are told, what is not here may come still, and a group may have members that are not known.
--- Field `behind` of `life`: "sysid epoch sysid epoch …". Who left or died stays noted, and is behind again when it sits
--- down; meanwhile it counts as little as one under another epoch: such a daemon may be of a version that does not know
--- of this.
+-- Daemons that came through recovery and still have ordinary jobs to apply again. Claims do not wait for these, but
+-- until they are applied a missing job may come, and a group may have unknown members.
+--
+-- Field `behind` of `life`: "sysid epoch sysid epoch …". A daemon that left or died stays noted, and is behind again
+-- when it joins; a member counts only under the noted epoch.
 local NOTED_MAX = 100
 
 function starts.behind() return redis.call('HGET', K.life, 'behind') end
 
--- The sysids of members that are behind.
+-- Returns the sysids of members that are behind.
 function Behind.members()
   local found = {}
   for sysid, epoch in (call.behind or ''):gmatch('(%S+) (%d+)') do
@@ -21,10 +21,10 @@ end
 
 function starts.is_any_behind() return #Behind.members() > 0 end
 
--- Whether a member is behind.
+-- Returns whether any member is behind.
 function Behind.is_any() return call.is_any_behind end
 
--- Whether that daemon is noted, under whatever epoch.
+-- Returns whether that daemon is noted, under any epoch.
 function Behind.is_noted(sysid)
   return (' ' .. (call.behind or '')):find(' ' .. sysid .. ' ', 1, true) ~= nil
 end
@@ -48,7 +48,7 @@ local function others(sysid)
   return rows
 end
 
--- That daemon has jobs left to tell.
+-- Notes that a daemon has jobs to apply again.
 function Behind.note(sysid, epoch)
   local row = sysid .. ' ' .. digits(epoch)
   if not (' ' .. (call.behind or '') .. ' '):find(' ' .. row .. ' ', 1, true) then
@@ -58,7 +58,7 @@ function Behind.note(sysid, epoch)
   end
 end
 
--- That daemon has told all.
+-- Notes that a daemon has applied all.
 function Behind.drop(sysid)
   if Behind.is_noted(sysid) then
     write(others(sysid))

@@ -1,17 +1,20 @@
--- Which jobs of a jobtype may start now, of all its queues: smallest priority first, then oldest.
--- VISITS: queues that give nothing, looked at in one claim. ROWS of the index, and FIRST jobs of a queue (at least),
--- are read at once. PASSED: rows of queues whose limits are used up, passed over in one claim; ASKED: priorities of
--- such queues that are asked for, for one call each. What is left of both the next claim meets.
+-- Chooses the jobs of a claim: the first ones of a jobtype that may start, smallest priority first, then oldest. Three
+-- sorted sources are merged: the queue without constraints; `queues:`, whose rows lead to keyed queues that are walked
+-- side by side; and `loose:`, whose rows are single jobs. A job is chosen only if each of its constraints allows one
+-- more, and then counts at once (Limits.use). Nothing is written: settle.lua does that.
+-- VISITS: queues without a job to give that one claim looks at. ROWS: rows of the index read at once. FIRST: jobs of a
+-- queue read at once, at least. PASSED: rows of used-up queues that one claim skips. ASKED: priorities of such queues
+-- that it looks up, one call each. LOOSE: rows of `loose:` read at once. The next claim meets what is left.
 Choose.VISITS, Choose.ROWS, Choose.FIRST, Choose.PASSED, Choose.ASKED, Choose.LOOSE = 100, 64, 8, 500, 500, 100
-Choose.NOWHERE = {}  -- of jobs that are in no page
+Choose.NOWHERE = {}  -- stands for any empty table
 
--- The next jobs of one queue, with their priorities, in order: at first its share, for other queues may have all the
--- better ones.
-local function read_on(one)
-  local queue, least, most = one.queue, one.priority_min, one.priority_max
-  one.asked = math.min(one.most, math.max(one.share, 4 * one.asked))
+-- Reads the next jobs of a queue, in order with their priorities. The first read is small: other queues may have all
+-- the better ones.
+local function read_more(walk)
+  local queue, least, most = walk.queue, walk.priority_min, walk.priority_max
+  walk.asked = math.min(walk.most, math.max(walk.share, 4 * walk.asked))
   if Queues.paged_of(queue) > 0 then
-    local ids, where, heads = Pages.first_of(queue, one.asked, least, most)
+    local ids, where, heads = Pages.first_of(queue, walk.asked, least, most)
     local rows, at = {}, -1
     for place, id in ipairs(where.all and ids or Choose.NOWHERE) do
       rows[2 * place - 1], rows[2 * place] = id, heads[1]
@@ -20,48 +23,48 @@ local function read_on(one)
       at = heads[at + 3] == id and at + 2 or at
       rows[2 * place - 1], rows[2 * place] = id, heads[at]
     end
-    one.rows, one.where = rows, where
+    walk.rows, walk.where = rows, where
     return
   end
-  one.rows, one.where = Queues.read_between(ready_key(queue), least, most, 0, one.asked), Choose.NOWHERE
+  walk.rows, walk.where = Queues.read_between(ready_key(queue), least, most, 0, walk.asked), Choose.NOWHERE
 end
 
--- Goes on to the next job of a queue. Whether there is one.
-local function go_on(one)
-  local at = one.at + 2
-  if not one.rows[at] and #one.rows == 2 * one.asked and one.asked < one.most then
-    read_on(one)
+-- Steps to the next job of a queue. Returns whether there is one.
+local function step(walk)
+  local at = walk.at + 2
+  if not walk.rows[at] and #walk.rows == 2 * walk.asked and walk.asked < walk.most then
+    read_more(walk)
   end
-  local rows = one.rows
+  local rows = walk.rows
   local id, spelled = rows[at], rows[at + 1]
-  one.at, one.next_id = at, id
-  if spelled ~= one.spelled then
-    one.spelled, one.next_priority = spelled, tonumber(spelled)
+  walk.at, walk.next_id = at, id
+  if spelled ~= walk.priority_text then
+    walk.priority_text, walk.next_priority = spelled, tonumber(spelled)
   end
   return id ~= nil
 end
 
-local function is_ahead(one, other)
-  local mine, its = one.next_priority, other.next_priority
-  if mine == its and Order.has_no_locale then  -- what is asked most
-    return one.next_id < other.next_id
+local function is_ahead(walk, other)
+  local mine, theirs = walk.next_priority, other.next_priority
+  if mine == theirs and Order.has_no_locale then  -- the usual case
+    return walk.next_id < other.next_id
   end
-  return Order.precedes(mine, one.next_id, its, other.next_id)
+  return Order.precedes(mine, walk.next_id, theirs, other.next_id)
 end
 
--- Queues in the order of their next jobs, at the places from `first` to `last`. One comes where it belongs: behind all
--- others nearly always, or before them, for their jobs came in turns, or together.
-local function put(pool, one)
+-- Inserts a walk into those between `first` and `last`, which are in the order of their next jobs. Nearly always it
+-- comes last or first: jobs of the queues came in turns, or together.
+local function insert(pool, walk)
   local first, last = pool.first, pool.last
-  if first > last or not is_ahead(one, pool[last]) then
-    pool[last + 1], pool.last = one, last + 1
-  elseif first > 1 and is_ahead(one, pool[first]) then
-    pool[first - 1], pool.first = one, first - 1
+  if first > last or not is_ahead(walk, pool[last]) then
+    pool[last + 1], pool.last = walk, last + 1
+  elseif first > 1 and is_ahead(walk, pool[first]) then
+    pool[first - 1], pool.first = walk, first - 1
   else
     local low, high = first, last
     while low < high do
       local middle = math.floor((low + high) / 2)
-      if is_ahead(one, pool[middle]) then
+      if is_ahead(walk, pool[middle]) then
         high = middle
       else
         low = middle + 1
@@ -70,25 +73,25 @@ local function put(pool, one)
     for at = last, low, -1 do
       pool[at + 1] = pool[at]
     end
-    pool[low], pool.last = one, last + 1
+    pool[low], pool.last = walk, last + 1
   end
 end
 
--- Jobs that are loose. What was read, flat with priorities, its ids and queues, `at` being the place of the next one,
--- and which of them are of parked queues; rows that were accepted, their priorities (keys), and what the queues of
--- those that were read allow. accept(id, queue, row, is_parked) → whether it may start; read_on() → what comes next, or
--- nil. All of this runs for each job of a claim: each call of a function costs as much as ten steps without.
+-- Reads jobs of `loose:`. Fields: `read`, flat with priorities, with `ids` and `queues`; `at`: the place of the next of
+-- them; `parked`: which queues are; of the accepted jobs `rows`, `priorities` (as keys) and `groups` by queue.
+-- accept(id, queue, row, is_parked) returns whether a job may start; read_more() the next rows, or nil. All this runs
+-- for each job of a claim, where a function call costs as much as ten steps without.
 local function loosely(jobtype, priority_min, priority_max, limit, passed, version, now_us)
   local key, offset, groups, all_groups, begun, rows, filled = Queues.loose_key(jobtype), 0, {}, {}, 0, {}, 0
   local loose = {at = 1, read = {}, ids = {}, queues = {}, parked = false, rows = rows, priorities = {},
     groups = all_groups}
   local count, find, sub = math.min(limit + passed, Choose.LOOSE), string.find, string.sub
 
-  -- A group is what was accepted of a queue: a list of ids, with room for one, for most have one.
+  -- A group is a list of the accepted ids of a queue. Most have one id, so it is made with room for one.
   local function begin(queue)
     local bucket, shape = Limits.bucket_of(queue)
     local items = shape or Limits.items(queue)
-    local allowed = Choose.NOWHERE  -- of one that was found by other matchers: its caller knows what limits it
+    local allowed = Choose.NOWHERE  -- the queue is of other matchers: the caller knows what limits its jobs
     if bucket and items.version == version then
       allowed = {Limits.state(bucket, shape.name, shape.cost, now_us), shape.cost or false}
     elseif items.version == version then
@@ -115,7 +118,7 @@ local function loosely(jobtype, priority_min, priority_max, limit, passed, versi
     return true
   end
 
-  function loose.read_on()
+  function loose.read_more()
     while offset do
       local read = Queues.read_between(key, priority_min, priority_max, offset, count)
       offset = #read == 2 * count and offset + count or nil
@@ -143,27 +146,27 @@ local function loosely(jobtype, priority_min, priority_max, limit, passed, versi
   return loose
 end
 
--- A job that is loose and may not start goes to its queue, when all were chosen.
-local function leave(one, id, priority, row)
-  one.left = one.left == Choose.NOWHERE and {} or one.left
-  one.left[#one.left + 1] = {id = id, priority = priority, row = row}
+-- Notes a loose job that may not start. It comes to its queue once all are chosen (settle.lua).
+local function send_to_queue(walk, id, priority, row)
+  walk.tied_jobs = walk.tied_jobs == Choose.NOWHERE and {} or walk.tied_jobs
+  walk.tied_jobs[#walk.tied_jobs + 1] = {id = id, priority = priority, row = row}
 end
 
--- Notes a row of a queue that is about to be parked: it goes with that queue. Whether it is one.
-local function pass_over(one, priority, id)
-  for place = 1, #one.allowed, 2 do
-    local state, cost = one.allowed[place], one.allowed[place + 1]
+-- Notes a further index row of a queue that is to be parked: it goes, too. Returns whether the queue is used up.
+local function pass_row(walk, priority, id)
+  for place = 1, #walk.allowed, 2 do
+    local state, cost = walk.allowed[place], walk.allowed[place + 1]
     if not Limits.has(state, cost) then
-      one.met = one.met == Choose.NOWHERE and {} or one.met
-      one.met[#one.met + 1], one.met[#one.met + 2] = priority, id
+      walk.passed_over = walk.passed_over == Choose.NOWHERE and {} or walk.passed_over
+      walk.passed_over[#walk.passed_over + 1], walk.passed_over[#walk.passed_over + 2] = priority, id
       return true
     end
   end
   return false
 end
 
--- What limits a queue: states and costs, flat, none where it was found by other matchers; how many jobs may start,
--- `room` at most; whether it was.
+-- Returns the states and costs of a queue's constraints, flat; how many of its jobs may start, `room` at most; whether
+-- the queue is of other matchers: then nothing limits it here.
 local function allowed_of(queue, room, version, now_us)
   local items, allowed = Limits.items(queue), {}
   local is_old = items.version ~= version
@@ -175,12 +178,12 @@ local function allowed_of(queue, room, version, now_us)
   return allowed, room, is_old
 end
 
--- The first jobs that may start: `limit` at most, between two priorities. `passed` more are looked at, for `refuse(id)`
--- is true of some. Returns ids; their queues, in order; queue → what `settle_queues` wants (settle.lua); whether there
--- may be more that was not looked at.
+-- Chooses up to `limit` jobs between two priorities. `refuse(id)` is true of up to `passed` jobs, which are skipped.
+-- Returns ids; the queues that were walked, in order; queue → its walk, for Settle.settle_queues; whether there may be
+-- more jobs that may start.
 function Choose.choose(jobtype, limit, passed, priority_min, priority_max, version, refuse, now_us)
   local index, rows, at, offset, pool = K.queues .. jobtype, {}, 1, 0, {first = 1, last = 0}
-  local ids, order, opened, empty, met = {}, {}, {}, 0, 0
+  local ids, order, opened, empty, passed_rows = {}, {}, {}, 0, 0
   Limits.read_rules()
   local loose = loosely(jobtype, priority_min, priority_max, limit, passed, version, now_us)
   order.loose = loose
@@ -202,87 +205,87 @@ function Choose.choose(jobtype, limit, passed, priority_min, priority_max, versi
     end
     return nil
   end
-  -- Whether its queue may have more.
-  local function accept(one)
-    local id = one.next_id
+  -- Takes the next job of a queue, if it may start. Returns whether the queue may give more.
+  local function accept(walk)
+    local id = walk.next_id
     if call.has_deaths and refuse(id) then
       return true
     end
-    if not Limits.use(one.allowed) then
+    if not Limits.use(walk.allowed) then
       return false
     end
-    local taken = one.taken
+    local taken = walk.taken
     ids[#ids + 1], taken[#taken + 1] = id, id
     return true
   end
   local function open(queue)
     local allowed, most, is_old = allowed_of(queue, limit - #ids, version, now_us)
     opened[queue] = {
-      queue = queue, priority = false, id = false, priority_min = priority_min, priority_max = priority_max,
-      is_old = is_old, allowed = allowed, most = most >= 1 and most + passed or 0,
+      queue = queue, found_priority = false, found_id = false, priority_min = priority_min,
+      priority_max = priority_max, is_old = is_old, allowed = allowed, most = most >= 1 and most + passed or 0,
       share = math.max(Choose.FIRST, math.ceil(2 * limit / math.max(1, #rows))), asked = 0, at = -1,
-      taken = {}, left = Choose.NOWHERE, rows = Choose.NOWHERE, where = Choose.NOWHERE, next_id = false,
-      next_priority = false, spelled = false, met = Choose.NOWHERE,
+      taken = {}, tied_jobs = Choose.NOWHERE, rows = Choose.NOWHERE, where = Choose.NOWHERE, next_id = false,
+      next_priority = false, priority_text = false, passed_over = Choose.NOWHERE,
     }
     order[#order + 1] = queue
     return opened[queue]
   end
-  -- Those that are loose and before some other job, or all.
+  -- Takes the loose jobs that are before a given job and may start; without one, all that may.
   local function accept_loose(priority, id)
-    local filled, read, at, parked, accept, spelled, its_priority = #ids, loose.read, loose.at, loose.parked,
+    local filled, read, at, parked, accept, last_text, loose_priority = #ids, loose.read, loose.at, loose.parked,
       loose.accept, nil, nil
-    local its_ids, queues = loose.ids, loose.queues
-    local met_most, visits, marked = Choose.PASSED, Choose.VISITS, nil
-    while filled < limit and met < met_most and empty < visits do
-      local its = its_ids[at]
-      if not its then
-        read = loose.read_on()
+    local loose_ids, queues = loose.ids, loose.queues
+    local passed_max, visits_max, marked = Choose.PASSED, Choose.VISITS, nil
+    while filled < limit and passed_rows < passed_max and empty < visits_max do
+      local loose_id = loose_ids[at]
+      if not loose_id then
+        read = loose.read_more()
         if not read then
           break
         end
-        its_ids, queues, at, parked = loose.ids, loose.queues, 1, loose.parked
-        its = its_ids[1]
+        loose_ids, queues, at, parked = loose.ids, loose.queues, 1, loose.parked
+        loose_id = loose_ids[1]
       end
-      local queue, row, its_spelled = queues[at], read[2 * at - 1], read[2 * at]
-      if its_spelled ~= spelled then
-        spelled, its_priority = its_spelled, tonumber(its_spelled)
+      local queue, row, priority_text = queues[at], read[2 * at - 1], read[2 * at]
+      if priority_text ~= last_text then
+        last_text, loose_priority = priority_text, tonumber(priority_text)
       end
-      if id and Order.precedes(priority, id, its_priority, its) then
+      if id and Order.precedes(priority, id, loose_priority, loose_id) then
         break
       end
       at = at + 1
-      if not call.has_deaths or not refuse(its) then
-        if accept(its, queue, row, parked and Queues.is_parked(parked[at - 1])) then
+      if not call.has_deaths or not refuse(loose_id) then
+        if accept(loose_id, queue, row, parked and Queues.is_parked(parked[at - 1])) then
           filled = filled + 1
-          ids[filled] = its
-          if its_priority ~= marked then
-            marked = its_priority
+          ids[filled] = loose_id
+          if loose_priority ~= marked then
+            marked = loose_priority
             loose.priorities[marked] = true
           end
         else
-          met, empty = met + 1, empty + (opened[queue] and 0 or 1)
-          leave(opened[queue] or open(queue), its, its_priority, row)
+          passed_rows, empty = passed_rows + 1, empty + (opened[queue] and 0 or 1)
+          send_to_queue(opened[queue] or open(queue), loose_id, loose_priority, row)
         end
       end
     end
     loose.at = at
   end
-  while #ids < limit and empty < Choose.VISITS and met < Choose.PASSED do
+  while #ids < limit and empty < Choose.VISITS and passed_rows < Choose.PASSED do
     local priority, id, queue = next_row()
-    local one = pool[pool.first]
-    while one and #ids < limit and not (priority and Order.precedes(priority, id, one.next_priority, one.next_id)) do
-      accept_loose(one.next_priority, one.next_id)
-      if #ids == limit or met >= Choose.PASSED or empty >= Choose.VISITS then
+    local walk = pool[pool.first]
+    while walk and #ids < limit and not (priority and Order.precedes(priority, id, walk.next_priority, walk.next_id)) do
+      accept_loose(walk.next_priority, walk.next_id)
+      if #ids == limit or passed_rows >= Choose.PASSED or empty >= Choose.VISITS then
         break
       end
       pool.first = pool.first + 1
-      if accept(one) and go_on(one) then
-        put(pool, one)
+      if accept(walk) and step(walk) then
+        insert(pool, walk)
       end
-      one = pool[pool.first]
+      walk = pool[pool.first]
     end
     accept_loose(priority, id)
-    if #ids == limit or met >= Choose.PASSED or empty >= Choose.VISITS then
+    if #ids == limit or passed_rows >= Choose.PASSED or empty >= Choose.VISITS then
       break
     elseif not priority then
       return ids, order, opened, false
@@ -291,19 +294,19 @@ function Choose.choose(jobtype, limit, passed, priority_min, priority_max, versi
     else
       at = at + 2
     end
-    one = opened[queue]
-    if one and one.id then
-      met = met + (pass_over(one, priority, id) and 1 or 0)
-    else  -- some of its jobs may have been loose
-      one = one or open(queue)
-      one.priority, one.id = priority, id
-      local has_next = go_on(one)
+    walk = opened[queue]
+    if walk and walk.found_id then
+      passed_rows = passed_rows + (pass_row(walk, priority, id) and 1 or 0)
+    else  -- it may have a walk already, for its loose jobs
+      walk = walk or open(queue)
+      walk.found_priority, walk.found_id = priority, id
+      local has_next = step(walk)
       empty = empty + (has_next and 0 or 1)
-      if has_next and one.next_id == id and one.next_priority == priority then  -- it is the first of all
-        has_next = accept(one) and go_on(one)
+      if has_next and walk.next_id == id and walk.next_priority == priority then  -- nothing is before it
+        has_next = accept(walk) and step(walk)
       end
       if has_next then
-        put(pool, one)
+        insert(pool, walk)
       end
     end
   end

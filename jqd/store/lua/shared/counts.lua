@@ -1,15 +1,13 @@
--- How many jobs of each jobtype stand how, and what ever happened to them, kept by whatever moves a job.
+-- Numbers of jobs by jobtype and state, and totals. Whoever moves a job notes the move; all are written at the end of
+-- the function, so the numbers are always those of the sets.
 --
---     counts     hash  "<name>:<jobtype>", and "<name>" of all jobtypes → number; no field where it would be 0
+--     counts     hash  "<name>:<jobtype>", and "<name>" for all jobtypes → number; no field for 0
+--     died       hash  jobtype → how many jobs the store itself ended (they expired, or were alone in flight at
+--                      too many deaths) since a daemon asked
 --
---     died       hash  jobtype → how many of it died in the store itself (expired, were alone in a hand at too many
---                      deaths) since a daemon asked
---
--- Names of STATES; and totals, which only grow: `pushed` (jobs that came, or became of that jobtype), `started`,
--- `ended`, `failures` (of these). Readers take differences. A jobtype that has no jobs any more has no fields; those of
--- all stay.
---
--- Who wrote something else under the key stops no job: looks tell it.
+-- Names are those of STATES, and of totals, which only grow: `pushed` (jobs that came, or became of that type),
+-- `started`, `ended`, `failures`. Readers subtract them. The fields of a jobtype go with its last job. A foreign value
+-- under the key stops no job: looks report it.
 Counts.STATES = {'waiting', 'scheduled', 'running', 'retrying', 'succeeded', 'failed', 'cancelled', 'blocked'}
 Counts.TOTALS = {'pushed', 'started', 'ended', 'failures'}
 
@@ -23,27 +21,28 @@ local function fields_of(jobtype)
   return fields
 end
 
--- The numbers of a jobtype, or those of all: of STATES, then TOTALS; false for 0.
+-- Returns the numbers of a jobtype, or of all: STATES, then TOTALS; false for 0.
 function Counts.read(jobtype)
   return redis.call('HMGET', K.counts, unpack(fields_of(jobtype)))
 end
 
--- Jobs that wait for parents (links.lua): MS, the date that they have (domain/flow.py); stands(at_ms): how a job stands
--- that has this date; note(id, at_ms, now_ms): its parents are to be asked, if that is it; note_ends(ids, now_ms):
--- children are to be told.
+-- Jobs that wait for parents have this date (domain/flow.py, links.lua).
 Counts.BLOCKED_MS = 253402300800000
 function starts.has_linked() return is_here('linked') or is_here('links') end
 
+-- Returns the state of a job that waits for that date.
 function Counts.date_stands(at_ms)
   return tonumber(at_ms) >= Counts.BLOCKED_MS and 'blocked' or 'scheduled'
 end
 
+-- Notes that the parents of a job are to be asked, if it is blocked.
 function Counts.note_blocked(id, at_ms, now_ms)
   if at_ms >= Counts.BLOCKED_MS then
     redis.call('ZADD', K.links, now_ms, 'w' .. id)
   end
 end
 
+-- Notes that the children of these jobs are to be told.
 function Counts.note_ends(ids, now_ms)
   if call.has_linked then
     local rows = {}
@@ -61,9 +60,9 @@ end
 Counts.ENDED = {succeeded = true, failed = true, cancelled = true}
 starts.moves, starts.ended = empty, empty
 
--- Jobs that stood so stand so now; nil: they were not here, or are deleted. `ids`: a list, or one; queue_before: of
--- their rows, if that was another. Jobs that are told one by one and moved alike are one move: to note each by itself
--- cost an eighth of all that a job costs.
+-- Notes that jobs, a list or one, went from one state to another; nil: they were not here, or are deleted.
+-- `queue_before`: their queue before, if it was another. Equal moves in a row become one: to note each by itself cost
+-- an eighth of all that a job costs.
 function Counts.moved(queue, from, to, ids, queue_before)
   local last, number = call.moves[#call.moves], type(ids) == 'table' and #ids or 1
   for at = 1, Counts.ENDED[to] and not Counts.ENDED[from] and number or 0 do
@@ -82,18 +81,18 @@ function Counts.moved(queue, from, to, ids, queue_before)
   end
 end
 
--- Whether a job with that row of `tries` failed.
+-- Returns whether a job failed, by its row of `tries`.
 function Counts.have_failed(row)
   return row and #row >= 4 and struct.unpack('>I4', row) > 0
 end
 
--- How a job stands that waits, for that date if there is one.
+-- Returns the state of a waiting job; `at_ms`: the date that it waits for, or nil.
 function Counts.waits(id, at_ms)
   return Counts.have_failed(redis.call('HGET', K.tries, id)) and 'retrying'
     or at_ms and Counts.date_stands(at_ms) or 'waiting'
 end
 
--- Field → what is to be added to it; and the jobtypes that jobs left.
+-- Returns field → what to add to it; and the jobtypes that jobs left.
 local function sums()
   local steps, left = {}, {}
   local function add(name, jobtype, number)
@@ -125,14 +124,14 @@ local function sums()
   return steps, left
 end
 
--- One of a queue has died here, and no outcome tells a daemon of it.
+-- Counts a job of a queue that the store itself ended: no outcome tells a daemon of it.
 function Counts.died(queue)
   local jobtype = queue:match('^[^\30]*')
   call.died = call.died or {}
   call.died[jobtype] = (call.died[jobtype] or 0) + 1
 end
 
--- Jobtype, number …: of those that died since somebody asked.
+-- Returns and forgets jobtype, number …: jobs that the store itself ended.
 function Counts.take_died()
   local rows = redis.call('HGETALL', K.died)
   if #rows > 0 then
@@ -141,7 +140,7 @@ function Counts.take_died()
   return rows
 end
 
--- Of a jobtype that has no jobs any more.
+-- Drops the fields of a jobtype if it has no jobs any more.
 local function drop_totals(jobtype)
   local good, numbers = pcall(Counts.read, jobtype)
   for at = 1, good and #Counts.STATES or 0 do
@@ -154,7 +153,7 @@ end
 
 local AT_ONCE = 1000  -- fields: `unpack` ends a function at some 8,000 words
 
--- None falls below 0: others than these functions moved those jobs.
+-- Adds up and writes. No number falls below 0, even if jobs were moved by others than these functions.
 local function write_sums()
   local steps, left = sums()
   local fields, new, gone = {}, {}, {}
@@ -180,8 +179,8 @@ local function write_sums()
   end
 end
 
--- Writes all of it, once, at the end of the function; what ended expires no more, and no daemon dies of it. Costs
--- nothing while nothing moved; else a call for each number that changes.
+-- Writes all that was noted, at the end of a function: a call for each number that changes. Jobs that ended are dropped
+-- from `expiring` and `deaths`.
 function Counts.write_counts(now_ms)
   Heads.write()
   Stands.count_watched()

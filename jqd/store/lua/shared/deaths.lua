@@ -1,16 +1,18 @@
--- Daemons' deaths that a job was in flight at. A row of `deaths` is "deaths:deaths alone in flight"; the field
--- "@<sysid>" names a job that this daemon runs alone, and until when; "#<sysid>" how many were in its hand when it
--- began to be emptied, while some are left of them.
-local SUSPECT = 2  -- deaths from which on a job runs alone: its neighbours must not suffer from it
+-- Deaths of daemons at which a job was in flight. A job that met SUSPECT of them is a *suspect*: it runs alone.
+--
+--     deaths   hash  id → "deaths:deaths alone in flight"
+--                    "@<sysid>" → "until_ms id": which job that daemon runs alone, and until when
+--                    "#<sysid>" → how many jobs it held when giving them back began, while some are left
+local SUSPECT = 2  -- deaths from which on a job runs alone, so that no other job suffers from it
 function starts.has_deaths() return is_here('deaths') end
 
--- How many daemons died with that job in hand, and how many of these with that job alone.
+-- Returns how many daemons died while they held that job, and how many of these held nothing else.
 function Deaths.deaths_of(id)
   local all, alone = (call.has_deaths and redis.call('HGET', K.deaths, id) or ''):match('^(%d+):(%d+)$')
   return tonumber(all) or 0, tonumber(alone) or 0
 end
 
--- Whether that job is to run alone.
+-- Returns whether that job is a suspect.
 function Deaths.is_suspect(id)
   if call.known_suspects then
     return call.known_suspects[id] == true
@@ -18,7 +20,7 @@ function Deaths.is_suspect(id)
   return call.has_deaths and (Deaths.deaths_of(id)) >= SUSPECT
 end
 
--- Reads all rows at once, for who asks of many ids. Returns how many jobs are suspects.
+-- Reads all rows, to answer for many ids. Returns how many jobs are suspects.
 function Deaths.learn_suspects()
   local rows, count = call.has_deaths and redis.call('HGETALL', K.deaths) or {}, 0
   call.known_suspects = {}
@@ -31,14 +33,14 @@ function Deaths.learn_suspects()
   return count
 end
 
--- Whether the death of a daemon with nothing else of ours in flight counts as a death alone. Of a suspect only if it
--- was run alone: a hand with company may have had jobs of other partitions, which this one does not see.
+-- Returns whether the death of a daemon that held only this job counts as a death alone. For a suspect only if it was
+-- to run alone: otherwise the daemon may have held jobs of other partitions, which this one does not see.
 function Deaths.is_laid_to(sysid, id)
   local noted = (call.has_deaths and redis.call('HGET', K.deaths, '@' .. sysid) or ''):match('^%d+ (%S+)$')
   return noted == id or not Deaths.is_suspect(id)
 end
 
--- Counts a death of a daemon with that job in hand. Returns how many met it alone.
+-- Counts a death of a daemon that held that job. Returns how many such deaths met the job alone.
 function Deaths.count_death(id, alone)
   local all, before = Deaths.deaths_of(id)
   before = before + (alone and 1 or 0)
@@ -47,31 +49,31 @@ function Deaths.count_death(id, alone)
   return before
 end
 
--- That job runs alone in that hand, until then.
+-- Notes that a daemon runs that job alone until then.
 function Deaths.alone_until(sysid, id, until_ms)
   redis.call('HSET', K.deaths, '@' .. sysid, string.format('%.0f', until_ms) .. ' ' .. id)
 end
 
--- Whether that hand is kept for a suspect.
+-- Returns whether that daemon runs a suspect alone now.
 function Deaths.runs_alone(sysid, now_ms, alone_ms)
   local until_ms, id = (call.has_deaths and redis.call('HGET', K.deaths, '@' .. sysid) or ''):match('^(%d+) (%S+)$')
-  local left_ms = (tonumber(until_ms) or 0) - now_ms  -- more than it is ever alone: the clock was set back
+  local left_ms = (tonumber(until_ms) or 0) - now_ms  -- above alone_ms the clock was set back
   return left_ms > 0 and left_ms <= alone_ms and redis.call('ZSCORE', held_key(sysid), id) ~= false
 end
 
--- How large that hand was when its emptying began, or 0.
+-- Returns how many jobs that daemon held when giving them back began, or 0.
 function Deaths.hand_noted(sysid)
   return tonumber(call.has_deaths and redis.call('HGET', K.deaths, '#' .. sysid) or 0) or 0
 end
 
--- The rest of a hand has a daemon again.
+-- Forgets that number.
 function Deaths.forget_hand(sysid)
   if call.has_deaths then
     redis.call('HDEL', K.deaths, '#' .. sysid)
   end
 end
 
--- After a step that emptied a hand of `size` by `gone`: notes its size while some are left.
+-- Notes that number after a step that gave back `gone` of `size` jobs, while some are left.
 function Deaths.note_hand(sysid, size, gone)
   if size > gone then
     redis.call('HSET', K.deaths, '#' .. sysid, math.max(size, Deaths.hand_noted(sysid)))

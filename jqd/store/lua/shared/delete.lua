@@ -1,4 +1,4 @@
--- Deleting jobs with all that is known of them.
+-- Deletes ended jobs with all that is known of them, unless something still needs them.
 local function owes_children(ids)
   local owes = {}
   if #ids > 0 and call.has_linked then
@@ -9,7 +9,7 @@ local function owes_children(ids)
   return owes
 end
 
--- An outcome says of which jobtype its job was, unless that may have another content since: only then its row is read.
+-- Counts that jobs are deleted. The outcome names the jobtype; the row is read only if that may have changed.
 local function count_deleted(ids, rows)
   local kept, revised = redis.call('HMGET', K.outcome, unpack(ids)),
     call.has_changes and redis.call('HMGET', K.generation, unpack(ids)) or {}
@@ -25,13 +25,13 @@ local function count_deleted(ids, rows)
     table.insert(found[how][jobtype], id)
   end
   for how, jobtypes in pairs(found) do
-    for jobtype, its in pairs(jobtypes) do
-      Counts.moved(jobtype, how, nil, its)
+    for jobtype, type_ids in pairs(jobtypes) do
+      Counts.moved(jobtype, how, nil, type_ids)
     end
   end
 end
 
--- A job's unique key is its own until another has it.
+-- Frees a job's unique key, unless another job has it.
 local function free_unique(id, row)
   local FLOW = 14  -- place in a row's header
   local flow = unpacked(row or '')[FLOW]
@@ -54,7 +54,7 @@ local function forget_links(ids, rows)
   redis.call('ZREM', K.linked, unpack(ids))
 end
 
--- The sets that list the jobs come last: if the function were cut short, the next call would find the jobs again.
+-- The sets that list the jobs come last: if the function is cut short, the next call finds the jobs again.
 local function delete_jobs(ids, rows, now_ms)
   if #ids == 0 then
     return
@@ -66,25 +66,24 @@ local function delete_jobs(ids, rows, now_ms)
   for _, name in ipairs({'tries', 'outcome', 'logs', 'jobs'}) do
     redis.call('HDEL', K[name], unpack(ids))
   end
-  local told = {}
+  local progress = {}
   for at, id in ipairs(ids) do
-    told[at] = 'p' .. id
+    progress[at] = 'p' .. id
   end
-  redis.pcall('HDEL', K.leases, unpack(told))
+  redis.pcall('HDEL', K.leases, unpack(progress))
   redis.call('ZREM', K.logged, unpack(ids))
   redis.call('ZREM', K.dead, unpack(ids))
   redis.call('ZREM', K.ended, unpack(ids))
   Counts.write_counts(now_ms)
 end
 
--- Deletes the first of these that ended, as far as BYTES_MAX of their rows go. A kept result was promised for its time;
--- its job stays with it, however many ended since. A job whose next content is on its way stays, too, with the cancels
--- that are meant for that content, and one that owes its end to its children: as if it ended now, so that others are
--- found first. `is_asked`: somebody named them, who gives up their results and finds those that stay as they are.
+-- A kept result keeps its job, however many ended since: it was promised for its time. A job also stays, as if it ended
+-- now so that others are found first, if its next content is still to come (with the cancels for that), or if its
+-- children are to be told of its end. `is_asked`: somebody named the jobs, and gives up their results.
 local BYTES_MAX = 4 * 1024 * 1024
 
--- Deletes those of these ended jobs that may go. Returns which, how many were looked at, and how many of these were put
--- behind others. Rows of those that stay for what others need of them are not read: large ones would be all of a call.
+-- Deletes the ended jobs among these that may go. Returns which; how many were looked at; how many got a later date. Up
+-- to BYTES_MAX of rows are read, and none of jobs that stay anyway.
 function Delete.delete_free(ids, now_ms, is_asked)
   local owes, some, places, moved = owes_children(ids), {}, {}, 0
   local function stay(id, date_ms)
@@ -106,7 +105,7 @@ function Delete.delete_free(ids, now_ms, is_asked)
   end
 
   local free, rows, looked = some, {}, #ids
-  -- others are deleted unread
+  -- the names in their rows matter only if there are names
   if #some > 0 and (call.has_changes or call.has_linked or redis.call('EXISTS', K.names) == 1) then
     local all = Move.rows_within(some, BYTES_MAX)
     free, looked = {}, #all < #some and places[#all + 1] - 1 or looked

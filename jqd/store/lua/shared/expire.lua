@@ -1,10 +1,9 @@
--- Jobs that must have begun by some instant.
+-- Jobs that must have begun by some instant. A job that waits after it, and never began, is dead.
 --
---     expiring   zset  id → the instant (ms) from which on it must not begin any more; stays there until then, or until
---                      it has ended (counts)
+--     expiring   zset  id → the instant (ms); the row stays until the instant, or until the job has ended (counts)
 function starts.has_expiring() return is_here('expiring') end
 
--- Jobs came that expire at that instant; 0: never.
+-- Notes that jobs expire at that instant; 0: never.
 function Expire.note_expiry(ids, at_ms)
   local rows = {}
   for at, id in ipairs(at_ms > 0 and ids or {}) do
@@ -16,22 +15,22 @@ function Expire.note_expiry(ids, at_ms)
   end
 end
 
--- That job does not expire any more.
+-- Notes that a job does not expire any more.
 function Expire.forget_expiry(id)
   if call.has_expiring then
     redis.call('ZREM', K.expiring, id)
   end
 end
 
--- That job is dead, for it did not begin in time. The caller counts where it was.
+-- Ends a job that did not begin in time. The caller counts from which state.
 function Expire.end_expired(id, at_ms, queue, now_ms)
   redis.call('ZADD', K.dead, now_ms, id)
   redis.call('HSET', K.outcome, id, Move.EXPIRED .. digits(at_ms))
   Counts.died(queue)
 end
 
--- Of those whose instants have come: how many are dead by that, and how many were looked at, the first ones: as many as
--- BYTES_MAX of rows allow.
+-- Ends those of these jobs that did not begin in time. Returns how many, and how many were looked at, the first ones:
+-- as many as BYTES_MAX of rows allow.
 local BYTES_MAX = 2 * 1024 * 1024
 local function expire_all(ids, dates, now_ms)
   local dead, rows = 0, Move.rows_within(ids, BYTES_MAX)
@@ -51,8 +50,8 @@ local function expire_all(ids, dates, now_ms)
   return dead, #rows
 end
 
--- Looks at jobs whose instant has come: who waits and never failed is dead. Whoever is in a hand, or was tried, began
--- in time. Returns how many instants were looked at, and whether there may be more.
+-- Looks at jobs whose instant has come. Those that are held, or were tried, began in time. Returns how many were looked
+-- at, and whether there may be more.
 function Expire.expire_due(now_ms, limit)
   local due, ids, dates = call.has_expiring and redis.call('ZRANGE', K.expiring, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0,
     limit, 'WITHSCORES') or {}, {}, {}
@@ -63,14 +62,14 @@ function Expire.expire_due(now_ms, limit)
   return looked, looked < #ids or #ids == limit
 end
 
--- The same of these jobs. Returns whether some are dead now, or may be.
+-- Does the same for these jobs. Returns whether some are dead now, or may be.
 function Expire.expire_of(ids, now_ms)
-  local its, dates = {}, {}
+  local due_ids, dates = {}, {}
   for at, at_ms in ipairs(call.has_expiring and redis.call('ZMSCORE', K.expiring, unpack(ids)) or {}) do
     if at_ms and tonumber(at_ms) <= now_ms then
-      its[#its + 1], dates[#dates + 1] = ids[at], at_ms
+      due_ids[#due_ids + 1], dates[#dates + 1] = ids[at], at_ms
     end
   end
-  local dead, looked = expire_all(its, dates, now_ms)
-  return dead > 0 or looked < #its
+  local dead, looked = expire_all(due_ids, dates, now_ms)
+  return dead > 0 or looked < #due_ids
 end

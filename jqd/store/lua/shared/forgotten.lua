@@ -1,10 +1,10 @@
--- Claims that the store has forgotten. The store knew claims up to its highest fence; claims between that fence and the
--- beginning of its next life are in the journals only. Where the server's clock is behind that of the one before, they
--- may be above `high`: what tells of them moves it, for as long as nothing was claimed in this life; from then on their
--- numbers are noted beside it.
-local LATE_MAX = 8  -- ranges, of daemons that come when others have claimed again; the oldest goes
+-- Claims that the store has forgotten: their fences are between the highest that it knew (`low`) and the begin of its
+-- next life (`high`); only journals know of them, so their outcomes count. If the server's clock was set back, there
+-- may be such fences above `high`: whoever reports one moves `high`, until something is claimed in this life; from then
+-- on their ranges are noted in `late`.
+local LATE_MAX = 8  -- ranges; each is of a daemon that came after others had claimed again; the oldest is dropped
 
--- The highest fence given.
+-- Returns the highest fence given.
 local function present()
   local fence = redis.call('GET', K.fence) or '0'
   if not fence:match('^%d+$') then
@@ -13,32 +13,32 @@ local function present()
   return tonumber(fence)
 end
 
--- The present fences end an era, and all later ones are higher than any before.
-function Forgotten.begin_life(id, now_us, told)
+-- Begins a life: all later fences are above those of now, and above `reported`.
+function Forgotten.begin_life(id, now_us, reported)
   local known = present()
   local low, settled, run, before = unpack(redis.call('HMGET', K.life, 'low', 'settled', 'run', 'id'))
   if not low or settled == (run or '') .. '.' .. (before or '') then
     low = known
   end
-  -- A life that never settled may not have got back everything: what it had forgotten stays forgotten.
-  local high = digits(math.max(known, now_us, told))
+  -- A life that never settled may not have got all back: what it had forgotten stays forgotten.
+  local high = digits(math.max(known, now_us, reported))
   redis.call('SET', K.fence, high)
   redis.call('HSET', K.life, 'id', id, 'low', digits(math.min(tonumber(low) or 0, known)), 'high', high,
     'began', digits(now_us), 'unclaimed', '1')
   redis.call('HDEL', K.life, 'late')
 end
 
--- Whether this is an older life than the one of which a caller knows (look.lua). In a life that is not settled all are
--- waited for, and until somebody claims nothing is lost if it goes on.
-function Forgotten.went_back(told, before)
+-- Returns whether this is an older life than the one that a caller knows (look.lua). An unsettled life in which nobody
+-- has claimed may go on: nothing is lost.
+function Forgotten.went_back(reported, before)
   local id, run, settled, high, unclaimed = unpack(redis.call('HMGET', K.life, 'id', 'run', 'settled', 'high',
     'unclaimed'))
   local is_settled = settled and settled == (run or '') .. '.' .. (id or '')
   local is_older = before > (tonumber(high or nil) or before)
-  return is_settled and told > present() or is_older and (is_settled or not unclaimed)
+  return is_settled and reported > present() or is_older and (is_settled or not unclaimed)
 end
 
--- A caller knows of that fence: all later ones are higher, and if this store never gave it, it is forgotten.
+-- Takes a fence that a caller knows: later ones will be higher, and if it was never given here, it is forgotten.
 function Forgotten.tell(fence)
   local high, unclaimed, late = unpack(redis.call('HMGET', K.life, 'high', 'unclaimed', 'late'))
   if fence <= (tonumber(high or nil) or fence) then
@@ -60,18 +60,18 @@ function Forgotten.tell(fence)
   end
 end
 
--- The same of those of outcomes. What is in a hand under its fence was given here, as nearly all is.
-function Forgotten.tell_of(outcomes, in_hand)
-  local told = 0
-  for _, one in ipairs(outcomes) do
-    local hold = in_hand[one.id]
-    told = hold and hold.fence == one.fence and told or math.max(told, one.fence)
+-- Takes the fences of outcomes. A job that is held under its fence was claimed here, as nearly all were.
+function Forgotten.tell_of(outcomes, holds)
+  local highest = 0
+  for _, outcome in ipairs(outcomes) do
+    local hold = holds[outcome.id]
+    highest = hold and hold.fence == outcome.fence and highest or math.max(highest, outcome.fence)
   end
-  Forgotten.tell(told)
+  Forgotten.tell(highest)
 end
 
--- A function that says of a fence whether it was given in a time that the store does not remember; and one that says
--- whether it was given before this life: what is told of it may be told again.
+-- Returns two functions of a fence: whether it is forgotten; whether it is of an earlier life, so that what is told of
+-- it may be told again.
 function Forgotten.forgotten()
   local low, high, late = unpack(redis.call('HMGET', K.life, 'low', 'high', 'late'))
   low, high = tonumber(low or nil), tonumber(high or nil)

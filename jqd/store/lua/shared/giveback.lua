@@ -1,9 +1,9 @@
--- Emptying a hand.
--- Puts jobs back where they wait: those that were claimed under fences lower than `below`, at most `limit`. Returns
--- how many, and how many left the hand. Each job is added before it is removed; the hold of a job that has not come yet
--- is dropped. crash_limit 0: no daemon died; else this counts as a death of each job, and a job that was alone in
--- flight at so many goes to the dead set. A hand counts as large as it was when its emptying began: the last job of
--- many, left to a step of its own, was not alone.
+-- Puts the jobs of a daemon that left or died back where they wait.
+
+-- Takes up to `limit` jobs from a holder, of claims below the fence `below`; returns how many. Each job is added to its
+-- new place before it is removed; a job that has not come yet just loses its record. `crash_limit`: not 0: the daemon
+-- died, which is a death for each job, and a job that was alone in flight at so many is put among the dead. A job is
+-- alone if it was alone when the first step began: not the last one of many.
 function Giveback.give_back(sysid, below, limit, bytes_max, now_ms, crash_limit)
   local held = held_key(sysid)
   local size = redis.call('ZCARD', held)
@@ -12,7 +12,7 @@ function Giveback.give_back(sysid, below, limit, bytes_max, now_ms, crash_limit)
   local rows, holds = Move.rows_within(ids, bytes_max), About.look(ids)
   for position, row in ipairs(rows) do
     local id, jobtype = ids[position], row and Move.header(row)
-    local hold = holds[id] or About.of(0, sysid)  -- somebody deleted its record
+    local hold = holds[id] or About.of(0, sysid)  -- its record was deleted by somebody
     local crashes = crash_limit > 0 and row and not Move.has_ended(id)
       and Deaths.count_death(id, alone and Deaths.is_laid_to(sysid, id)) or 0
     if crashes > 0 and crashes >= crash_limit and not redis.call('ZSCORE', K.tomb, 'c' .. id) then
@@ -33,15 +33,15 @@ function Giveback.give_back(sysid, below, limit, bytes_max, now_ms, crash_limit)
   return #rows
 end
 
--- A daemon leaves: burns its epoch, empties its hand in steps, then frees its seat.
+-- Revokes a daemon's epoch, gives its jobs back in steps, then ends its membership. Returns how many jobs moved.
 function Giveback.leave(sysid, counter, limit, bytes_max, now_ms, crash_limit)
   Members.set_member(sysid, counter, 0, '')
   local moved = Giveback.give_back(sysid, '+inf', limit, bytes_max, now_ms, crash_limit)
   if moved == 0 then
-    if redis.call('ZCARD', K.asked .. sysid) > 0 then  -- which refuses what somebody else wrote there
+    if redis.call('ZCARD', K.asked .. sysid) > 0 then  -- fails if the key has another type
       redis.call('UNLINK', K.asked .. sysid)
     end
-    Ageing.say_period(sysid, 0)  -- nobody's period outlives its daemon
+    Ageing.say_period(sysid, 0)  -- drops its period
     redis.call('HDEL', K.members, sysid)
   end
   return moved

@@ -1,9 +1,9 @@
--- Ranges of a journal that were deleted before this life of the store had read them. Retention copies a job that has
--- not ended from such a range to the journal's end. If a job was here, a missing row says that it ended and was
--- deleted: its copy must not begin it anew. Field "<journal id>:gone" of `applied`: "from-to from-to", positions, none
--- of a journal that was brought here whole.
--- ranges; one comes with each loss of the store. Of more the two oldest become one: a copy is rather begun twice than
--- lost
+-- Ranges of a journal that were deleted before this life of the store had read them. Before that, retention copies jobs
+-- that have not ended to the journal's end. If a job was here, a missing row means that it ended: its copy must not
+-- begin it anew. So a copy is new only if both its places were in such ranges.
+--
+-- Field "<journal id>:gone" of `applied`: "from-to from-to", positions; none if the journal was read whole.
+-- ranges, one for each loss of the store; above, the two oldest become one: a job is rather begun twice than lost
 local GONE_MAX = 8
 
 local function gone_field(field) return field:match('^[^:]*') .. ':gone' end
@@ -20,7 +20,7 @@ local function gone_of(field)
   return call.known_gone[field]
 end
 
--- The jobs of that part of a journal were here before the store's loss.
+-- Notes that a part of a journal was deleted unread.
 function Gone.note_gone(field, from, to)
   local ranges, texts = gone_of(field), {}
   table.insert(ranges, {tonumber(from), tonumber(to)})
@@ -35,14 +35,14 @@ function Gone.note_gone(field, from, to)
   redis.call('HSET', K.applied, gone_field(field), table.concat(texts, ' '))
 end
 
--- Whether a job at one of these positions was here; false when they are ''.
+-- Returns whether a job at one of these positions was here; false if they are ''.
 function Gone.was_here(field, first, last)
-  local left = {tonumber(first), tonumber(last)}
-  for _, range in ipairs(#left == 2 and gone_of(field) or {}) do
+  local outside = {tonumber(first), tonumber(last)}
+  for _, range in ipairs(#outside == 2 and gone_of(field) or {}) do
     for place = 1, 2 do
-      local position = left[place]
-      left[place] = position and not (range[1] <= position and position < range[2]) and position or false
+      local position = outside[place]
+      outside[place] = position and not (range[1] <= position and position < range[2]) and position or false
     end
   end
-  return (left[1] or left[2]) and true or false
+  return (outside[1] or outside[2]) and true or false
 end

@@ -1,42 +1,43 @@
--- Which job is next of each jobtype and priority, in one order over all of them.
+-- The indexes of ready jobs: which job is next of each jobtype and priority. Every priority under which jobs of a queue
+-- wait has one row, that of its first job, unless the queue is parked. So the best jobs of any range of priorities are
+-- found, whatever waits outside of it.
 --
---     heads            zset  "<id>:<queue>" → priority: one row for each priority that jobs of a queue wait under, of
---                            the first of them. Of a jobtype's keyed queues only the best of each priority has one,
---                            loose or not
---     queues:<tenant>\31 zset  the same of one tenant; in `heads` are those of the tenant ""
---     queues:<jobtype> zset  rows of all keyed queues of a jobtype
---     loose:<jobtype>  zset  the same rows, each of a job that waits here and nowhere else: few came at once for its
---                            queue, and those stay here until it must wait
---     tied             hash  keyed queue whose jobs are not all loose → "", or "<id> <place>": its first job, and where
---                            it waits (parked.lua). Then it has no row in those above
---     aside:<place>    zset  "<id>:<queue>" → priority: of each queue that waits there the first job
+--     heads            zset  "<id>:<queue>" → priority: the first job of each jobtype and priority. For the keyed
+--                            queues of a jobtype there is one row a priority, of the best job in `queues` and `loose`
+--     queues:<tenant>\31 zset  the same for one tenant; `heads` is that of the tenant ""
+--     queues:<jobtype> zset  such rows, of each keyed queue of a jobtype
+--     loose:<jobtype>  zset  such rows, each of a job that waits in no queue: few came at once for its queue. It stays
+--                            here until it must wait for a constraint
+--     tied             hash  keyed queue with jobs that are not loose → "", or, if it is parked, "<id> <place>": its
+--                            first job and where it waits (parked.lua); then it has no row above
+--     aside:<place>    zset  "<id>:<queue>" → priority: the first job of each queue that is parked there
 --
--- So the best jobs of any range of priorities are found, whatever waits outside it. pages.lua says where jobs wait. A
--- *line* is what waits of a queue under one priority. While a call runs its lines change; what the indexes say of them,
--- and of what is loose, is written by `write`, once: for a call for each of hundreds of queues costs more than all
--- else. That is before jobs leave where they were (about.lua) and before their rows are written.
+-- A *line* is the jobs of a queue under one priority. Calls only note which lines change (`touch`, `came`); `write`
+-- brings the indexes up to date, once, for a command for each of hundreds of queues would cost more than all else. It
+-- runs before jobs leave their places (about.lua) and before their rows are written.
 starts.lines, starts.lines_of, starts.gathered, starts.gathered_types = empty, empty, empty, empty
 local function none() return false end
-starts.mends, starts.paged_numbers = none, none  -- jobtype → true; queue → number of ids in its pages, to be written
+-- jobtypes (as keys) whose rows in `types` are to be mended; queue → its number of ids in pages
+starts.mends, starts.paged_numbers = none, none
 
--- What is to be written of the keyed queues of a jobtype.
+-- Returns the changes to be written for the keyed queues of a jobtype.
 local function gathered_of(queue)
-  local its = call.gathered[queue]
-  if not its then
+  local changes = call.gathered[queue]
+  if not changes then
     local jobtype = Queues.type_of(queue)
-    its = call.gathered[jobtype]
-    if not its then
-      its = {jobtype = jobtype, gone = {}, lines = {}, priorities = {}, loose = {}, taken = {}, count = 0,
+    changes = call.gathered[jobtype]
+    if not changes then
+      changes = {jobtype = jobtype, gone = {}, lines = {}, priorities = {}, loose = {}, taken = {}, count = 0,
         best = math.huge}
-      call.gathered_types[#call.gathered_types + 1], call.gathered[jobtype], call.is_moved = its, its, true
+      call.gathered_types[#call.gathered_types + 1], call.gathered[jobtype], call.is_moved = changes, changes, true
     end
-    call.gathered[queue] = its
+    call.gathered[queue] = changes
   end
-  return its
+  return changes
 end
 
--- A line changed. `known`: its job that had a row; `head`: which is first now; nil: that is looked up; false: the line
--- is empty.
+-- Notes that a line changed. `known`: the job that had its row; `head`: its first job now; nil: to be looked up; false:
+-- the line is empty.
 function Heads.touch(queue, priority, known, head)
   local lines, number = call.lines_of[queue], tonumber(priority)
   if not lines then
@@ -54,7 +55,7 @@ function Heads.touch(queue, priority, known, head)
   line.head = head
 end
 
--- Looks up which job is first. Returns the rows that the line may have had of others.
+-- Finds the first job of a line. Returns rows of other jobs that the line may have had.
 local function find_head(line)
   if line.head == nil then
     line.head = Queues.head_of(line.queue, line.priority)
@@ -67,35 +68,34 @@ local function find_head(line)
   return gone
 end
 
--- A job came, which is the first of its line or not; `known` was (Queues.may_lead). If it is not, one that stands
--- before it was offered.
+-- Notes that a job came. `leads`: it is the first of its line, and `known` was before (Queues.may_lead).
 function Heads.came(queue, priority, leads, known, id)
   if leads then
     Heads.touch(queue, priority, known, id)
   end
   if Queues.is_keyed(queue) then
-    local its = gathered_of(queue)
-    its.best = math.min(its.best, tonumber(priority))
+    local changes = gathered_of(queue)
+    changes.best = math.min(changes.best, tonumber(priority))
   elseif leads then
     redis.call('ZADD', K.types, 'LT', priority, queue)
   end
 end
 
--- Jobs of that jobtype left, otherwise than by a line that changed: its row in `types` is mended.
+-- Notes that jobs of a jobtype left, so that its row in `types` is mended.
 function Heads.mend(jobtype)
   call.mends, call.is_moved = call.mends or {}, true
   call.mends[jobtype] = true
 end
 
--- So many more wait in that queue, if it is a keyed one.
+-- Counts so many more jobs in a queue, if it is keyed.
 function Heads.count_keyed(queue, number)
   if number ~= 0 and Queues.is_keyed(queue) then
-    local its = gathered_of(queue)
-    its.count = its.count + number
+    local changes = gathered_of(queue)
+    changes.count = changes.count + number
   end
 end
 
--- So many ids are in the pages of that queue now.
+-- Notes how many ids a queue has in pages now.
 function Heads.note_paged(queue, number)
   call.paged_numbers, call.is_moved = call.paged_numbers or {}, true
   call.paged_numbers[queue] = number
@@ -114,29 +114,29 @@ local function write_paged()
   Heads.call_with(gone, 'HDEL', K.paged)
 end
 
--- The best row of a jobtype in `queues` and `loose`, and its priority; nil, nil: none. Between two priorities, of all
--- if they are nil.
+-- Returns the best row of a jobtype in `queues` and `loose`, and its priority; nil if there is none. `from`, `to`: only
+-- between these priorities.
 function Heads.best_keyed(jobtype, from, to)
   local function first_of(index)
     return unpack(redis.call('ZRANGE', index, from or '-inf', to or '+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES'))
   end
   local row, priority = first_of(K.queues .. jobtype)
-  local loose, its = first_of(K.loose .. jobtype)
-  if loose and not (row and Order.precedes(tonumber(priority), row, tonumber(its), loose)) then
-    return loose, its
+  local loose, loose_priority = first_of(K.loose .. jobtype)
+  if loose and not (row and Order.precedes(tonumber(priority), row, tonumber(loose_priority), loose)) then
+    return loose, loose_priority
   end
   return row, priority
 end
 
 local function lead_of(jobtype, priority) return (Heads.best_keyed(jobtype, priority, priority)) end
 
--- The priority under which a job lies loose, or nil.
+-- Returns the priority of a job that is loose, or nil.
 function Heads.is_loose(queue, id)
   return call.has_keyed and Queues.is_keyed(queue) and redis.call('ZSCORE', Queues.loose_key(queue),
     Queues.head_row(id, queue)) or nil
 end
 
--- Takes a job out of the loose ones. Returns whether it was there.
+-- Removes a job from `loose`. Returns whether it was there.
 function Heads.drop_loose(queue, id)
   local priority = Heads.is_loose(queue, id)
   if priority then
@@ -149,41 +149,41 @@ function Heads.drop_loose(queue, id)
   return priority ~= nil
 end
 
--- Where jobs age each queue has its jobs together, for those that had dates go by what stands behind them (ageing.lua).
+-- Where jobs age none is loose: a job that had a date is ordered by the period in its score (ageing.lua).
 function starts.may_loosen() return not is_here('aged') end
 
--- Whether jobs that come for that queue may lie loose.
+-- Returns whether jobs that come for that queue may be loose.
 function Heads.may_loosen(queue)
   return Queues.is_keyed(queue) and call.may_loosen
 end
 
--- Jobs come loose, or to their queue if that is parked.
+-- Adds loose jobs; to their queue if that is parked.
 function Heads.loosen(queue, priority, ids)
-  local its = gathered_of(queue)
-  its.loose[#its.loose + 1] = {queue = queue, priority = priority, ids = ids}
-  its.priorities[tonumber(priority)], its.best = true, math.min(its.best, tonumber(priority))
+  local changes = gathered_of(queue)
+  changes.loose[#changes.loose + 1] = {queue = queue, priority = priority, ids = ids}
+  changes.priorities[tonumber(priority)], changes.best = true, math.min(changes.best, tonumber(priority))
 end
 
--- These rows of the jobtype of that queue are loose no more. `priorities`: a table whose keys are theirs.
+-- Notes that these rows are loose no more. `priorities`: theirs, as keys.
 function Heads.note_taken(queue, priorities, rows)
-  local its = gathered_of(queue)
-  local taken, filled = its.taken, #its.taken
+  local changes = gathered_of(queue)
+  local taken, filled = changes.taken, #changes.taken
   for at = 1, #rows do
     taken[filled + at] = rows[at]
   end
   for priority in pairs(priorities) do
-    its.priorities[tonumber(priority)] = true
+    changes.priorities[tonumber(priority)] = true
   end
 end
 
--- The row of a queue goes, for this call parks it.
+-- Notes that a row goes, for this call parks its queue.
 function Heads.note_gone(priority, id, queue)
-  local its = gathered_of(queue)
-  its.gone[#its.gone + 1] = Queues.head_row(id, queue)
-  its.priorities[tonumber(priority)] = true
+  local changes = gathered_of(queue)
+  changes.gone[#changes.gone + 1] = Queues.head_row(id, queue)
+  changes.priorities[tonumber(priority)] = true
 end
 
--- After jobs of a parked queue came or left.
+-- Brings the row of a parked queue up to date, after jobs came or left.
 local function refresh(queue)
   local known, place = Queues.parked_at(queue)
   local id, priority = Queues.first_between(queue, '-inf', '+inf')
@@ -198,30 +198,30 @@ local function refresh(queue)
   end
 end
 
--- What comes loose; what is of a parked queue comes there.
-local function write_loose(jobtype, its)
+-- Writes the jobs that come loose; those of parked queues go to their queue.
+local function write_loose(jobtype, changes)
   local rows, queues = {}, {}
-  for at, one in ipairs(its.loose) do
+  for at, one in ipairs(changes.loose) do
     queues[at] = one.queue
   end
   local tied = #queues > 0 and redis.call('EXISTS', K.tied) == 1 and redis.call('HMGET', K.tied, unpack(queues))
     or Choose.NOWHERE
-  for at, one in ipairs(its.loose) do
+  for at, one in ipairs(changes.loose) do
     local is_parked = Queues.is_parked(tied[at])
     local words = is_parked and {} or rows
     for _, id in ipairs(one.ids) do
       words[#words + 1], words[#words + 2] = one.priority, is_parked and id or Queues.head_row(id, one.queue)
     end
     if is_parked then
-      its.count = its.count + redis.call('ZADD', ready_key(one.queue), unpack(words))
+      changes.count = changes.count + redis.call('ZADD', ready_key(one.queue), unpack(words))
       refresh(one.queue)
     end
   end
-  its.count = its.count + Heads.call_with(rows, 'ZADD', K.loose .. jobtype)
+  changes.count = changes.count + Heads.call_with(rows, 'ZADD', K.loose .. jobtype)
 end
 
--- Calls a command with all these words, in as many calls as it takes: `unpack` ends a function at some 8,000 words,
--- after what it had written. Returns the sum of the answers.
+-- Calls a command with any number of words, 1,000 at a time: `unpack` fails at some 8,000, when other things are
+-- written. Returns the sum of the answers.
 function Heads.call_with(words, command, key)
   local sum = 0
   for at = 1, #words, 1000 do
@@ -230,34 +230,34 @@ function Heads.call_with(words, command, key)
   return sum
 end
 
--- The rows of lines of queues that are not parked, by priority; those that they had are added to `gone`.
-local function rows_of(its)
+-- Returns rows for the lines of queues that are not parked, by priority; adds their earlier rows to `gone`.
+local function rows_of(changes)
   local rows, tied, fresh, queues, new = {}, {}, {}, {}, {}
-  for at, line in ipairs(its.lines) do
+  for at, line in ipairs(changes.lines) do
     queues[at] = line.queue
   end
   if #queues > 0 and redis.call('EXISTS', K.tied) == 1 then
     tied = redis.call('HMGET', K.tied, unpack(queues))
   end
-  for at, line in ipairs(its.lines) do
+  for at, line in ipairs(changes.lines) do
     local queue, priority = line.queue, line.priority
-    its.priorities[tonumber(priority)] = true
+    changes.priorities[tonumber(priority)] = true
     local is_parked = Queues.is_parked(tied[at])
     if is_parked and not fresh[queue] then
       refresh(queue)
-      Heads.mend(its.jobtype)  -- this may have been its last one
+      Heads.mend(changes.jobtype)  -- that may have been the queue's last job
       fresh[queue] = true
     elseif not is_parked then
       for _, row in ipairs(find_head(line)) do
-        its.gone[#its.gone + 1] = row
+        changes.gone[#changes.gone + 1] = row
       end
       local head = line.head
-      if not head then  -- the next one may have no row: a queue is let go with those of its first priorities
-        Heads.mend(its.jobtype)
+      if not head then  -- the next line may have no row: when a queue is let go, only its first priorities get one
+        Heads.mend(changes.jobtype)
         head, priority = Queues.first_between(queue, '(' .. priority, '+inf')
       end
       if head then
-        its.priorities[tonumber(priority)] = true
+        changes.priorities[tonumber(priority)] = true
         rows[#rows + 1], rows[#rows + 2] = priority, Queues.head_row(head, queue)
       end
       if head and not tied[at] then
@@ -271,15 +271,15 @@ local function rows_of(its)
   return rows
 end
 
-local function write_gathered(its)
-  local jobtype, leads, old, new = its.jobtype, {}, {}, {}
-  local index, all, rows = K.queues .. jobtype, Queues.all_of(jobtype), rows_of(its)
-  for priority in pairs(its.priorities) do
+local function write_gathered(changes)
+  local jobtype, leads, old, new = changes.jobtype, {}, {}, {}
+  local index, all, rows = K.queues .. jobtype, Queues.all_of(jobtype), rows_of(changes)
+  for priority in pairs(changes.priorities) do
     leads[priority] = lead_of(jobtype, priority) or ''
   end
-  write_loose(jobtype, its)
-  its.count = its.count - Heads.call_with(its.taken, 'ZREM', K.loose .. jobtype)
-  Heads.call_with(its.gone, 'ZREM', index)
+  write_loose(jobtype, changes)
+  changes.count = changes.count - Heads.call_with(changes.taken, 'ZREM', K.loose .. jobtype)
+  Heads.call_with(changes.gone, 'ZREM', index)
   Heads.call_with(rows, 'ZADD', index)
   for priority, before in pairs(leads) do
     local lead = lead_of(jobtype, priority)
@@ -292,18 +292,18 @@ local function write_gathered(its)
   end
   Heads.call_with(old, 'ZREM', all)
   Heads.call_with(new, 'ZADD', all)
-  if its.count ~= 0 then
+  if changes.count ~= 0 then
     Queues.begin_keyed()
-    if redis.call('HINCRBY', K.keyed, jobtype, its.count) <= 0 then
+    if redis.call('HINCRBY', K.keyed, jobtype, changes.count) <= 0 then
       redis.call('HDEL', K.keyed, jobtype)
     end
   end
-  if its.best < math.huge then
-    redis.call('ZADD', K.types, 'LT', its.best, jobtype)
+  if changes.best < math.huge then
+    redis.call('ZADD', K.types, 'LT', changes.best, jobtype)
   end
 end
 
--- Writes what changed in the indexes, once, and begins anew.
+-- Writes all noted changes into the indexes.
 function Heads.write()
   if not call.is_moved then
     return
@@ -315,8 +315,8 @@ function Heads.write()
   for _, line in ipairs(lines) do
     local queue = line.queue
     if Queues.is_keyed(queue) then
-      local its = gathered_of(queue)
-      its.lines[#its.lines + 1] = line
+      local changes = gathered_of(queue)
+      changes.lines[#changes.lines + 1] = line
     else
       Heads.call_with(find_head(line), 'ZREM', Queues.all_of(queue))
       if not line.head then
@@ -324,14 +324,14 @@ function Heads.write()
       end
     end
   end
-  -- when none has the row of another any more: a job may have come from one of these to the other
+  -- only now, that no job has the row of another queue any more: it may have come from one of these to the other
   for _, line in ipairs(lines) do
     if line.head and not Queues.is_keyed(line.queue) then
       redis.call('ZADD', Queues.all_of(line.queue), line.priority, Queues.head_row(line.head, line.queue))
     end
   end
-  for _, its in ipairs(call.gathered_types) do
-    write_gathered(its)
+  for _, changes in ipairs(call.gathered_types) do
+    write_gathered(changes)
   end
   for jobtype in pairs(call.mends or Choose.NOWHERE) do
     Pages.mend_type(jobtype)

@@ -1,15 +1,17 @@
--- Jobs that workers hold themselves. They lie in one hand, `held:*`, under the fences of their claims: a lease is a
--- fence. Field "<fence>" of `leases`: "silence told worker". For how many seconds the worker may be silent, 0 when that
--- was too long already; 1 when only a journal told of the lease and nothing was heard of its worker since, else 0; the
--- worker's id. Field "silences": the numbers of seconds that leases have, with blanks around each; "p<id>": how far the
--- worker is with that job, which may lie in a daemon's hand, or was when it was cancelled. `beats:<silence>`: fence of
--- each lease by the number of its last sign of life, out of the growing sequence of all fences: no clock says who is
--- silent, but that the sequence was further already when a daemon looked so many seconds ago on its own clock.
+-- Jobs that workers hold by themselves, all in `held:*`. A *lease* is all that a worker holds of one claim, named by
+-- the fence. No clock tells who is silent: a lease is, if its last sign of life has a lower number of the sequence than
+-- there was when a daemon looked so many seconds ago, by its own clock.
+--
+--     leases            hash  fence → "silence told worker": seconds that the worker may be silent, 0 when found
+--                             silent; 1 if only a journal told of it and the worker gave no sign since, else 0; its id
+--                             "silences" → all silences of leases, with blanks around each
+--                             "p<id>" → progress of a job that is in flight, or was when it was cancelled
+--     beats:<silence>   zset  fence of a lease → number of its last sign of life
 local LEASE_JOBS_MAX = 2000  -- a claim has no more
 
-starts.lease_rows = empty  -- of leases, as this function has found or left them; false: there is none
+starts.lease_rows = empty  -- fence → row, as this function found or left it; false: there is none
 
--- A lease: silence, told, worker; nil: there is none.
+-- Returns silence, told, worker of a lease; nil: there is none.
 function Leases.lease(fence)
   if call.lease_rows[fence] == nil then
     call.lease_rows[fence] = redis.call('HGET', K.leases, digits(fence))
@@ -40,7 +42,7 @@ function Leases.drop_beat(fence, silence)
   end
 end
 
--- A sign of life. Of silence '0': the worker was silent for too long.
+-- Notes a sign of life; with silence '0' that the worker was silent for too long.
 function Leases.beat(fence, silence, told, worker, now_us)
   call.beat_number = call.beat_number or Members.next_fence(now_us)
   local known = redis.call('HGET', K.leases, 'silences') or ' '
@@ -55,13 +57,13 @@ function Leases.beat(fence, silence, told, worker, now_us)
   end
 end
 
--- The ids under a lease.
+-- Returns the ids of a lease.
 function Leases.jobs_of(fence)
   local at = digits(fence)
   return redis.call('ZRANGE', held_key(About.WORKERS), at, at, 'BYSCORE', 'LIMIT', 0, LEASE_JOBS_MAX)
 end
 
--- Ends a lease that has no job any more; before its last job went this is a sign of life, unless now_us is nil.
+-- Ends a lease that has no job left. Otherwise the end of a job is a sign of life, unless now_us is nil.
 function Leases.tidy_lease(fence, now_us)
   local silence, _, worker = Leases.lease(fence)
   if not silence then
@@ -74,6 +76,6 @@ function Leases.tidy_lease(fence, now_us)
   end
 end
 
--- The generation that a worker has of a job, for a later content may be here by now: as a row of `generation`, or
--- false.
+-- Returns the generation that a worker has of a job, in the form of a row of `generation`, or false; a later content
+-- may be here.
 function Leases.generation_of(hold) return hold.generation and '0:' .. hold.generation or false end

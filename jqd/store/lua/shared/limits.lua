@@ -1,43 +1,44 @@
--- What constraints allow (docs/adr/0048). A keyed queue is "<jobtype>\30<version>" and, for each constraint that
--- matches its jobs, "\30<constraint>\29<cost>\29<key>". The version tells by which matchers it was found; the cost is
--- what one job takes of a rate, nothing where the matcher failed: such jobs wait until somebody mends it. A *bucket*,
--- "<constraint>\29<key>", is what is limited.
+-- What constraints allow (docs/adr/0048). Whatever limits a job is in the name of its keyed queue:
 --
---     limits           hash  constraint → "limit window_us burst concurrency until_ms said_ms digest"; 0 where it does
---                            not limit so.
---     spent            hash  bucket → claims in the window, in pieces of at most a 64th of it: "begin_us end_us owed
---                            count total", of the latest piece but for the total and what was owed at its end: all that
---                            was spent, less what the rate gave back; then " end_us:count" of each earlier one, the
---                            oldest first. A piece counts until its end is out of the window: never less than was
---                            spent, and for a claim a 64th too long at most
---     busy:<bucket>    zset  id → fence of those in a hand; their records have the queue (about.lua)
---     due              zset  place where queues wait (parked.lua) → when (ms) it is to be looked at again; `again`:
---                            those to be looked at once, for a constraint was changed
+--     "<jobtype>\30<version>", then for each constraint that matches "\30<constraint>\29<cost>\29<key>"
+--
+-- version: of the matchers that found the constraints; cost: what one job takes of a rate, '' if the matcher failed:
+-- such jobs wait until somebody mends it. A *bucket*, "<constraint>\29<key>", is what is counted and limited.
+--
+--     limits           hash  constraint → "limit window_us burst concurrency until_ms said_ms digest"; 0: no such limit
+--     spent            hash  bucket → what was spent in the window, in pieces of at most a 64th of it:
+--                            "begin_us end_us owed count total", then " end_us:count" for each earlier piece, oldest
+--                            first. begin, end and count are of the latest piece; total is of all; owed is what was
+--                            spent and not given back by the rate at its end. A piece counts until its end leaves the
+--                            window: a claim may count a 64th too long, but never too short
+--     busy:<bucket>    zset  id → fence of jobs in flight; their records name the queue (about.lua)
+--     due              zset  place where queues wait (parked.lua) → when (ms) to look at it
+--     again            zset  places to look at now, for a constraint changed
 starts.bucket_states, starts.limit_rules, starts.queue_items = empty, empty, empty
-Limits.FAILED = '\29!'  -- ends the bucket of jobs that a matcher failed on
+Limits.FAILED = '\29!'  -- ends the bucket of jobs for which a matcher failed
 Limits.EVER_MS = 9000000000000000
--- queues let go at once for one start: those of jobtypes that no worker takes must not stand before others
+-- queues let go at once for one start; more may be of types that no worker takes, and stand before others
 Limits.FEW = 20
-Limits.MANY = 100  -- queues looked at in one go
+Limits.MANY = 100  -- queues looked at together
 Limits.AGAIN_MS = 100  -- until more are let go, while the limit has room
-Limits.RECOUNT_MS = 60000  -- between two counts of who is in a hand, which mend what was forgotten
+Limits.RECOUNT_MS = 60000  -- between two counts of jobs in flight, which mend what was lost
 Limits.PIECES = 64  -- of a window
-Limits.SWEEP_ROWS = 50  -- rows looked at in one go: less than half a millisecond
+Limits.SWEEP_ROWS = 50  -- rows looked at together: less than half a millisecond
 Limits.PRIORITIES = 1000  -- of one queue, moved at once
--- rows of queues that are let go, written by one function; the others soon after
+-- rows of queues that one function may let go; the others follow soon
 function starts.let_go_left() return 2000 end
 
--- The bucket of a queue, and {name, cost, version}; nothing where that is not seen at once. Of a queue that has all but
--- the key in common with one that was read.
+-- Returns the bucket of a queue, and {name, cost, version}, if the queue differs only by its key from one that was
+-- read; else nothing.
 function Limits.bucket_of(queue)
-  local its = call.queue_shape
-  if its and queue:find(its.front, 1, true) == 1 and not queue:find('\30', its.length + 1, true) then
-    return its.name .. queue:sub(its.length), its
+  local shape = call.queue_shape
+  if shape and queue:find(shape.front, 1, true) == 1 and not queue:find('\30', shape.length + 1, true) then
+    return shape.name .. queue:sub(shape.length), shape
   end
   return nil
 end
 
--- The constraints that limit a queue: a list of {name, bucket, cost}. Also the version, by its name.
+-- Returns the constraints in a queue's name: a list of {name, bucket, cost}, with a field `version`.
 function Limits.items(queue)
   local items = call.queue_items[queue]
   if items then
@@ -72,10 +73,10 @@ function Limits.items(queue)
   return items
 end
 
--- The version of the matchers that found a queue.
+-- Returns the version of the matchers that found a queue.
 function Limits.version_of(queue) return Limits.items(queue).version end
 
--- Reads all constraints at once. Few are read by one call: for a claim wants them all.
+-- Reads all constraints in one call, unless they are many.
 function Limits.read_rules()
   if redis.call('HLEN', K.limits) <= Limits.MANY then
     local words = redis.call('HGETALL', K.limits)
@@ -86,7 +87,7 @@ function Limits.read_rules()
   end
 end
 
--- What a constraint allows; false: there is none of that name.
+-- Returns what a constraint limits; false: there is none of that name.
 function Limits.rule(name)
   local rule = call.limit_rules[name]
   if rule == nil then
@@ -104,46 +105,46 @@ function Limits.rule(name)
   return rule
 end
 
--- From a row of `spent`: what still counts of it, and since when (us) the oldest of that does; nothing: none, nor is
--- its burst spent. What is owed is a number of starts, and never more than the rule has now: so an edit of it makes
--- nobody wait for what another rule would have given back, and what a faster rule has given back stays so when a slower
--- one is said again (docs/use/SCHEDULING.md).
+-- Reads a row of `spent`. Returns what still counts, and when (us) the oldest piece of it ended; nothing if nothing
+-- counts. What is owed never exceeds what the rule allows now: nobody waits for what another rule would have to give
+-- back, and what a faster rule gave back stays given if a slower one is set again (docs/use/SCHEDULING.md).
 function Limits.spent_in(row, bucket, rule, now_us)
   local begin_us, end_us, owed, count, total, before = row:match('^(%S+) (%S+) (%S+) (%S+) (%S+)(.*)$')
-  local its = {
+  local spent = {
     begin_us = tonumber(begin_us), end_us = tonumber(end_us), owed = tonumber(owed), count = tonumber(count),
     total = tonumber(total), before = before,
   }
-  if its.end_us > now_us then  -- the server's clock was set back: all of it counts as spent now
-    its.begin_us, its.end_us, its.count, its.before = now_us, now_us, its.total, ''
-    redis.call('HSET', K.spent, bucket, Limits.row_spent(its))
+  if spent.end_us > now_us then  -- the server's clock was set back: all counts as spent now
+    spent.begin_us, spent.end_us, spent.count, spent.before = now_us, now_us, spent.total, ''
+    redis.call('HSET', K.spent, bucket, Limits.row_spent(spent))
   end
   local window_us = rule.window_us
-  its.owed = math.max(0, math.min(its.owed, rule.limit + rule.burst) - (now_us - its.end_us) * rule.limit / window_us)
-  if its.end_us <= now_us - window_us then  -- and so are all before it
-    its.count, its.total, its.before = 0, 0, ''
-    return its.owed > 0 and its or nil
+  spent.owed = math.max(0, math.min(spent.owed, rule.limit + rule.burst)
+    - (now_us - spent.end_us) * rule.limit / window_us)
+  if spent.end_us <= now_us - window_us then  -- the latest piece is out of the window, so all are
+    spent.count, spent.total, spent.before = 0, 0, ''
+    return spent.owed > 0 and spent or nil
   end
-  local at, first_us = 1, its.end_us
-  while at <= #its.before do
-    local until_us, its_count, behind = its.before:match('^ (%d+):(%d+)()', at)
+  local at, first_us = 1, spent.end_us
+  while at <= #spent.before do
+    local until_us, piece_count, behind = spent.before:match('^ (%d+):(%d+)()', at)
     if tonumber(until_us) > now_us - window_us then
       first_us = tonumber(until_us)
       break
     end
-    its.total, at = its.total - tonumber(its_count), behind
+    spent.total, at = spent.total - tonumber(piece_count), behind
   end
-  its.before = its.before:sub(at)
-  return its, first_us
+  spent.before = spent.before:sub(at)
+  return spent, first_us
 end
 
--- The row of `spent` that `spent_in` reads.
-function Limits.row_spent(its)
-  return string.format('%d %d %.14g %d %d%s', its.begin_us, its.end_us, its.owed, its.count, its.total, its.before)
+-- Returns the row of `spent` that `spent_in` reads.
+function Limits.row_spent(spent)
+  return string.format('%d %d %.14g %d %d%s', spent.begin_us, spent.end_us, spent.owed, spent.count, spent.total,
+    spent.before)
 end
 
--- What was spent in the time that the store has forgotten nobody knows: until then it may have been all. 0: nothing was
--- forgotten.
+-- Returns until when (us) a rate allows nothing, as the store may have forgotten that all was spent; 0: it did not.
 function Limits.clear_us(rule)
   local clear_us = rule.clear_us
   if not clear_us then
@@ -158,30 +159,30 @@ function Limits.clear_us(rule)
   return clear_us
 end
 
--- What a rate still allows, when it allows more, and what was spent; `row`: of `spent`, or nothing. A burst is on top
--- of the limit in any window, and comes back at the rate of the limit.
+-- Returns how much a rate still allows, when (us) it allows more, and what was spent. `row`: of `spent`, or nothing. A
+-- burst is added to the limit of any window, and comes back at the rate of the limit.
 function Limits.rate_of(rule, bucket, row, now_us)
-  local its, first_us
+  local spent, first_us
   if row then
-    its, first_us = Limits.spent_in(row, bucket, rule, now_us)
+    spent, first_us = Limits.spent_in(row, bucket, rule, now_us)
   end
   local clear_us = Limits.clear_us(rule)
   if now_us < clear_us then
-    return 0, clear_us, its
-  elseif not its then
+    return 0, clear_us, spent
+  elseif not spent then
     return rule.limit + rule.burst
   end
   local size = rule.limit + rule.burst
-  local left, next_us = size - its.total, first_us and first_us + rule.window_us
-  if rule.burst > 0 and size - math.ceil(its.owed) < left then
-    left, next_us = size - math.ceil(its.owed), now_us + math.max((its.owed - size + 1) * rule.window_us / rule.limit,
-      1000)
+  local left, next_us = size - spent.total, first_us and first_us + rule.window_us
+  if rule.burst > 0 and size - math.ceil(spent.owed) < left then
+    local wait_us = math.max((spent.owed - size + 1) * rule.window_us / rule.limit, 1000)
+    left, next_us = size - math.ceil(spent.owed), now_us + wait_us
   end
-  return math.max(0, left), next_us, its
+  return math.max(0, left), next_us, spent
 end
 
--- Looks over some rows of `spent`. Returns how many went. Rows that say nothing any more go, of some buckets with each
--- call, one after the other. 0: fewer than half of these did, and to look for more is not worth it yet.
+-- Drops some rows of `spent` that count no more; each call goes on where the last one ended. Returns how many went; 0
+-- if they were too few to look for more yet.
 function Limits.sweep(now_us)
   local from = redis.call('EXISTS', K.spent) == 1 and (redis.call('HGET', K.life, 'swept') or '0')
   if not from then
@@ -200,11 +201,10 @@ function Limits.sweep(now_us)
   return 4 * #gone >= #rows and #gone or 0
 end
 
--- What `state` is asked for from now on allows whatever one likes of rates until read_rates is called, in the same
--- function.
+-- From now on `state` leaves out what rates allow, until `read_rates` is called by the same function.
 function Limits.put_off() call.unread_rates = {} end
 
--- Reads, in few calls, what `state` was asked for since `put_off`.
+-- Reads, in few calls, the rates that `state` left out since `put_off`.
 function Limits.read_rates(now_us)
   local states = call.unread_rates
   call.unread_rates = nil
@@ -216,13 +216,13 @@ function Limits.read_rates(now_us)
     for at, row in ipairs(redis.call('HMGET', K.spent, unpack(buckets))) do
       local state, due_us = states[first + at - 1], nil
       state.rate, due_us, state.last = Limits.rate_of(state.rule, state.bucket, row, now_us)
-      state.due_us = state.due_us or due_us  -- what is said of hands comes after what is said of rates, as in `state`
+      state.due_us = state.due_us or due_us  -- concurrency may have set it, and counts first, as in `state`
     end
   end
 end
 
--- What a bucket still allows: rate and slots; due_us: when it allows more. Also what a claim spends of it. Seven
--- fields: with a ninth Lua makes room for sixteen. Only what is used up has more.
+-- Returns what a bucket still allows: `rate` and `slots`; `due_us`: when more; `spent`: by this claim. It has seven
+-- fields (with a ninth Lua makes room for sixteen), and more only when used up.
 function Limits.state(bucket, name, cost, now_us)
   local state = call.bucket_states[bucket]
   if state then
@@ -249,7 +249,7 @@ function Limits.state(bucket, name, cost, now_us)
     end
   end
   if rule.concurrency > 0 then
-    if call.early > 0 then  -- a job that is in a hand and has not come yet may be one of these
+    if call.early > 0 then  -- a job in flight that has not come yet may be of this bucket
       state.slots, state.due_us = 0, now_us + Limits.AGAIN_MS * 1000
     else
       state.slots = math.max(0, rule.concurrency - redis.call('ZCARD', K.busy .. bucket))
@@ -259,11 +259,10 @@ function Limits.state(bucket, name, cost, now_us)
   return state
 end
 
--- Whether a bucket lets one job of that cost start.
+-- Returns whether a bucket allows one job of that cost.
 function Limits.has(state, cost) return state.slots >= 1 and cost and state.rate >= cost end
 
--- `allowed`: flat, state and cost of each constraint of a queue. Whether all allow one job more, which then counts in
--- this function.
+-- Takes one job from all buckets of a queue, if all allow it; returns whether. `allowed`: states and costs, flat.
 function Limits.use(allowed)
   for place = 1, #allowed, 2 do
     local state, cost = allowed[place], allowed[place + 1]
@@ -279,7 +278,7 @@ function Limits.use(allowed)
   return true
 end
 
--- How many jobs of that cost a bucket lets start.
+-- Returns how many jobs of that cost a bucket allows.
 function Limits.may(state, cost)
   if not cost then
     return 0
@@ -287,7 +286,7 @@ function Limits.may(state, cost)
   return cost > 0 and math.min(state.slots, math.floor(state.rate / cost)) or state.slots
 end
 
--- How many jobs of a queue may start now, and which bucket stops more.
+-- Returns how many jobs of a queue may start now, and the bucket that allows no more.
 function Limits.allows(queue, now_us)
   local most, by = math.huge, nil
   for _, item in ipairs(Limits.items(queue)) do

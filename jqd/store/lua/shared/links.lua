@@ -1,21 +1,21 @@
--- Jobs that wait for others, and groups.
+-- Jobs that wait for others, unique keys, and groups. Each end of a job with children is noted in `links` until all its
+-- children were told; each blocked job is noted there until its parents were asked.
 --
---     links      zset  "w<id>": the parents of this blocked job are to be asked; "e<id>": this job ended, or began
---                      anew, and its children are to be told → when it is due; RESTED later (take_links), it was taken
+--     links      zset  "w<id>": ask the parents of this blocked job; "e<id>": tell the children that this job ended or
+--                      began anew → when it is due; while somebody is at it, RESTED later (take_links)
 --     linked     zset  ids of jobs that have children, parents or a unique key → 0: their ends are noted in `links`;
---                      MADE: their children wait for nothing
+--                      MADE: not, for their children wait for nothing
 --     children   zset  of a parent: id of a child → the last stage of the parent that it was told
---     parents    hash  of a child: id of a parent → "stage how", how it ended, '' while it has not; '#' → how many
---                      have; '@' → how many there are, once all are known; '=' → which parents are asked for
---                      (Flow.mark); "~" and an id: what was told before that one was asked, or of one that it waits for
---                      no more
+--     parents    hash  of a child: id of a parent → "stage how", how it ended, '' while it has not; '#' → how many have
+--                      ended; '@' → how many there are, once all are known; '=' → which parents (Flow.mark); "~" and
+--                      an id → what a parent told that was not asked yet, or for which the child waits no more
 --
--- A parent's *stage* is twice its generation (change.lua), and 1 more when it has ended: it only grows, so of two notes
--- of a parent the later stage counts, in whatever order they come; of one stage a success, for a late one beats a
--- failure or cancel. The stage of one that is gone is the last there is: nothing can follow.
-local NOT_TOLD = '9007199254740991'  -- the last stage there is: they wait for nothing, so the parent owes them nothing
+-- A parent's *stage* is twice its generation (change.lua), plus 1 once it has ended. It only grows, so of two notes on
+-- a parent that with the later stage counts, in any order; of one stage a success counts, for it may come late and
+-- beats a failure or cancel. A deleted parent has the greatest stage: nothing can follow.
+local NOT_TOLD = '9007199254740991'  -- the greatest stage: the child waits for nothing and is told nothing
 
--- The id of "=" and an own id, nil where nobody has that.
+-- Returns the id of a job given as "=" and its pusher's own id, nil if nobody has that; any other id as it is.
 function Links.given_id(given)
   if given:sub(1, 1) ~= '=' then
     return given
@@ -23,10 +23,10 @@ function Links.given_id(given)
   return (redis.call('HGET', K.names, given:sub(2)) or ''):match('^%d+ (%S+) ')
 end
 
--- Notes jobs that their parents made at those that are here.
+-- Notes at parents that are here the jobs that they made.
 function Links.note_made(parents, children)
   local linked = {}
-  -- Nearly all have just ended, which one call tells of all; to read their rows would bring their arguments, too.
+  -- Nearly all have just ended, which one call tells; to read their rows would bring their arguments, too.
   local ended = #parents > 0 and redis.call('ZMSCORE', K.ended, unpack(parents)) or {}
   for place, parent in ipairs(parents) do
     if ended[place] or redis.call('HEXISTS', K.jobs, parent) == 1 then
@@ -42,7 +42,7 @@ end
 Links.STAGE_GONE = 9007199254740991
 Links.MADE = 1
 
--- The stage of a parent; STAGE_GONE of one that is gone.
+-- Returns the stage of a parent that was not deleted.
 function Links.stage_of(generation, has_ended)
   return 2 * generation + (has_ended and 1 or 0)
 end
@@ -65,20 +65,20 @@ do
     return (row or ''):match('^(%d+) (.*)$')
   end
 
-  -- Notes how a parent ended. is_told: by the parent, which the child may have ceased to wait for.
+  -- Notes at a child how a parent ended. `is_told`: by the parent, for which the child may wait no more.
   function Links.note_parent(child, parent, how, stage, is_told)
     local key = K.parents .. child
-    local row, told = unpack(redis.call('HMGET', key, parent, '~' .. parent))
+    local row, noted = unpack(redis.call('HMGET', key, parent, '~' .. parent))
     if is_told and not row then
-      local told_stage = split(told)
+      local told_stage = split(noted)
       if (tonumber(told_stage) or -1) < stage then
         redis.call('HSET', key, '~' .. parent, digits(stage) .. ' ' .. how)
       end
       return
     end
-    if told then
+    if noted then
       redis.call('HDEL', key, '~' .. parent)
-      local told_stage, told_how = split(told)
+      local told_stage, told_how = split(noted)
       Links.note_parent(child, parent, told_how, tonumber(told_stage))
       row = redis.call('HGET', key, parent)
     end
@@ -102,20 +102,20 @@ do
   end
 end
 
--- 1 when all parents of a child have ended, else 0; the first that did not succeed, or ''; and '='.
+-- Returns 1 when all parents of a child have ended, else 0; the first that did not succeed, or ''; and its '='.
 function Links.has_parents_ended(child)
   local ended, all, failed, mark = unpack(redis.call('HMGET', K.parents .. child, '#', '@', '!', '='))
   return all and (ended or '0') == all and 1 or 0, failed or '', mark or ''
 end
 
--- That job has its unique key no more.
+-- A job lost its unique key: it is linked no more if it was deleted.
 function Links.leave_key(id)
   if id and redis.call('HEXISTS', K.jobs, id) == 0 then
     redis.call('ZREM', K.linked, id)
   end
 end
 
--- A unique key goes from whom it was to another.
+-- Gives a unique key to another job.
 function Links.give_key(key, known, id, holds, now_ms)
   Links.leave_key(known)
   redis.call('HSET', K.unique, key, id .. ' ' .. digits(now_ms) .. ' ' .. holds)
@@ -123,8 +123,8 @@ function Links.give_key(key, known, id, holds, now_ms)
   redis.call('ZREM', K.groups, '\0' .. key)
 end
 
--- Learns keys of jobs from a journal that came just now, from the argument `at` on (key, id, holds). Of two the later
--- one has it: it was taken when the earlier had ended. A copy of a job that was deleted is nowhere.
+-- Notes the unique keys of jobs that a journal brings: `count` times key, id, holds, from argument `at` on. Of two jobs
+-- the later one has the key, for it was given when the earlier one had ended. A deleted job gets none.
 function Links.learn_keys(at, count, now_ms)
   local FIELDS = 3
   for place = at, at + (count - 1) * FIELDS, FIELDS do
@@ -136,7 +136,7 @@ function Links.learn_keys(at, count, now_ms)
   end
 end
 
--- Gives up places of pushes that died, also while the clock was ahead. `key`: of a group.
+-- Drops the places in a group of pushes that died, even if the clock was ahead then. `key`: of the group.
 function Links.give_up_places(key, keep_ms, now_ms)
   local function give_up(first, last)
     for _, token in ipairs(redis.call('ZRANGE', key, first, last, 'BYSCORE')) do

@@ -1,12 +1,12 @@
 -- What the last attempt of a job printed, up to 64 KiB of its end: lines that its worker sent while somebody watched,
--- and what came with its outcome. It goes with a later attempt that printed nothing. A row of `logs` is "\1<fence of
--- the attempt> <bytes printed before> <text>", and lines end in a line feed; without that head it is an earlier jqd's.
--- `logged` has the ids by when that was, of successes below 0: of the newest MAX of them it is kept, and of the newest
--- MAX others.
+-- and what came with its outcome. A later attempt replaces it, even if that printed nothing.
+--
+--     logs     hash  id → "\1<fence of the attempt> <bytes printed before> <text>"; lines end in a line feed
+--     logged   zset  id → when (ms; negative for a success). The newest MAX successes and MAX others are kept
 local MAX = 1000
 local BYTES_MAX = 65536
 
--- While there is none, the server is asked once per function and no more.
+-- While there is no log, a function asks the server once.
 function starts.has_logs() return is_here('logs') end
 
 local function drop(ids)
@@ -14,23 +14,23 @@ local function drop(ids)
   redis.call('ZREM', K.logged, unpack(ids))
 end
 
--- Of that attempt: bytes before what is known, and that; nil for none.
+-- Returns of that attempt's log: how many bytes came before what is kept, and what is kept; nil if nothing is.
 local function log_of(id, fence)
   local row = call.has_logs and redis.call('HGET', K.logs, id) or ''
-  local its, from, text = row:match('^\1(%d+) (%d+) (.*)$')
-  if its == digits(fence) then
+  local known_fence, from, text = row:match('^\1(%d+) (%d+) (.*)$')
+  if known_fence == digits(fence) then
     return tonumber(from), text
   end
 end
 
--- How many bytes of that attempt were printed as far as is known, or 0.
+-- Returns how many bytes of that attempt's log are known to be printed, or 0.
 function Logs.printed(id, fence)
   local from, text = log_of(id, fence)
   return from and from + #text or 0
 end
 
--- Adds the bytes from there on. What is known already is passed over, so it may come twice. Where some is missing in
--- between, what was before that goes.
+-- Adds text that begins after `from` printed bytes. Known bytes are skipped, so text may come twice. If bytes are
+-- missing between, what was kept is dropped.
 function Logs.add(id, fence, from, text, score)
   local before, known = log_of(id, fence)
   local ends = before and before + #known or 0
@@ -41,7 +41,7 @@ function Logs.add(id, fence, from, text, score)
   end
   if #text > BYTES_MAX then
     local first = text:find('\n', #text - BYTES_MAX, true)
-    if not first or first == #text then  -- of a line longer than that its end is kept
+    if not first or first == #text then  -- one line is longer than that: keep its end
       first = #text - BYTES_MAX
     end
     from, text = from + first, text:sub(first + 1)
@@ -51,22 +51,22 @@ function Logs.add(id, fence, from, text, score)
   call.has_logs = true
 end
 
--- Keeps what an attempt printed, of an outcome.
-function Logs.keep(one, has_succeeded)
-  local score = has_succeeded and -one.date_ms or one.date_ms
-  if one.log then
-    Logs.add(one.id, one.fence, one.log_from, one.log, score)
+-- Keeps the log that came with an outcome.
+function Logs.keep(outcome, has_succeeded)
+  local score = has_succeeded and -outcome.date_ms or outcome.date_ms
+  if outcome.log then
+    Logs.add(outcome.id, outcome.fence, outcome.log_from, outcome.log, score)
   elseif call.has_logs then
-    local row = redis.call('HGET', K.logs, one.id)
-    if row and row:find('\1' .. digits(one.fence) .. ' ', 1, true) == 1 then
-      redis.call('ZADD', K.logged, score, one.id)
+    local row = redis.call('HGET', K.logs, outcome.id)
+    if row and row:find('\1' .. digits(outcome.fence) .. ' ', 1, true) == 1 then
+      redis.call('ZADD', K.logged, score, outcome.id)
     elseif row then
-      drop({one.id})
+      drop({outcome.id})
     end
   end
 end
 
--- Drops what is too much.
+-- Drops the oldest logs above MAX.
 function Logs.trim()
   local successes = call.has_logs and redis.call('ZCOUNT', K.logged, '-inf', '(0') or 0
   if successes > MAX then

@@ -1,8 +1,8 @@
--- Daemons and what they hold.
--- A row is "counter:epoch:identity": the life of the store in which that daemon came through the barrier, or nothing.
-local DIGITS_MAX = 16  -- microseconds since 1970 have sixteen until the year 2286, and stay exact
+-- The daemons that use this partition. A row of `members` is "counter:epoch:identity": its heartbeat, which only grows;
+-- its epoch, 0 when revoked; the life of the store in which it came through recovery, or nothing.
+local DIGITS_MAX = 16  -- microseconds since 1970 have sixteen until 2286, and are exact numbers in Lua
 
--- Counter, epoch and identity in a row.
+-- Reads a row: counter, epoch, identity.
 function Members.member_of(row)
   local counter, epoch, identity = row:match('^(%d+):(%d+):(.*)$')
   if not counter or #counter > DIGITS_MAX or #epoch > DIGITS_MAX then
@@ -11,7 +11,7 @@ function Members.member_of(row)
   return tonumber(counter), tonumber(epoch), identity
 end
 
--- The same of a daemon, or nil.
+-- Reads a daemon's row; nil: it is no member.
 function Members.member(sysid)
   local row = redis.call('HGET', K.members, sysid)
   if not row then
@@ -20,7 +20,7 @@ function Members.member(sysid)
   return Members.member_of(row)
 end
 
--- Whether every unburnt member is through the barrier of that life.
+-- Returns whether all members that are not revoked came through recovery in that life.
 function Members.all_through(identity)
   for _, row in ipairs(redis.call('HVALS', K.members)) do
     local _, epoch, through = Members.member_of(row)
@@ -31,7 +31,7 @@ function Members.all_through(identity)
   return true
 end
 
--- JQD_STALE_OWNER unless that epoch is the present one.
+-- Fails with JQD_STALE_OWNER unless that epoch is the daemon's present one.
 function Members.own(sysid, epoch)
   local _, present = Members.member(sysid)
   if not present or present == 0 or present ~= epoch then
@@ -44,7 +44,7 @@ function Members.set_member(sysid, counter, epoch, identity)
   redis.call('HSET', K.members, sysid, digits(counter) .. ':' .. digits(epoch) .. ':' .. identity)
 end
 
--- The first of so many new numbers (1). They grow with every call, even after the store was emptied.
+-- Returns the first of `count` (1) new numbers. They grow with every call, even after the store was emptied.
 function Members.next_fence(now_us, count)
   local fence = redis.call('GET', K.fence) or '0'
   if not fence:match('^%d+$') or #fence > DIGITS_MAX then

@@ -1,14 +1,12 @@
--- Moving jobs between the sets. Each function only adds, or says that it removes: add first, then remove.
--- A note in `tomb` is one letter and the id: c cancel asked, s outcome that ends the job, d outcome that kills it,
--- r outcome that retries it.
-Move.CANCELLED = 'C'  -- in `outcome`, where a cancel ended the job; the outcome of its last attempt may follow
-Move.CRASHED = 'X'  -- in `outcome`, where it was alone in flight at that many deaths
-Move.EXPIRED = 'E'  -- in `outcome`, where no attempt had begun at that instant (ms)
-Move.MEANT = 'G'  -- in `outcome`, before an outcome of a content that is not the first: "G<generation>:"
+-- Rows of jobs, and moving jobs between the sets. A function either only adds or says that it removes: a job is added
+-- to its new place first. Notes in `tomb` are a letter and the id: c cancel, s success, d failure for good, r retry.
+Move.CANCELLED = 'C'  -- in `outcome`: a cancel ended the job; the outcome of its last attempt may follow
+Move.CRASHED = 'X'  -- in `outcome`: it was alone in flight at that many deaths
+Move.EXPIRED = 'E'  -- in `outcome`: no attempt had begun at that instant (ms)
+Move.MEANT = 'G'  -- in `outcome`, before an outcome of a later content than the first: "G<generation>:"
 local ELIGIBLE, NAME, KEY, EXPIRES = 8, 9, 12, 13  -- places in a row's header
 
--- The queue of its jobs, priority, eligible_at_ms and expires_at_ms (0: never) from a row's header, nil when it cannot
--- be read. Copies nothing but the header.
+-- Returns queue, priority, eligible_at_ms and expires_at_ms (0: never) from a row's header, nil if it cannot be read.
 function Move.header(row)
   local fields = unpacked(row)
   if type(fields[2]) == 'string' and type(fields[3]) == 'number' then
@@ -19,27 +17,26 @@ function Move.header(row)
   return nil
 end
 
--- Whether an attempt of a job's content began, or may have, from its row of `tries`.
+-- Returns whether an attempt of the job's content began, or may have, by its row of `tries`.
 function Move.has_begun(row)
-  return row and row:sub(5, 8) ~= '\0\0\0\0'  -- a first outcome of no bytes: those behind it are of earlier contents
+  return row and row:sub(5, 8) ~= '\0\0\0\0'  -- an empty first outcome: those behind it are of earlier contents
 end
 
--- A row without its argument: nil stands in its place.
+-- Returns a row with nil in place of its argument.
 function Move.header_of(row)
   local good, behind = pcall(cmsgpack.unpack_limit, row, 1, 0)
   return good and behind > 0 and row:sub(1, behind) .. '\192' or row
 end
 
--- The pusher's own id of a job, "" when it has none.
+-- Returns the pusher's own id of a job, "" if it has none.
 function Move.job_name(row)
   local name = unpacked(row)[NAME]
   return type(name) == 'string' and name or ''
 end
 
--- The first of `ids` whose rows stay below bytes_max together with `before` bytes, which others have; one at least
--- where that is nil. Returns their rows in the same order, false for a row that is gone, and how many bytes all have.
--- Cost: O(ids) and the bytes read. A few rows are read by one call, for a call costs more than a row: so at most some
--- more than fit.
+-- Returns the rows of the first of `ids`, as many as stay within bytes_max together with `before` bytes, and how many
+-- bytes that is; one row at least, if `before` is nil; false for a row that is gone. Rows are read AT_ONCE, as a call
+-- costs more than a row, so a few too many may be read.
 local AT_ONCE = 8  -- rows, of a megabyte at most
 function Move.rows_within(ids, bytes_max, before)
   local rows, bytes = {}, before or 0
@@ -55,16 +52,15 @@ function Move.rows_within(ids, bytes_max, before)
   return rows, bytes
 end
 
--- How far their workers were with jobs that left a hand (leases.lua). Of one that was cancelled that is told until it
--- is deleted or begins anew.
+-- Drops the progress of jobs that lost their holder (leases.lua); a cancelled job shows it on.
 function Move.forget_progress(ids)
   local fields = {}
   for _, id in ipairs(ids) do
     fields[#fields + 1] = 'p' .. id
   end
-  local told, gone = #fields > 0 and redis.call('HMGET', K.leases, unpack(fields)) or {}, {}
+  local progress, gone = #fields > 0 and redis.call('HMGET', K.leases, unpack(fields)) or {}, {}
   for at, id in ipairs(ids) do
-    if told[at] and (redis.call('HGET', K.outcome, id) or ''):sub(1, 1) ~= Move.CANCELLED then
+    if progress[at] and (redis.call('HGET', K.outcome, id) or ''):sub(1, 1) ~= Move.CANCELLED then
       gone[#gone + 1] = fields[at]
     end
   end
@@ -77,7 +73,7 @@ function Move.has_ended(id)
   return redis.call('ZSCORE', K.ended, id) or redis.call('ZSCORE', K.dead, id)
 end
 
--- `date_ms`: 0 for a job that has none. `generation`: of a content that is about to come.
+-- Adds a job to those that are ready. `date_ms`: 0 without a date; `generation`: of a content that is about to come.
 function Move.add_ready(jobtype, priority, id, date_ms, generation)
   local score = Ageing.score_of(priority, id, date_ms, generation)
   local leads, known = Queues.may_lead(jobtype, score, id)
@@ -85,8 +81,8 @@ function Move.add_ready(jobtype, priority, id, date_ms, generation)
   Heads.came(jobtype, score, leads, known, id)
 end
 
--- Takes a job that nobody holds out of where it waits. Returns its queue, and the date that it waited for. One whose
--- row cannot be read stays where it waits, without a queue: the next claim finds out and takes it away.
+-- Removes a job that nobody holds from where it waits. Returns its queue and the date that it waited for. A job whose
+-- row cannot be read stays: the next claim finds it.
 function Move.stop_waiting(id, row)
   local jobtype, priority = Move.header(row or '')
   local at_ms = redis.call('ZSCORE', K.later, id)

@@ -1,8 +1,7 @@
--- In which order jobs wait: by priority, then by id.
--- As the server sorts: by bytes. `<` follows the locale of the server instead.
-Order.has_no_locale = 'B' < 'a'
+-- The order of waiting jobs: by priority, then by id, byte by byte.
+Order.has_no_locale = 'B' < 'a'  -- otherwise Lua's `<` follows the server's locale
 
--- Whether the first of two jobs stands before the other.
+-- Returns whether the first of two jobs is before the other.
 function Order.precedes(priority, id, other_priority, other_id)
   if priority ~= other_priority then
     return priority < other_priority
@@ -18,10 +17,10 @@ function Order.precedes(priority, id, other_priority, other_id)
   return #id < #other_id
 end
 
--- The same of two ids of one priority.
+-- Returns that for two ids of one priority.
 function Order.before(id, other) return Order.precedes(0, id, 0, other) end
 
--- When an id was given.
+-- Returns when (ms) an id was made.
 function Order.pushed_ms(id)
   local DIGITS, ms = '0123456789ABCDEFGHJKMNPQRSTVWXYZ', 0
   for letter in id:sub(1, 10):gmatch('.') do
@@ -30,8 +29,8 @@ function Order.pushed_ms(id)
   return ms
 end
 
--- How many members of a set come before that one, itself counted or not. Cost: O((log members)²). Found by halving, for
--- that member may be gone.
+-- Returns how many members of a set are before a given one, which need not be in it. `too`: count it as well. Halves
+-- the set: O((log members)²).
 function Order.rank_of(key, score, id, too)
   local low, high = 0, redis.call('ZCARD', key)
   while low < high do

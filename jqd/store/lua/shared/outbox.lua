@@ -1,7 +1,7 @@
--- Followers that wait to be pushed, in the outbox or on the shelf of their tenant.
+-- Followers that are to be pushed: in the outbox, or on their tenant's shelf while they wait for its quota.
 local STEP = 10  -- entries read at once: each may have a megabyte
 
--- Reads entries from that place on, behind what `answer` has; at least one, if there is one. Returns how many.
+-- Appends entries from place `first` on to `answer`, at least one if there is one. Returns how many.
 function Outbox.read(key, first, limit, bytes_max, answer)
   local bytes, found = 0, 0
   while found < limit and bytes < bytes_max do
@@ -21,11 +21,11 @@ function Outbox.read(key, first, limit, bytes_max, answer)
   return found
 end
 
--- Moves the entries in ARGV, from the argument `at` on, which stay as old as they are. Returns how many lay there.
+-- Moves the entries in ARGV, from argument `at` on; they keep their dates. Returns how many were there.
 function Outbox.move(from, to, at)
   local moved = 0
   for place = at, #ARGV do
-    local came_ms = redis.call('ZSCORE', from, ARGV[place])  -- none: another daemon has done something with it
+    local came_ms = redis.call('ZSCORE', from, ARGV[place])  -- nil: another daemon took it
     if came_ms then
       redis.call('ZREM', from, ARGV[place])
       redis.call('ZADD', to, 'LT', came_ms, ARGV[place])
@@ -35,7 +35,7 @@ function Outbox.move(from, to, at)
   return moved
 end
 
--- After some left the shelf of that tenant.
+-- Drops a tenant from `shelves` if its shelf is empty.
 function Outbox.tidy(tenant)
   if redis.call('EXISTS', shelf_key(tenant)) == 0 then
     redis.call('ZREM', K.shelves, tenant)

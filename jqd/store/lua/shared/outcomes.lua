@@ -1,21 +1,26 @@
--- Outcomes as apply_outcomes is told of them: groups of those that have something in common.
--- In an outcome are id, kept: as `outcome` keeps it, and what its group says: fate, fence, meant: the generation that
--- it may be of at most, generation: as text, where one was named, jobtype, result, log and log_from, follows: for the
--- outbox; brings: followers come with it, copied: of a copy its positions; plain: ids of those that end so and are as
--- they were claimed; of a RETRY attempt, priority, delay_ms; of a hand-over silence, worker.
+-- Reads the outcomes that apply_outcomes gets, in groups of those that share something. An outcome has these fields,
+-- its own or its group's:
+--
+--     id, jobtype, fate, fence          generation  of the content that ran, as text, if it was named
+--     kept      as `outcome` keeps it   meant       the latest generation of which it can be
+--     result    to be kept              log, log_from  what the attempt printed
+--     follows   jobs for the outbox     brings      its followers are in the call; copied: a copy's positions
+--     plain     of the group: ids of jobs that end so and are as they were claimed
+--     attempt, priority, delay_ms       of a RETRY
+--     silence, worker                   of a hand-over
 Outcomes.SUCCEEDED, Outcomes.DEAD, Outcomes.RETRY, Outcomes.ENTRUSTED = 1, 3, 4, 5
 
 local function given(good, _, ...) return good and {...} or {} end
 
--- The first `count` values of an outcome (job.Outcome), none where it cannot be read; those behind the twelfth may be
--- bytes, which the server cannot read.
+-- Returns the first `count` values of an outcome (job.Outcome), or none if it cannot be read. At most twelve: those
+-- behind may be bytes, which Lua cannot read.
 function Outcomes.values(kept, count)
   local _, packed = Outcomes.parts(kept)
   return given(pcall(cmsgpack.unpack_limit, packed, count, packed:byte(1) == 0xdc and 3 or 1))
 end
 
--- What `outcome` has of a job: its mark, '' for none; the packed outcome, '' where jqd itself ended the job; the
--- generation that ran, 0 where none is named.
+-- Splits a row of `outcome`: its mark ('' for none); the packed outcome ('' if jqd itself ended the job); the
+-- generation that ran (0 if none is named).
 function Outcomes.parts(kept)
   local mark = kept:sub(1, 1)
   if mark == Move.MEANT then
@@ -30,13 +35,13 @@ function Outcomes.parts(kept)
 end
 
 local GROUP, FIELDS = 5, 2
-local BROUGHT = '='  -- before followers that come with their outcome
-local SAID_MORE = 6  -- a success that has more than a result
+local BROUGHT = '='  -- stands for followers that are in the call
+local SAID_MORE = 6  -- the fate of a success that has more than a result
 
--- "<bytes printed before> <text>", or nothing.
-local function read_log(group, said)
-  if said and said ~= '' then
-    local from, text = said:match('^(%d+) (.*)$')
+-- Reads "<bytes printed before> <text>", or nothing.
+local function read_log(group, log_row)
+  if log_row and log_row ~= '' then
+    local from, text = log_row:match('^(%d+) (.*)$')
     group.log_from, group.log = number(from, 'log'), text
   end
 end
@@ -81,25 +86,26 @@ function Outcomes.read_outcomes(at)
   while at <= #ARGV do
     local group, count = read_group(at), number(ARGV[at + 4], 'count')
     local common = {__index = group}
-    group.plain, groups[#groups + 1] = {}, group  -- ids of those that end so
+    group.plain, groups[#groups + 1] = {}, group
     local fields = group.says_more and FIELDS + 1 or FIELDS
     at = at + GROUP
     for place = at, at + count * fields - 1, fields do
       local id, packed = ARGV[place], ARGV[place + 1]
-      local one = {id = id, kept = packed}
+      local outcome = {id = id, kept = packed}
       local colon = id:find(':', 1, true)
       if colon then
-        id, one.generation = id:sub(1, colon - 1), id:sub(colon + 1)
-        one.id, one.meant, one.kept = id, number(one.generation, 'generation'), Change.meant_so(one.generation, packed)
+        id, outcome.generation = id:sub(1, colon - 1), id:sub(colon + 1)
+        outcome.id, outcome.meant = id, number(outcome.generation, 'generation')
+        outcome.kept = Change.meant_so(outcome.generation, packed)
       end
       local follows = group.says_more and ARGV[place + 2] or ''
       if follows:sub(1, 1) == BROUGHT then
         local first, last = follows:match('^.(%d+) (%d+)$')
-        one.brings, one.copied = true, first and {first, last}
+        outcome.brings, outcome.copied = true, first and {first, last}
       elseif follows ~= '' then
-        one.follows = follows
+        outcome.follows = follows
       end
-      outcomes[#outcomes + 1], ids[#ids + 1] = setmetatable(one, common), id
+      outcomes[#outcomes + 1], ids[#ids + 1] = setmetatable(outcome, common), id
     end
     at = at + count * fields
   end

@@ -1,17 +1,16 @@
--- Where ready jobs wait. Few of one jobtype and priority lie in `ready:` and nowhere else. What is pushed behind many
--- of them lies in pages of few ids each, which the server keeps packed: a third of the memory.
+-- Where ready jobs wait: each in exactly one of `ready`, one page, or `loose` (heads.lua); its row says under which
+-- priority. A few jobs of a type and priority are in `ready`. Those pushed behind them are in pages, lists of few ids
+-- each that the server keeps packed, in a third of the memory. `ready` may have any job: one that comes back, or finds
+-- no good page, goes there.
 --
--- Of keyed queues some lie loose (heads.lua).
---
---     ready:<jobtype>       zset  id → priority: any of them, in any number
---     backlog:<jobtype>     zset  first id of a page → priority of all that are in it. A page has nothing before that
---                                 id, nor from the first id of the next page of its priority on
+--     ready:<jobtype>       zset  id → priority
+--     backlog:<jobtype>     zset  first id of a page → priority of all ids in it. The page has no id before that one,
+--                                 and none from the first id of the next page of its priority on
 --     page:<id>:<jobtype>   list  ids, ascending
---     paged                 hash  jobtype → number of ids in its pages; no row when it has none
+--     paged                 hash  jobtype → number of its ids in pages; no row for 0
 --
--- A job waits in `ready`, in one page or loose; its row says under which priority. `ready` is always right: a job that
--- comes back, or finds no good page, goes there.
--- `has_some`: it is known to have pages.
+
+-- Counts so many more ids in pages. `has_some`: the queue surely has pages left.
 local function add_paged(jobtype, number, has_some)
   local sum = 0
   if has_some or redis.call('EXISTS', Queues.backlog_key(jobtype)) == 1 then
@@ -25,12 +24,12 @@ local function add_paged(jobtype, number, has_some)
   Heads.count_keyed(jobtype, number)
 end
 
--- The page in which such a job belongs, and the next one of its priority: by their first ids, nil where there is none.
+-- Returns the page in which a job belongs, and the next page of its priority: their first ids, or nil.
 local function find_page(jobtype, priority, id)
   local backlog = Queues.backlog_key(jobtype)
   local last = redis.call('ZRANGE', backlog, priority, priority, 'BYSCORE', 'REV', 'LIMIT', 0, 1)[1]
   if not last or not Order.before(id, last) then
-    return last  -- nearly always: what is pushed is the newest
+    return last  -- the usual case: what is pushed is the newest
   end
   local rank = Order.rank_of(backlog, priority, id, true)
   local rows = redis.call('ZRANGE', backlog, math.max(0, rank - 1), rank, 'WITHSCORES')
@@ -40,12 +39,12 @@ local function find_page(jobtype, priority, id)
   return rows[1], rows[3]
 end
 
--- In a block of its own, for a function has 200 names at most.
+-- In a block of its own: a function may have 200 local names.
 do
-  -- ids of one priority in `ready` from which on pages are used: the server packs up to 128 itself
+  -- ids of one priority in `ready`, above which pages are used: the server packs up to 128 itself
   local READY_MAX = 100
-  local LOOSE_MAX = 50  -- of one queue that come at once: more of them are packed, and cost a claim less each
-  local PAGE_MAX = 100  -- ids, less than 4 KiB: packed by all servers, and cheap to rewrite
+  local LOOSE_MAX = 50  -- of one queue that come at once; more go into pages, where a claim costs less
+  local PAGE_MAX = 100  -- ids, less than 4 KiB: every server packs these, and to rewrite them is cheap
   local function add_here(jobtype, priority, ids, first, last)
     local rows = {}
     for at = first, last do
@@ -54,7 +53,7 @@ do
     Heads.count_keyed(jobtype, redis.call('ZADD', ready_key(jobtype), unpack(rows)))
   end
 
-  -- Whether a page may begin with that id: it begins another one when it waited under another priority once.
+  -- Returns whether no page begins with that id. One may: of another priority, under which the job waited once.
   local function may_begin(jobtype, id)
     return redis.call('EXISTS', Queues.page_key(id, jobtype)) == 0
   end
@@ -64,8 +63,7 @@ do
     redis.call('RPUSH', Queues.page_key(ids[first], jobtype), unpack(ids, first, last))
   end
 
-  -- Writes a page anew with ids[first .. last] among those it has; in two halves when that is too long. Returns how
-  -- many came.
+  -- Merges ids[first .. last] into a page; one that becomes too long is split. Returns how many came.
   local function rewrite_page(jobtype, priority, page, ids, first, last)
     local known, all, at = redis.call('LRANGE', page, 0, -1), {}, first
     for _, id in ipairs(known) do
@@ -88,8 +86,8 @@ do
     return #all - #known
   end
 
-  -- Adds ids[at] and the ids behind it that belong to the same page. Returns the last of them, and how many more are in
-  -- pages now.
+  -- Adds ids[at] and those behind it that belong into the same page. Returns the place of the last one, and how many
+  -- ids more are in pages.
   local function add_some(jobtype, priority, ids, at)
     local first, next_first = find_page(jobtype, priority, ids[at])
     local last = math.min(#ids, at + PAGE_MAX - 1)
@@ -108,7 +106,7 @@ do
         return last, last - at + 1
       end
     end
-    -- Jobs that come late do not get a page each.
+    -- A few late jobs do not get a page of their own.
     if not may_begin(jobtype, ids[at]) or next_first and not first and last - at < PAGE_MAX / 4 then
       add_here(jobtype, priority, ids, at, last)
       return last, 0
@@ -117,7 +115,7 @@ do
     return last, last - at + 1
   end
 
-  -- Adds jobs, ascending ids that are in no place yet.
+  -- Adds jobs that wait nowhere yet; ids ascend.
   function Pages.add_waiting(jobtype, priority, ids)
     if #ids <= LOOSE_MAX and Heads.may_loosen(jobtype) then
       Heads.loosen(jobtype, priority, ids)
@@ -144,13 +142,12 @@ do
   end
 end
 
--- The first jobs, `limit` at most, between two priorities: ids, where they are, heads. The jobs in `ready` and those in
--- pages, as one queue. `where` says for an id in which page it is, `where.all` of all that are not named; `heads` says,
--- flat, for each priority that was met which job is its first.
+-- Returns the first `limit` jobs between two priorities, of `ready` and the pages together: ids; id → its page (`all`:
+-- the page of all ids; none: the job is in `ready`); priority, first id of it, flat, for each priority that was met.
 function Pages.first_of(jobtype, limit, priority_min, priority_max)
   local here = Queues.read_between(ready_key(jobtype), priority_min, priority_max, 0, limit)
   local ids, filled, where, heads, at, offset, last = {}, 0, {}, {}, 1, 0, nil
-  -- Those in `ready` that come before a job, or all; nothing is called for each job of many.
+  -- Takes the jobs in `ready` that are before a given one, or all; a loop, for a call for each would cost too much.
   local function put_here(priority, id)
     local all = not id or #here > 0 and Order.precedes(tonumber(here[#here]), here[#here - 1], priority, id)
     while filled < limit and here[at] and (all or Order.precedes(tonumber(here[at + 1]), here[at], priority, id)) do
@@ -195,35 +192,35 @@ function Pages.first_of(jobtype, limit, priority_min, priority_max)
   return ids, where, heads
 end
 
--- Removes some of what `first_of` gave, in that order.
+-- Removes some of the ids that `first_of` returned, in that order.
 function Pages.remove(jobtype, ids, where)
-  local here, pages, taken, has_some = {}, {}, 0, false
+  local in_ready, pages, taken, has_some = {}, {}, 0, false
   if where.all then
     pages[where.all.first], taken = ids, #ids
   end
   for _, id in ipairs(where.all and {} or ids) do
     local page = where[id]
-    local from = here
+    local list = in_ready
     if page then
       pages[page.first] = pages[page.first] or {}
-      from, taken = pages[page.first], taken + 1
+      list, taken = pages[page.first], taken + 1
     end
-    from[#from + 1] = id
+    list[#list + 1] = id
   end
-  if #here > 0 then
-    Heads.count_keyed(jobtype, -redis.call('ZREM', ready_key(jobtype), unpack(here)))
+  if #in_ready > 0 then
+    Heads.count_keyed(jobtype, -redis.call('ZREM', ready_key(jobtype), unpack(in_ready)))
   end
   for first, gone in pairs(pages) do
     local page, last = Queues.page_key(first, jobtype), gone[#gone]
-    local its = (where[last] or where.all).ids
-    if its[#gone] == last then
+    local read_ids = (where[last] or where.all).ids
+    if read_ids[#gone] == last then
       redis.call('LTRIM', page, #gone, -1)
-    else  -- some in between were left out
+    else  -- some between them stay
       for _, id in ipairs(gone) do
         redis.call('LREM', page, 1, id)
       end
     end
-    if #its > #gone then
+    if #read_ids > #gone then
       has_some = true
     elseif redis.call('EXISTS', page) == 0 then
       redis.call('ZREM', Queues.backlog_key(jobtype), first)
@@ -234,7 +231,7 @@ function Pages.remove(jobtype, ids, where)
   end
 end
 
--- As `remove`, and what is next is noted as first of its line.
+-- Removes ids as `remove` does, and notes that the first ones of their lines changed.
 function Pages.take(jobtype, ids, where, heads)
   Pages.remove(jobtype, ids, where)
   local gone = {}
@@ -248,7 +245,7 @@ function Pages.take(jobtype, ids, where, heads)
   end
 end
 
--- Removes one job that is not in `ready`, or comes there now.
+-- Removes a job from its page or from `loose`, unless it is in `ready`.
 function Pages.drop_paged(jobtype, priority, id)
   if Heads.drop_loose(jobtype, id) or Queues.paged_of(jobtype) == 0 then
     return
@@ -263,23 +260,23 @@ function Pages.drop_paged(jobtype, priority, id)
   end
 end
 
--- Id and priority of the first job that waits and is not loose; nil: none.
+-- Returns id and priority of the first job that waits and is not loose; nil: none.
 function Pages.first_waiting(jobtype)
   return Queues.first_between(jobtype, '-inf', '+inf')
 end
 
--- How many jobs of a queue wait that are not loose.
+-- Returns how many jobs of a queue wait and are not loose.
 function Pages.waiting_of(jobtype)
   return redis.call('ZCARD', ready_key(jobtype)) + Queues.paged_of(jobtype)
 end
 
--- How many jobs wait. Of all queues of a jobtype.
+-- Returns how many jobs of a jobtype wait, in all its queues.
 function Pages.all_waiting_of(jobtype)
   local more = call.has_keyed and redis.call('HGET', K.keyed, jobtype) or 0
   return Pages.waiting_of(jobtype) + (tonumber(more) or 0)
 end
 
--- The priority under which a job waits, or nil.
+-- Returns the priority under which a job waits, or nil.
 function Pages.place_of(jobtype, priority, id)
   local score = redis.call('ZSCORE', ready_key(jobtype), id)
   local first = not score and Queues.paged_of(jobtype) > 0 and find_page(jobtype, priority, id)
@@ -289,12 +286,12 @@ function Pages.place_of(jobtype, priority, id)
   return score or Heads.is_loose(jobtype, id)
 end
 
--- After jobs left: sets in `types` the best priority that still waits, or drops the row.
+-- Sets the best priority that still waits in `types`, or drops the row; to be called after jobs left.
 function Pages.mend_type(queue)
   local jobtype = Queues.type_of(queue)
   local _, priority = Pages.first_waiting(jobtype)
-  local waits = call.has_keyed and redis.call('HEXISTS', K.keyed, jobtype) == 1
-  if waits then  -- of those that are parked nobody is to be offered the best
+  local has_keyed = call.has_keyed and redis.call('HEXISTS', K.keyed, jobtype) == 1
+  if has_keyed then  -- parked jobs are not offered, so their priority does not count if others wait
     local _, best = Heads.best_keyed(jobtype)
     best = tonumber(best)
     priority = math.min(tonumber(priority) or best or tonumber(redis.call('ZSCORE', K.types, jobtype) or nil) or 0,
@@ -307,9 +304,9 @@ function Pages.mend_type(queue)
   end
 end
 
--- Removes one job, wherever it waits.
+-- Removes a job from wherever it waits.
 function Pages.drop_waiting(jobtype, priority, id)
-  local score = redis.call('ZSCORE', ready_key(jobtype), id) or priority  -- another one where jobs age
+  local score = redis.call('ZSCORE', ready_key(jobtype), id) or priority  -- where jobs age these differ
   local known = Queues.head_of(jobtype, score)
   if redis.call('ZREM', ready_key(jobtype), id) == 0 then
     Pages.drop_paged(jobtype, priority, id)

@@ -1,19 +1,20 @@
--- Queues whose jobs may not start: where they wait, and when they are looked at again. Their *place* is
--- "<version>\30<bucket>": those of another version are all let go, whatever their bucket allows, and come to another
--- place if that constraint still limits them.
--- Of a hand that it left in this call: before it counts anew, or `left` would take that out as well.
+-- Parked queues: their jobs may not start, for a bucket is used up. Each waits at one *place*, "<version>\30<bucket>",
+-- with one row whatever waits in it, until the bucket is looked at again. When the matchers change, the places of other
+-- versions are emptied: a queue that is still limited comes to another place.
+
+-- Takes a job that lost its holder in this call out of `busy` now: `left` would do so when it counts anew.
 local function take_out(id)
   for at = 1, #call.freed, 2 do
     if call.freed[at] == id then
       for _, item in ipairs(Limits.items(call.freed[at + 1])) do
         redis.call('ZREM', K.busy .. item.bucket, id)
       end
-      call.freed[at] = ''  -- no job's
+      call.freed[at] = ''  -- stands for no job
     end
   end
 end
 
--- Of a job that is in a hand without a claim here: its queue where a limit counts it, or nil.
+-- Counts a job that gets a holder otherwise than by a claim. Returns its queue if a limit counts it, or nil.
 function Parked.take_hold(queue, id, fence)
   take_out(id)
   if not Queues.is_keyed(queue) then
@@ -22,8 +23,8 @@ function Parked.take_hold(queue, id, fence)
   local counts
   for _, item in ipairs(Limits.items(queue)) do
     local rule = Limits.rule(item.name)
-    if not rule or rule.concurrency > 0 then  -- an emptied store may be told of the job before its rule
-      Queues.begin_keyed()  -- else nobody would say when it leaves that hand
+    if not rule or rule.concurrency > 0 then  -- an emptied store may get the job before the rule
+      Queues.begin_keyed()  -- else nothing is done when the job leaves its holder
       redis.call('ZADD', K.busy .. item.bucket, digits(fence), id)
       counts = queue
     end
@@ -33,11 +34,11 @@ end
 
 local function place_of(version, bucket) return version .. '\30' .. bucket end
 
--- When that place is to be looked at again.
+-- Notes when to look at a place again.
 local function look_later(place, bucket, now_us, ...)
   local state = call.bucket_states[bucket]
   local due_ms = Limits.EVER_MS
-  if state and state.is_count then  -- who leaves a hand says so
+  if state and state.is_count then  -- a job that leaves its holder brings the look forward
     due_ms = math.floor(now_us / 1000) + Limits.RECOUNT_MS
   elseif state and state.due_us then
     due_ms = math.min(due_ms, math.ceil(state.due_us / 1000))
@@ -47,8 +48,7 @@ local function look_later(place, bucket, now_us, ...)
   redis.call('ZADD', K.due, unpack(words))
 end
 
--- A queue waits until that bucket allows more. `heads`: flat, the first ones it has left; their rows go, and what it
--- had before its caller has dropped.
+-- Parks a queue until a bucket allows more. `heads`: its first jobs, flat; their rows go. The caller drops others.
 function Parked.park(queue, bucket, heads, now_us)
   for at = 1, #heads, 2 do
     Heads.note_gone(heads[at], heads[at + 1], queue)
@@ -63,7 +63,7 @@ function Parked.park(queue, bucket, heads, now_us)
   end
 end
 
--- A queue waits no more.
+-- Lets a queue go on: it gets its rows in the indexes back.
 function Parked.let_go(queue)
   local known, place = Queues.parked_at(queue)
   if not known then
@@ -78,22 +78,22 @@ function Parked.let_go(queue)
   end
 end
 
--- Lets go of a place what its bucket allows now. Returns how many queues may run again.
+-- Looks at a place, and lets go as many queues as its bucket allows now. Returns how many.
 function Parked.look_at(place, version, now_us, recount)
-  local its, bucket = place:match('^([^\30]*)\30(.*)$')
+  local place_version, bucket = place:match('^([^\30]*)\30(.*)$')
   call.bucket_states[bucket] = nil
   if recount then
     recount(bucket)
   end
   local name = bucket:match('^[^\29]*')
-  local state, gone = Limits.state(bucket, name, nil, now_us), 0
-  local free = its ~= version and Limits.MANY or math.min(state.slots, state.rate)
-  local kept, rule = not recount and tonumber(redis.call('ZSCORE', K.due, place) or nil), Limits.rule(name)
+  local state, let_go_queues = Limits.state(bucket, name, nil, now_us), 0
+  local free = place_version ~= version and Limits.MANY or math.min(state.slots, state.rate)
+  local known_due, rule = not recount and tonumber(redis.call('ZSCORE', K.due, place) or nil), Limits.rule(name)
   local most = free >= 1 and math.min(Limits.MANY, math.max(Limits.FEW, math.floor(free))) or 0
   for _, row in ipairs(most > 0 and redis.call('ZRANGE', K.aside .. place, 0, most - 1) or {}) do
     if call.let_go_left >= 1 then
       Parked.let_go(row:match('^[^:]*:(.*)$'))
-      gone = gone + 1
+      let_go_queues = let_go_queues + 1
     end
   end
   redis.call('ZREM', K.due, place)
@@ -104,13 +104,13 @@ function Parked.look_at(place, version, now_us, recount)
       look_later(place, bucket, now_us)
     end
   end
-  if kept and kept < Limits.EVER_MS and rule and rule.concurrency > 0 then
-    redis.call('ZADD', K.due, 'LT', kept, place)  -- who leaves does not put off the next count of those in a hand
+  if known_due and known_due < Limits.EVER_MS and rule and rule.concurrency > 0 then
+    redis.call('ZADD', K.due, 'LT', known_due, place)  -- an early look does not put off the next count
   end
-  return gone
+  return let_go_queues
 end
 
--- Whoever is out of all hands (about.lua: freed) counts no more.
+-- Counts jobs without a holder (call.freed) no more, and looks at the places of their buckets.
 function Parked.left(now_us)
   local freed, order = {}, {}
   for at = 1, #call.freed, 2 do

@@ -1,7 +1,8 @@
--- The read point of a journal's lane.
--- True when the store stands at `from`; false when at `to` already, which is what a lost answer leaves behind; else
--- JQD_POSITION with where it stands. JQD_STORE_CHANGED as long as the store has no life: it was emptied, and before
--- somebody looked it does not know that it has forgotten the claims that it would be told of here.
+-- The position up to which a lane of a journal was applied.
+
+-- Returns true if the store is at `from`, false if it is at `to`: an answer was lost. Otherwise fails with
+-- JQD_POSITION. Fails with JQD_STORE_CHANGED if the store has no life: it was emptied, and does not know yet which
+-- claims it forgot.
 function Position.at_position(field, from, to)
   local stored = redis.call('HGET', K.applied, field) or '0'
   if not stored:match('^%d+$') then

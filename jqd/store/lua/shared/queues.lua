@@ -1,15 +1,15 @@
--- What queues are, what is known of them before any is looked at, and how a range of their jobs is read. A *queue* is
--- what runs or waits together. That of jobs that no constraint limits is spelled like their jobtype; the others are
--- *keyed*: `limits.lua` says how they are spelled. Where this says jobtype, any queue may stand.
+-- Queues: their names, their first jobs, and reading a range of them. The jobs of a queue run or wait together. The
+-- queue of jobs without constraints has the name of their jobtype; all others are *keyed*, with names as in limits.lua.
+-- A parameter `jobtype` takes any queue.
 function starts.has_pages() return is_here('paged') end
 function starts.has_keyed() return is_here('keyed') end
 
 function Queues.backlog_key(jobtype) return K.backlog .. jobtype end
 function Queues.page_key(first, jobtype) return K.page .. first .. ':' .. jobtype end
 
-starts.in_pages = empty  -- queue → number of ids, where it was asked for
+starts.in_pages = empty  -- queue → number of its ids in pages, for queues that were asked for
 
--- How many ids a queue has in its pages.
+-- Returns how many ids a queue has in pages.
 function Queues.paged_of(jobtype)
   if not call.has_pages then
     return 0
@@ -20,13 +20,14 @@ function Queues.paged_of(jobtype)
   return call.in_pages[jobtype]
 end
 
--- Asks for many queues at once; or for those of rows of an index, flat with their priorities.
+-- Asks that for all queues of some index rows, flat with priorities.
 function Queues.learn_paged_of(rows)
   local queues = {}
   for at = 1, call.has_pages and #rows or 0, 2 do
     queues[#queues + 1] = rows[at]:match(':(.*)$')
   end
   Queues.learn_paged(queues)
+-- Asks that for many queues at once.
 end
 
 function Queues.learn_paged(queues)
@@ -39,7 +40,7 @@ end
 
 Queues.BEST, Queues.WORST = -2147483648, 2147483647  -- of all priorities
 
--- So many members between two priorities with those, flat. All of them are found by their ranks, for half as much.
+-- Returns up to `count` members between two priorities, flat with these. Ranks are half as costly, if all may come.
 function Queues.read_between(key, priority_min, priority_max, offset, count)
   if priority_min <= Queues.BEST and priority_max >= Queues.WORST then
     return redis.call('ZRANGE', key, offset, offset + count - 1, 'WITHSCORES')
@@ -47,7 +48,7 @@ function Queues.read_between(key, priority_min, priority_max, offset, count)
   return redis.call('ZRANGE', key, priority_min, priority_max, 'BYSCORE', 'LIMIT', offset, count, 'WITHSCORES')
 end
 
--- The first in its pages between two priorities: id and priority.
+-- Returns id and priority of the first job in pages between two priorities.
 local function first_paged(jobtype, priority_min, priority_max)
   if Queues.paged_of(jobtype) == 0 then
     return nil
@@ -57,7 +58,7 @@ local function first_paged(jobtype, priority_min, priority_max)
   return first and redis.call('LINDEX', Queues.page_key(first, jobtype), 0), score
 end
 
--- The first of two places where a jobtype waits between two priorities: id and priority, or nil.
+-- Returns id and priority of the first job between two priorities, in `ready` or pages; or nil.
 function Queues.first_between(jobtype, priority_min, priority_max)
   local id, priority = unpack(redis.call('ZRANGE', ready_key(jobtype), priority_min, priority_max, 'BYSCORE', 'LIMIT',
     0, 1, 'WITHSCORES'))
@@ -68,7 +69,7 @@ function Queues.first_between(jobtype, priority_min, priority_max)
   return id, priority
 end
 
--- The first job of each of the first so many priorities that it waits under, flat: priority, id.
+-- Returns the first job of each of the first `most` priorities in use, flat: priority, id.
 function Queues.heads(queue, most)
   local heads, from = {}, '-inf'
   while #heads < 2 * most do
@@ -81,43 +82,43 @@ function Queues.heads(queue, most)
   return heads
 end
 
--- The first job that waits under that priority, or nil.
+-- Returns the first job of that priority, or nil.
 function Queues.head_of(jobtype, priority)
   return (Queues.first_between(jobtype, priority, priority))
 end
 
--- Its row in the indexes (heads.lua).
+-- Returns the job's row in the indexes (heads.lua).
 function Queues.head_row(id, jobtype) return id .. ':' .. jobtype end
 
--- Behind the jobtype of such a queue stands a character that is in no jobtype.
+-- A keyed queue's name has a character that no jobtype has.
 function Queues.is_keyed(queue) return queue:find('\30', 1, true) ~= nil end
 
--- The jobtype of a queue.
+-- Returns the jobtype of a queue.
 function Queues.type_of(queue)
   local at = queue:find('\30', 1, true)
   return at and queue:sub(1, at - 1) or queue
 end
--- Where the rows of all jobtypes of its tenant are: however many rows others have, they hide none of these.
+-- Returns the index of its tenant: rows of other tenants, however many, hide none there.
 function Queues.all_of(queue)
   local at = queue:find('\31', 1, true)
   return at and K.queues .. queue:sub(1, at) or K.heads
 end
--- By its row of `tied` (heads.lua).
+-- Returns whether a queue with this row in `tied` is parked (heads.lua).
 function Queues.is_parked(row) return row and row ~= '' end
 
--- The first job of a parked queue and the place where it waits, or nil.
+-- Returns the first job of a parked queue, and the place where it waits; or nil.
 function Queues.parked_at(queue) return (redis.call('HGET', K.tied, queue) or ''):match('^(%S+) (.*)$') end
 function Queues.loose_key(queue) return K.loose .. Queues.type_of(queue) end
 
 function Queues.begin_keyed()
   if not call.has_keyed then
-    redis.call('HSET', K.keyed, '', '1')  -- it stays: some may be in a hand
+    redis.call('HSET', K.keyed, '', '1')  -- for ever: jobs of keyed queues may be in flight
     call.has_keyed = true
   end
 end
 
--- Whether that job, which is about to come, may be the first of its priority, or is it already: a cheap question, for
--- nearly no job is. Also which job is the first now, and which is the first of those in `ready`.
+-- Returns whether a job that is about to come may be the first of its priority, or is it already; who is the first now;
+-- and who is the first in `ready`. Cheap, as nearly no job is the first.
 function Queues.may_lead(jobtype, priority, id)
   local here = redis.call('ZRANGE', ready_key(jobtype), priority, priority, 'BYSCORE', 'LIMIT', 0, 1)[1]
   if here and Order.before(here, id) then

@@ -1,7 +1,6 @@
--- Rules, of which of each kind and name the highest revision stays, and of equal ones the greater.
+-- Settings: of each kind and name the highest revision stays, and of equal revisions the greater text.
 
--- Constraints are read by functions, too: what they limit, as shared/limits.lua has it. All buckets are looked at once
--- after a change.
+-- Writes what a constraint limits, for limits.lua. After a change all buckets are looked at.
 local function take_limits(member, packed)
   local name = member:match('^constraint%z(.*)$')
   local good, _, rule = pcall(cmsgpack.unpack_limit, packed, 1, 0)
@@ -29,7 +28,7 @@ local function take_limits(member, packed)
   end
 end
 
--- A view that says of workers until when they get nothing holds before jobs are claimed by who has not heard it.
+-- Notes that a view tells of a backed-off worker: a daemon that does not know the view gets no jobs.
 local function note_back_offs(member, packed, number)
   local body = member:match('^view%z') and unpacked(packed)[5]
   for _, row in pairs(type(body) == 'table' and type(body.rows) == 'table' and body.rows or {}) do
@@ -40,7 +39,7 @@ local function note_back_offs(member, packed, number)
   end
 end
 
--- Takes a setting. Returns whether it holds now and did not before.
+-- Takes a setting. Returns whether it counts now and did not before.
 function Rules.take_rule(member, revision, packed, now_us)
   local row = redis.call('HGET', K.rules, member) or ''
   local number = tonumber(row:match('^(%d+):') or nil) or 0

@@ -1,9 +1,12 @@
--- What becomes of the queues of jobs that were chosen.
--- The first job of each priority that was read, but for those that were taken; flat: priority, id.
-local function heads_of(one, taken)
+-- Writes what becomes of the queues after a claim has chosen (choose.lua): their jobs are taken, what they spend is
+-- counted, their rows in the indexes change, and queues that may give no more are parked. A queue ends either parked or
+-- with right rows.
+
+-- Returns the first job of each priority that was read and not taken; flat: priority, id.
+local function heads_of(walk, taken)
   local heads, last = {}, nil
-  for at = 1, #one.rows, 2 do
-    local id, priority = one.rows[at], one.rows[at + 1]
+  for at = 1, #walk.rows, 2 do
+    local id, priority = walk.rows[at], walk.rows[at + 1]
     if priority ~= last and not taken[id] then
       heads[#heads + 1], heads[#heads + 2], last = priority, id, priority
     end
@@ -11,92 +14,94 @@ local function heads_of(one, taken)
   return heads
 end
 
--- Whether all was read that the queue has waiting up to any priority.
-local function is_read(one) return #one.left == 0 and #one.rows < 2 * one.asked and one.priority_max >= Queues.WORST end
-
--- The first job that a queue has left of each priority, flat, or of the first `most` of them. What was read of it says
--- so, if that was all.
-local function heads_left(one, taken, most)
-  if is_read(one) and one.priority_min <= Queues.BEST then
-    return heads_of(one, taken)
-  end
-  return Queues.heads(one.queue, most)
+-- Returns whether all was read that the queue has, up to the worst priority.
+local function is_read(walk)
+  return #walk.tied_jobs == 0 and #walk.rows < 2 * walk.asked and walk.priority_max >= Queues.WORST
 end
 
--- Exchanges the rows of those of its jobs that were taken, and the one by which it was found, if that was wrong.
-local function mend_heads(one, taken)
-  local rows, is_right, last, head = one.rows, one.most < 1, nil, nil
-  local none = not is_read(one) and nil  -- false: none is left; nil: nobody knows
+-- Returns the first job left of each priority, flat, or of the first `most` priorities. It is not asked again if all
+-- was read.
+local function heads_left(walk, taken, most)
+  if is_read(walk) and walk.priority_min <= Queues.BEST then
+    return heads_of(walk, taken)
+  end
+  return Queues.heads(walk.queue, most)
+end
+
+-- Changes the index rows of priorities whose first job was taken, and the row by which the queue was found, if wrong.
+local function mend_heads(walk, taken)
+  local rows, is_right, last, head = walk.rows, walk.most < 1, nil, nil
+  local none = not is_read(walk) and nil  -- false: none is left; nil: not known
   for at = 1, #rows, 2 do
     local id, priority = rows[at], rows[at + 1]
     if priority ~= last then
       last, head = priority, taken[id] and id
-      is_right = is_right or id == one.id and tonumber(priority) == one.priority
+      is_right = is_right or id == walk.found_id and tonumber(priority) == walk.found_priority
       if head then
-        Heads.touch(one.queue, priority, head, none)
+        Heads.touch(walk.queue, priority, head, none)
       end
     elseif head and not taken[id] then
-      Heads.touch(one.queue, priority, head, id)
+      Heads.touch(walk.queue, priority, head, id)
       head = nil
     end
   end
-  if one.id and not is_right then
-    Heads.touch(one.queue, one.priority, one.id)
+  if walk.found_id and not is_right then
+    Heads.touch(walk.queue, walk.found_priority, walk.found_id)
   end
 end
 
--- Takes a queue that may give nothing more out of the indexes, with what was found of it there. Whether it is one. What
--- was accepted is off the states already, and not all of it was given: `fresh` are buckets that were asked anew. Also
--- how many of its priorities went, of `asked` at most.
-local function park(one, taken, fresh, now_us, asked)
+-- Parks a queue that may give no more, and drops its rows from the indexes. Returns whether it did, and how many
+-- priorities it looked up, `asked` at most. The states count jobs that were accepted and then not given, so each bucket
+-- is read once more; `fresh`: those that were.
+local function park(walk, taken, fresh, now_us, asked)
   local is_used_up = false
-  for place = 1, #one.allowed, 2 do
-    is_used_up = is_used_up or not Limits.has(one.allowed[place], one.allowed[place + 1])
+  for place = 1, #walk.allowed, 2 do
+    is_used_up = is_used_up or not Limits.has(walk.allowed[place], walk.allowed[place + 1])
   end
   if not is_used_up then
     return false, 0
   end
-  for _, item in ipairs(Limits.items(one.queue)) do
+  for _, item in ipairs(Limits.items(walk.queue)) do
     if not fresh[item.bucket] then
       call.bucket_states[item.bucket], fresh[item.bucket] = nil, true
     end
   end
-  local most, bucket = Limits.allows(one.queue, now_us)
+  local most, bucket = Limits.allows(walk.queue, now_us)
   if most >= 1 then
     return false, 0
   end
-  if one.id then
-    Heads.note_gone(one.priority, one.id, one.queue)
+  if walk.found_id then
+    Heads.note_gone(walk.found_priority, walk.found_id, walk.queue)
   end
-  for at = 1, #one.met, 2 do
-    Heads.note_gone(one.met[at], one.met[at + 1], one.queue)
+  for at = 1, #walk.passed_over, 2 do
+    Heads.note_gone(walk.passed_over[at], walk.passed_over[at + 1], walk.queue)
   end
-  if not Queues.parked_at(one.queue) then
-    local heads = heads_of(one, Choose.NOWHERE)
+  if not Queues.parked_at(walk.queue) then
+    local heads = heads_of(walk, Choose.NOWHERE)
     for at = 1, #heads, 2 do
-      Heads.note_gone(heads[at], heads[at + 1], one.queue)
+      Heads.note_gone(heads[at], heads[at + 1], walk.queue)
     end
-    local left = heads_left(one, taken, asked)
-    Parked.park(one.queue, bucket, left, now_us)
+    local left = heads_left(walk, taken, asked)
+    Parked.park(walk.queue, bucket, left, now_us)
     return true, #left / 2
   end
   return true, 0
 end
 
-local function given_of(all, taken)
-  for _, id in ipairs(all) do
-    if not taken[id] then  -- bytes did not suffice
+local function given_of(chosen, taken)
+  for _, id in ipairs(chosen) do
+    if not taken[id] then  -- there were too many bytes
       local ids = {}
-      for _, each in ipairs(all) do
-        ids[#ids + 1] = taken[each] and each
+      for _, given_id in ipairs(chosen) do
+        ids[#ids + 1] = taken[given_id] and given_id
       end
       return ids
     end
   end
-  return all
+  return chosen
 end
 
--- `are_all`: of those that were chosen none was left out.
+-- Takes loose jobs. `are_all`: all that were chosen are given.
 local function take_loose(queue, loose, taken, are_all)
   local rows = are_all and loose.rows or {}
   for _, row in ipairs(are_all and Choose.NOWHERE or loose.rows) do
@@ -113,38 +118,37 @@ local function take_loose(queue, loose, taken, are_all)
   end
 end
 
--- Those that were loose and may not start go to their queue, which then may be parked, or gets rows.
-local function tie(one)
+-- Moves loose jobs that may not start into their queue. It is then parked, or gets rows.
+local function tie(walk)
   local rows, last = {}, nil
-  for at, job in ipairs(one.left) do
+  for at, job in ipairs(walk.tied_jobs) do
     rows[2 * at - 1], rows[2 * at] = job.priority, job.id
-    Heads.note_taken(one.queue, {[job.priority] = true}, {job.row})
+    Heads.note_taken(walk.queue, {[job.priority] = true}, {job.row})
     if job.priority ~= last then
       last = job.priority
-      Heads.touch(one.queue, last, Queues.head_of(one.queue, last))
+      Heads.touch(walk.queue, last, Queues.head_of(walk.queue, last))
     end
   end
-  redis.call('ZADD', ready_key(one.queue), unpack(rows))
-  Heads.count_keyed(one.queue, #one.left)
+  redis.call('ZADD', ready_key(walk.queue), unpack(rows))
+  Heads.count_keyed(walk.queue, #walk.tied_jobs)
 end
 
--- Jobs of these queues were taken: counts them, and parks the queues that may not go on. `taken`: id → true of those
--- that were given; `are_all`: of those that were chosen. What gave some, or nothing because of its limits, may have to
--- wait.
+-- Settles the queues of a claim. `taken`: id → true of jobs that were given; `are_all`: that is all that were chosen.
+-- Parks queues that gave jobs, or could give none, if a constraint is used up.
 function Settle.settle_queues(order, opened, taken, are_all, fence, now_us)
   local first = order[1] or order.loose.groups[1] and order.loose.groups[1].queue
   if not first then
     return
   end
   for _, queue in ipairs(order) do
-    local one = opened[queue]
-    local ids = given_of(one.taken, taken)
+    local walk = opened[queue]
+    local ids = given_of(walk.taken, taken)
     if #ids > 0 and not Queues.is_keyed(queue) then
-      Pages.take(queue, ids, one.where, heads_of(one, Choose.NOWHERE))
+      Pages.take(queue, ids, walk.where, heads_of(walk, Choose.NOWHERE))
     elseif #ids > 0 then
-      Pages.remove(queue, ids, one.where)
-      if not one.is_old then
-        Spend.spend(queue, one.allowed, ids)
+      Pages.remove(queue, ids, walk.where)
+      if not walk.is_old then
+        Spend.spend(queue, walk.allowed, ids)
       end
     end
   end
@@ -153,7 +157,7 @@ function Settle.settle_queues(order, opened, taken, are_all, fence, now_us)
   local fresh, asked = {}, Choose.ASKED
   for _, queue in ipairs(order) do
     local is_parked, rows = false, 0
-    if #opened[queue].left > 0 then
+    if #opened[queue].tied_jobs > 0 then
       tie(opened[queue])
     end
     if Queues.is_keyed(queue) then

@@ -1,31 +1,31 @@
--- Whether this life of the store has all that the journals of its daemons know.
+-- Whether this life of the store has all that its daemons' journals know. Until then a missing job may still come.
 local TENANTS = 1000  -- whose shelves are looked at
--- what cannot be pushed for so long waits for a partition or a quota; what ended must not fill the memory meanwhile
+-- after which followers wait for a partition or a quota; meanwhile ended jobs must not fill the memory
 local OUTBOX_MS = 3600000
 
--- Whether all daemons are through the barrier of that life: no living member is not, and it is noted that all had the
--- time to join it, so no daemon's opinion of the others can be late.
+-- Returns whether all members came through recovery in that life, and it was noted that all had the time to join: so no
+-- daemon's knowledge can be missing.
 function Settled.is_settled(identity)
   local settled, behind = unpack(redis.call('HMGET', K.life, 'settled', 'behind'))
   call.behind = behind
   return settled == identity and Members.all_through(identity)
 end
 
--- Notes that all daemons are through, and had the time to join.
+-- Notes that all daemons came through, and had the time to join.
 function Settled.note_settled(identity, now_ms)
   if redis.call('HGET', K.life, 'settled') ~= identity then
     redis.call('HSET', K.life, 'settled', identity, 'settled_at', digits(now_ms))
   end
 end
 
--- JQD_UNSETTLED unless it is settled.
+-- Fails with JQD_UNSETTLED unless it is settled.
 function Settled.expect_settled(identity)
   if not Settled.is_settled(identity) then
     fail('JQD_UNSETTLED', 'life')
   end
 end
 
--- The same, also while a member has ordinary jobs left to tell again (behind.lua): "nobody has it" is no answer before.
+-- Fails also while a member has ordinary jobs to apply again (behind.lua): "nobody has it" is no answer before.
 function Settled.expect_restored(identity)
   Settled.expect_settled(identity)
   if Behind.is_any() then
@@ -33,8 +33,8 @@ function Settled.expect_restored(identity)
   end
 end
 
--- Whether nothing is left, either, of what follows the outcomes that were told again. Until then what has ended must
--- not be deleted: its cancel, its name, its ending may be all that keeps what is still told from beginning anew.
+-- Returns whether the followers of outcomes that were applied again are all pushed, too. Until then nothing that ended
+-- may be deleted: its cancel, name or end may be all that keeps a job from beginning anew.
 function Settled.is_told(identity, now_ms)
   if not Settled.is_settled(identity) then
     return false
@@ -56,7 +56,7 @@ function Settled.is_told(identity, now_ms)
   return true
 end
 
--- JQD_UNSETTLED unless all that is told.
+-- Fails with JQD_UNSETTLED unless they are.
 function Settled.expect_told(identity, now_ms)
   if not Settled.is_told(identity, now_ms) then
     fail('JQD_UNSETTLED', 'life')

@@ -1,4 +1,4 @@
--- What claims spend of limits, and how it is written.
+-- What a claim spends of limits: noted for each queue, then written together, so that a bucket costs one write.
 starts.spending, starts.spent_slots, starts.spent_ids, starts.gone = empty, empty, empty, empty
 
 local function claimed(ids)
@@ -9,8 +9,7 @@ local function claimed(ids)
   return found
 end
 
--- Jobs start: what that takes of the rates is noted, but for those in call.gone: their rows were lost, and they come
--- into no hand. What several queues spend of one bucket is one entry.
+-- Notes what the jobs that start take of their rates. Those in call.gone take nothing: their rows were lost.
 function Spend.spend(queue, allowed, ids)
   ids = call.has_gone and claimed(ids) or ids
   local is_busy, count = false, #ids
@@ -40,16 +39,17 @@ function Spend.spend(queue, allowed, ids)
   end
 end
 
--- Adds to what was spent: to its latest piece, or a new one.
-local function added(its, rule, count, now_us)
-  if now_us - its.begin_us >= rule.window_us / Limits.PIECES then
-    if its.count > 0 then
-      its.before = string.format('%s %d:%d', its.before, its.end_us, its.count)
+-- Adds to what was spent: to the latest piece, or a new one.
+local function added(spent, rule, count, now_us)
+  if now_us - spent.begin_us >= rule.window_us / Limits.PIECES then
+    if spent.count > 0 then
+      spent.before = string.format('%s %d:%d', spent.before, spent.end_us, spent.count)
     end
-    its.begin_us, its.count = now_us, 0
+    spent.begin_us, spent.count = now_us, 0
   end
-  its.end_us, its.owed, its.count, its.total = now_us, its.owed + count, its.count + count, its.total + count
-  return its
+  spent.end_us, spent.owed = now_us, spent.owed + count
+  spent.count, spent.total = spent.count + count, spent.total + count
+  return spent
 end
 
 local function write_rates(now_us)
@@ -58,7 +58,7 @@ local function write_rates(now_us)
     local rule, count, row = state.rule, state.spent, nil
     if state.last then
       row = Limits.row_spent(added(state.last, rule, count, now_us))
-    else  -- of one rule and count they are all alike, and spelled once
+    else  -- such rows of one rule and count are equal, and spelled once
       alike[rule] = alike[rule] or {}
       row = alike[rule][count] or Limits.row_spent(added({begin_us = 0, owed = 0, count = 0, total = 0, before = ''},
         rule, count, now_us))
@@ -69,7 +69,7 @@ local function write_rates(now_us)
   Heads.call_with(rows, 'HSET', K.spent)
 end
 
--- Writes what was noted.
+-- Writes all that was noted.
 function Spend.write_spent(fence, now_us)
   write_rates(now_us)
   local score = digits(fence)

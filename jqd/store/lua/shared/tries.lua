@@ -1,23 +1,23 @@
--- What went wrong with a job so far: `tries` holds a row only for jobs that failed once, or (a count of 0 alone) may
--- have begun and must not expire any more.
+-- The failed attempts of a job. `tries` has a row only for jobs that failed, or, with a count of 0 alone, for jobs that
+-- may have begun and must not expire any more. Outcomes are in the order of their claims, in whatever order they came.
 --
 --     ┌─────────┬───────────┬─────────┬───────────┬─────────┬──
 --     │ count   │ length    │ outcome │ length    │ outcome │ …    newest first, as `outcome` keeps them (change.lua:
 --                                                 MEANT); lengths and count: 4 bytes, big endian
 --     └─────────┴───────────┴─────────┴───────────┴─────────┴──
 --
--- An attempt that was put off (a snooze) or interrupted is not counted, and takes the place of such a one right before
--- it: a job that is put off a thousand times keeps its failures. A first outcome of no bytes says that those behind it
--- are of contents before this one, of which no attempt began.
+-- An attempt that was put off (a snooze) or interrupted is not counted, and replaces such a one right before it: so a
+-- job that is put off a thousand times keeps its failures. An empty first outcome says that those behind it are of
+-- earlier contents, and no attempt of this one began.
 local UNCOUNTED = {snooze = true, interrupted = true}
 local NONE = '\0\0\0\0'  -- a row of no attempts
 
 local function is_uncounted(kept)
-  local REASON = 12  -- place in an outcome (job.Outcome); what stands before it functions can read
+  local REASON = 12  -- its place in an outcome (job.Outcome); functions can read all before it
   return UNCOUNTED[Outcomes.values(kept, REASON)[REASON] or '']
 end
 
--- The fence in an outcome, and how many attempts were spent then.
+-- Returns the fence in an outcome, and how many attempts were spent by then.
 function Tries.tried(kept)
   local FENCE, ATTEMPT = 2, 6
   local values = Outcomes.values(kept, ATTEMPT)
@@ -25,7 +25,7 @@ function Tries.tried(kept)
   return tonumber(values[FENCE]) or 0, is_uncounted(kept) and spent - 1 or spent
 end
 
--- Those of a row, the newest first.
+-- Returns the outcomes in a row, newest first.
 local function outcomes_of(row)
   local all, at = {}, 5
   while at + 3 <= #row do
@@ -35,12 +35,12 @@ local function outcomes_of(row)
   return all
 end
 
--- One failure more, or none. The number of an attempt says how many had failed when it was claimed.
+-- Returns the count after an attempt. Its number tells how many had failed when it was claimed.
 local function counted(count, attempt, uncounted)
   return uncounted and math.max(count, attempt - 1) or math.max(count + 1, attempt)
 end
 
-local function told_of(outcomes, generation)
+local function count_told(outcomes, generation)
   local all, count = {}, 0
   for _, kept in ipairs(outcomes) do
     if Change.meant_for(kept) >= generation then
@@ -49,19 +49,19 @@ local function told_of(outcomes, generation)
       all[#all + 1] = {uncounted and spent + 1 or spent, uncounted}
     end
   end
-  -- fences go back where a store that lost all has a clock that was set back
-  table.sort(all, function(one, other) return one[1] < other[1] end)
-  for _, one in ipairs(all) do
-    count = counted(count, one[1], one[2])
+  -- not by fence: these go back if a store lost all and has a clock that was set back
+  table.sort(all, function(tried, other) return tried[1] < other[1] end)
+  for _, tried in ipairs(all) do
+    count = counted(count, tried[1], tried[2])
   end
   return count, #all > 0
 end
 
--- How many attempts of that content the outcomes in a row tell of, and whether any does: a later one says how many were
--- before it, so one that is told of behind it is mostly counted already.
-function Tries.told_in(row, generation) return told_of(outcomes_of(row), generation) end
+-- Returns how many attempts of that content the outcomes in a row tell of, and whether any does. A later one tells how
+-- many were before it, so one that comes after it is mostly counted already.
+function Tries.told_in(row, generation) return count_told(outcomes_of(row), generation) end
 
--- The latest claim of which the store knows that its attempt failed, of those that are kept, or 0.
+-- Returns the fence of the latest failed attempt that is kept, or 0.
 function Tries.last_of(id)
   local latest = 0
   for _, kept in ipairs(outcomes_of(redis.call('HGET', K.tries, id) or '')) do
@@ -70,10 +70,9 @@ function Tries.last_of(id)
   return latest
 end
 
--- Adds an attempt that failed. Returns how many did; whether that says anything new: one that was told before is not
--- counted once more; whether no later one is known. Cost: the bytes of the row. An outcome stands behind those of later
--- claims, though it may be told of after them (by another journal), so that the newest is the latest. One that does not
--- say of which claim it is is of none.
+-- Adds a failed attempt. Returns how many failed; whether this one was not known; whether no later one is known. Cost:
+-- the bytes of the row. It is put behind outcomes of later claims, even if these came first, from another journal; an
+-- attempt with the fence of one that is kept is not counted again. Fence 0 is no claim's.
 function Tries.add_try(id, attempt, outcome, history_max)
   local row, fence, uncounted, place = redis.call('HGET', K.tries, id) or NONE, (Tries.tried(outcome)),
     is_uncounted(outcome), 1
@@ -89,7 +88,7 @@ function Tries.add_try(id, attempt, outcome, history_max)
   local replaces = is_kept and uncounted and all[place] and is_uncounted(all[place])
   local others = {unpack(all, replaces and place + 1 or place)}
   table.insert(all, place, outcome)
-  local count = math.max(before, not uncounted and attempt <= before and told_of(all, Change.began(id))
+  local count = math.max(before, not uncounted and attempt <= before and count_told(all, Change.began(id))
     or counted(before, attempt, uncounted))
   local kept = {struct.pack('>I4', count)}
   for at = 1, place - 1 + (is_kept and 1 or 0) do

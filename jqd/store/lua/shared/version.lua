@@ -1,5 +1,6 @@
--- By which constraints jobs are matched, as one number: the sum of the digests of their matchers.
--- After a constraint came, changed or went, or the life was begun.
+-- The version of the constraints: the sum of the digests of their matchers.
+
+-- Notes it, after a constraint came, changed or went, or a life began.
 function Version.note_version()
   local sum, some = 0, false
   for _, row in ipairs(redis.call('HVALS', K.limits)) do
