@@ -107,8 +107,8 @@ async def _within(
     *,
     shelf: bool,
 ) -> list[Follower]:
-    """Return entries that the quotas of their tenants have room for, and add the others to `over`. After one that
-    waits, all of its tenant wait."""
+    """Return entries for which their tenants' quotas have room; add others to `over`. After one that waits, all of its
+    tenant wait."""
     admitted: list[Follower] = []
     for each in found:
         charge: Charge | str = FREE

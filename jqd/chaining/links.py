@@ -29,7 +29,7 @@ class Links:
         return [job for job in jobs if partition_of(job.id, self._partitions) == self._number]
 
     async def confirm(self, jobs: Sequence[Job]) -> None:
-        """Make these jobs members of their groups in the store, and close groups that they close. Raises StoreError."""
+        """Make these jobs members of their groups in the store, and close groups. Raises StoreError."""
         members: dict[str, list[tuple[str, str]]] = {}
         for job in jobs:
             flow = job.flow

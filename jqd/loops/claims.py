@@ -25,7 +25,7 @@ from jqd.runner import Offer, Runner
 from jqd.scheduler import Scheduler
 from jqd.store import Ages, Owner, Store, Suspects, WaitingType
 
-IDLE_S = 0.05  # between looks: the delay after which a job pushed to another daemon, or one that falls due, is noticed
+IDLE_S = 0.05  # between looks: so late a job that another daemon ingests, or that falls due, may be noticed
 UNWANTED_S = 0.5  # the same while no worker takes any job, or no other daemon is there and nothing came for long
 DATES_S = UNWANTED_S - IDLE_S  # between checks for due jobs without a hint: shorter than a quiet pause
 # With no other daemon the next look waits 1/QUIET_SHARE of the time since the last hint, UNWANTED_S at most. So late

@@ -4,9 +4,8 @@
     in each round     claim the best row that some worker can run, and rows of equal rank in other partitions; worse
                       ones wait. Then look at each partition that was not looked at for a while, or was woken
 
-A *look* queries which jobtypes wait in a partition; the answers are *rows*. Calls to a partition are tasks of their
-own, one at a time for each (`claims.py`). A slow partition is waited for a moment; after TROUBLE_S the others go on
-without its rows (docs/adr/0009).
+A *look* queries which jobtypes wait in a partition: its *rows*. Each call to a partition is a task (`claims.py`). A
+slow partition is waited for a moment; after TROUBLE_S the others go on without its rows (docs/adr/0009).
 
 Rounds begin on a hint (jobs ingested here, a slot freed) and by time: jobs also come from other daemons and fall due.
 Looks and claims name only what some worker with room takes, so jobs that no worker can run do not hide others.

@@ -45,7 +45,7 @@ class Progress:
             await rest(LOOK_S)
 
     def look(self) -> None:
-        """Update `reason`: compare each lane's positions with those of the last look."""
+        """Update `reason` by the progress since the last look."""
         now_s, excused, reasons = self._clock.mono_s(), self._excused(), []
         for ingest in self._lanes:
             waits = ingest.is_behind

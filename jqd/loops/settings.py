@@ -126,10 +126,10 @@ class SettingsSync:
             return self._membership.life is not None and await self._ask()
 
     async def publish_view(self) -> None:
-        """Save our view of the workers in the store, if it is not there: before jobs go back that a worker refused for
-        now, so that no other daemon sends them there.
+        """Save our view of the workers in the store, if it is not there: before jobs go back that a worker refused, so
+        that no other daemon sends them there.
 
-        Raises StoreAway, StoreRefused. In another life of the store it saves nothing, as releases fail there, too."""
+        Raises StoreAway, StoreRefused. Saves nothing in another life of the store, as releases fail there."""
         revision = self._views.look().revision
         if self._has_view(revision):
             return

@@ -4,7 +4,7 @@
                     └───────────────────────▶ the others, while the store is away
 
 Else a revoked token would still work whenever a connection meets another process. Each process journals what it is
-sent, so it need not be sent again after a restart.
+sent, so a restart needs no repetition.
 """
 
 from collections.abc import Awaitable, Callable, Collection

@@ -6,7 +6,6 @@
      │  └─ rolled_back ──┴─────────────────────┴─────────────────────────┤         it is settled, or a lease has passed
     Out ◀─ disturbed, resigned ── from any of them ◀─────────────────────┘    Left ◀── left ── from any, for good
 
-    event         raised by what has happened
     looked        recovery  the daemon knows which life of the store answers. A daemon that just started, and finds a
                             settled life, catches up before it joins, so that nobody waits for it
     took_seat     recovery  the store gave it an epoch. All daemons wait until it is through

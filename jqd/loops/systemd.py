@@ -6,7 +6,7 @@
     STOPPING=1             at the first signal, with the time that the drain may take
 
 The dispatcher makes rounds whatever store, workers and disk do. If it stops, that is an internal error, which a restart
-mends. A restart would not mend a disk or store that hangs, so these stop no WATCHDOG message.
+mends. A disk or store that hangs stops no WATCHDOG message: no restart would mend it.
 """
 
 import re

@@ -31,7 +31,7 @@ class Apply(Protocol[Record]):
 
 class Watch:
     def __init__(self, examine: Examine, *, accept_loss: bool) -> None:
-        """`examine`: returns what is wrong. `accept_loss`: findings that lose jobs are reported, but stop nothing."""
+        """`accept_loss`: findings that lose jobs are reported, but stop nothing."""
         self._examine = examine
         self._accept_loss = accept_loss
         self._known = False  # whether the server that answers now was examined

@@ -51,7 +51,7 @@ class Tree:
     """An expression that can be evaluated."""
 
     def __init__(self, checked: bytes, matcher: Matcher) -> None:
-        """Build the tree. `checked`: a `CheckedExpr`, as the library serializes it. Raises Unknown, RecursionError."""
+        """`checked`: a `CheckedExpr`, as the library serializes it. Raises Unknown, RecursionError."""
         tree = _message(_message(checked)[2][0])
         self._matcher = matcher
         self._positions = dict(_position(entry) for entry in _message(tree[5][0]).get(4, ())) if 5 in tree else {}
@@ -273,7 +273,7 @@ def _position(entry: bytes) -> tuple[int, int]:
 
 
 def _is_gathered(given: list[bytes]) -> bool:
-    """Return whether these arguments of `+` are the result list of `map` or `filter` and a list of one more item."""
+    """Return whether these arguments of `+` are the result list of `map` or `filter` and one more item."""
     name, items = _message(given[0]).get(4), _message(given[1]).get(7)
     return name is not None and _message(name[0])[1][0] == b"@result" and items is not None
 

@@ -85,9 +85,9 @@ async def put(services: Services, name: str, wish: Limits, revision: int | None 
 
 
 def _rated_on(constraint: Constraint, before: KnownConstraint | None) -> Constraint:
-    """Return the constraint with the time since when it has had a rate, which setting it again does not change.
+    """Return the constraint with the time since when it has had a rate: setting it again does not change that.
 
-    A store that lost the count of an older rate takes all of it as spent.
+    A store that lost the count of an older rate takes all as spent.
     """
     if constraint.rate is None or before is None or before.constraint.rate is None:
         return constraint

@@ -75,7 +75,7 @@ class Receivers:
         self._failed: dict[Place, tuple[int, float]] = {}  # failures in a row, end of the pause
 
     def wait_s(self, place: Place, now_s: float) -> float:
-        """Return for how many more seconds nothing is to be sent to a place; at most 0: it may be sent to."""
+        """Return for how many more seconds nothing is sent to a place; 0 or less: it may be."""
         return self._failed[place][1] - now_s if place in self._failed else 0.0
 
     def failed(self, place: Place, now_s: float) -> None:

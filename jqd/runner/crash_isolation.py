@@ -169,9 +169,9 @@ class Isolation:
         self.waiting = 0
         """Number of suspects' requests that wait until nothing else is at work there."""
         self._owners: dict[object, _Owner] = {}
-        self._coming: set[object] = set()  # requests without suspects that connect, and will be at work in a moment
+        self._coming: set[object] = set()  # requests without suspects that are connecting
         self._alone: object | None = None  # the request that has been the only one at work since it was sent
-        self._held_since_s = float("-inf")  # since when suspects have it, with less than RECESS_S between them
+        self._held_since_s = float("-inf")  # since when suspects have it, with pauses below RECESS_S
         self._held_until_s = float("-inf")  # until when the last of them had it
         self._recess_until_s = float("-inf")  # until when it is for other jobs
         self._emptying_since_s: float | None = None  # since when nothing new is sent, so that it becomes empty

@@ -299,8 +299,8 @@ class Delivery:
     def end(self, ended: Sequence[Ended], now_s: float, *, by_worker: bool = False, cleared: bool = True) -> None:
         """End attempts with their reports.
 
-        `by_worker`: the worker itself reported them, so it works. `cleared`: all are cleared as suspects; else only
-        those that are not tried again.
+        `by_worker`: the worker itself reported them, so it works. `cleared`: no job is a suspect any more; else only
+        those not tried again.
         """
         if not ended:
             return

@@ -74,8 +74,7 @@ def _in(span: Span, spans: Iterable[Span]) -> bool:
 
 
 class Linger:
-    """Jobtypes of one partition whose batches wait for more jobs: from when too few were first seen until some are
-    claimed."""
+    """Jobtypes of one partition whose batches wait for more jobs, until some are claimed."""
 
     def __init__(self) -> None:
         self.since: dict[str, tuple[float, float, float]] = {}  # by jobtype: first seen, last seen, waits until

@@ -88,7 +88,6 @@ def server_of(url: str) -> tuple[str, str, int]:
 
 
 def fill(url: str, name: str, job_id: str) -> str:
-    """Replace `{name}` and `{job_id}` in a URL, percent-encoded."""
     return _PLACE.sub(lambda place: _segment(name if place[0] == "{name}" else job_id), url)
 
 

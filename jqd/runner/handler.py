@@ -169,7 +169,7 @@ def is_version(text: str) -> bool:
 
 
 def workers_of(name: str, handler: Handler) -> list[Worker]:
-    """Return a worker for each URL that is not out."""
+    """Return a worker for each version that is a URL and not out."""
     parts, found = shares(handler), []
     for version in handler.versions:
         if version.out or version.is_code:

@@ -279,7 +279,7 @@ class Presence(ABC):
         self._lasting_s = min(lasting_s, default=math.inf)
 
     def _remove(self, worker_id: str, why: str, at_ms: int | None = None) -> bool:
-        """Remove a worker; False when it was unknown. `at_ms`: when it left; None: now."""
+        """Remove a worker; False: it was unknown. `at_ms`: when it left; None: now."""
         worker = self._workers.pop(worker_id)
         if worker is None:
             return False

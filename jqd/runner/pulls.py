@@ -27,8 +27,6 @@ Kind = tuple[tuple[str, ...] | None, int, int]
 
 @dataclass(slots=True, eq=False)
 class Pull:
-    """A poll that waits for jobs."""
-
     worker: Worker
     jobs_max: int
     """The most jobs that it takes."""

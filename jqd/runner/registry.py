@@ -114,8 +114,8 @@ class WorkerRegistry(Presence):
     def is_registered(self, worker: Worker) -> bool:
         """Return whether a registration repeats the present one and need not be saved again.
 
-        One that differs only in a farther caller, or another machine, counts as a repetition: else two such callers
-        would replace each other's for ever.
+        One from a farther caller or another machine counts as a repetition, if else equal: two such callers would
+        replace each other's for ever.
         """
         known = self._workers.get(worker.id)
         if known is None or known.standing < worker.standing:

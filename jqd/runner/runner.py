@@ -38,8 +38,6 @@ RECORDED_S = 5.0  # the longest that a report waits for the disk; a sync takes m
 
 
 class Running(NamedTuple):
-    """Where a job runs: a worker's id."""
-
     worker: str
     started_at_ms: int
     jobtype: str = ""

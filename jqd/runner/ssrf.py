@@ -68,8 +68,7 @@ def machine() -> str:
 
 
 def standing_here(standing: AddressPolicy, where: str) -> AddressPolicy:
-    """Return the policy that a registration made at the machine `where` has here: loopback addresses of another machine
-    are not ours."""
+    """Return the policy here of a registration made at machine `where`: loopback addresses there are not ours."""
     return min(standing, AddressPolicy.INSIDE) if where not in ("", machine()) else standing
 
 

@@ -135,7 +135,7 @@ class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             raise refused("secrets", why)
 
     def _unqualified(self, name: str) -> str:
-        """Return a name without its tenant; names of a registration have none."""
+        """Return a name without its tenant."""
         return name
 
     def _check_style(self) -> None:
@@ -232,7 +232,7 @@ def takes_type(jobs: Collection[str] | None, jobtype: str) -> bool:
 
 
 def jobs_of(spec: WorkerSpec, tenant: str) -> tuple[str, ...] | None:
-    """Return the jobtypes that a registration takes, each with its tenant in front; None: any without a tenant."""
+    """Return the jobtypes that a registration takes, with the tenant in front; None: any without a tenant."""
     if spec.jobs is None:
         return (any_of(tenant),) if tenant else None
     return tuple(dict.fromkeys(annotate(tenant, name) for name in spec.jobs))

@@ -37,8 +37,6 @@ Health = Literal["ok", "backed_off", "unreachable"]
 
 
 class WorkerHealth(NamedTuple):
-    """How one daemon sees one worker."""
-
     state: Health
     since_ms: int
     """Since when the worker is in this state, in ms; 0: it is well."""
@@ -203,8 +201,7 @@ class WorkerViews:
                 self._capacity.breaker(worker).resume(pause.until_s, self._known[self._daemon].rows[worker_id].why)
 
     def _pauses(self, daemon: str, before: WorkerView | None) -> dict[str, Pause]:
-        """Return the pauses of a daemon's view, by our clock; not those of workers that it cannot reach: we may reach
-        them. `before`: its view before this one."""
+        """Return the pauses in a daemon's view, by our clock; not of workers that it cannot reach: we may."""
         view, known = self._known.get(daemon), self._capacity.pauses(daemon)
         now_ms, now_s = self._settings.now_ms(self._clock), self._clock.mono_s()
         pauses: dict[str, Pause] = {}

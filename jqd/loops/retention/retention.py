@@ -233,8 +233,8 @@ class Retention:
         self._log.info("retention.freed", bytes=freed, position=end)
 
     async def _passed(self, position: int, states: Sequence[AppliedState]) -> bool:
-        """Advance all stores' positions in the lanes with jobs to at least this one, also in a lane without records.
-        Returns whether that worked and is durable.
+        """Advance all stores to at least this position in the lanes with jobs. Returns whether that worked and is
+        durable.
 
         A store whose position lies before our oldest job counts as lacking all before: it would run copies of ended
         jobs again."""

@@ -177,7 +177,7 @@ def _without_values(data: bytes) -> bytes:
 
 
 def _charge_job(data: bytes, encoding: Encoding, why: str) -> Answer:
-    """Return a failed report of the job that a wrong value names; Unclear where it names none."""
+    """Return a failure of the job that a wrong value names, else Unclear."""
     try:
         named = _decode_named[encoding](data)
     except _UNREADABLE:

@@ -33,8 +33,6 @@ MEND = "mend the worker: what it may answer stands in docs/use/WORKERS.md"
 
 
 class Sending(NamedTuple):
-    """Jobs that go to a worker in one request."""
-
     worker: Worker
     jobtype: str
     held: Sequence[Held]

@@ -31,8 +31,8 @@ class AnswerReader:
     is_decided = False
 
     def __init__(self, content_type: str, *, value_bytes_max: int, values_max: int, status: int = 200) -> None:
-        """`value_bytes_max`: limit of one outcome. `values_max`: of the number of outcomes and arrays around them.
-        `status`: of the jobs, if the answer has no body.
+        """`value_bytes_max`: limit of one outcome. `values_max`: of outcomes and arrays around them. `status`: of the
+        jobs, if the answer has no body.
         """
         self._content_type = content_type
         self._limit, self._status = value_bytes_max, status

@@ -214,7 +214,7 @@ def _no_http(error: Exception, status: int) -> str:
 
 
 def head_of(request: Request) -> bytes:
-    """Return the head of a request. Raises ValueError for a header with a line end in it."""
+    """Return a request's head. Raises ValueError for a header with a line end."""
     method, url, headers, body, _, lasting = request
     _, _, rest = url.partition("://")
     host, _, path = rest.partition("/")

@@ -86,7 +86,7 @@ class Connections:
             self._freed()
 
     def pause(self) -> None:
-        """Claim nothing for a moment, because no connection was to be had although one was counted as free."""
+        """Claim nothing for a moment: no connection was to be had, although one was counted as free."""
         self._pause_until_s = self._mono_s() + PAUSE_S
 
 

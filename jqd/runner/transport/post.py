@@ -263,7 +263,7 @@ async def _read_answer(
 
 
 async def _read_status(wire: Wire, judgement: Judgement, config: RunnerConfig) -> Ending:
-    """Return the ending of a request whose status alone decides, with the beginning of the body as its message."""
+    """Return the ending where the status alone decides; its message has the beginning of the body."""
     excerpt = await read_excerpt(wire, config.linger_s)
     message = f"the worker answered {wire.status}"
     if 300 <= wire.status < 400:
