@@ -1,6 +1,7 @@
-"""Handlers that are code: a pull worker that runs them in processes of their own (`jqd worker --code`).
+"""A pull worker that runs handlers in code, in separate processes (`jqd worker --code`).
 
-It contains faults of the operator's own code; it is no sandbox, unless configured with one (docs/operate/SECURITY.md).
+It limits the damage of faults in the operator's own code; it is a sandbox only if configured so
+(docs/operate/SECURITY.md).
 """
 
 from jqd.code.config import CodeConfig

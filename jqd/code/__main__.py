@@ -1,6 +1,6 @@
-"""The worker proper, as `supervisor.py` starts it: python -m jqd.code CONFIG BASE LIFELINE
+"""The worker itself, as `supervisor.py` starts it: python -m jqd.code CONFIG BASE LIFELINE
 
-It ends with its supervisor: LIFELINE is the reading end of a pipe whose other end only that has.
+It ends when its supervisor does: LIFELINE is the reading end of a pipe whose other end only the supervisor has.
 """
 
 import os
@@ -39,21 +39,21 @@ async def _run(config: CodeConfig, base: Path, lifeline: int) -> None:
         try:
             await serve(config, base, stopping=stopping, now=now, adopts=True)
         except ConfigError as error:
-            wrong = error  # raised out here, it is itself and no group
+            wrong = error  # raised outside the nursery, which would wrap it in a group
         nursery.cancel_scope.cancel()
     if wrong is not None:
         raise wrong
 
 
 async def _end_with(lifeline: int, base: Path) -> None:
-    """End this process, and all that it has started, when the supervisor is dead: the jobs run again elsewhere."""
+    """When the supervisor is dead, end this process and all that it started: the jobs run again elsewhere."""
     await trio.lowlevel.wait_readable(lifeline)
     _end_all(base)
     os._exit(1)
 
 
 def _end_all(base: Path) -> None:
-    """Not async: nobody is told anything more of jobs that are killed here."""
+    """Kill all child processes and delete `base`. Not async, so that no task reports the killed jobs."""
     pause = threading.Event()
     for _ in range(SWEEPS_MAX):
         if not end_strays():

@@ -1,4 +1,4 @@
-"""Jobs as a lease brings them, those that run together, and their outcomes as POST /v1/outcomes takes them."""
+"""Leased jobs, the batches in which they run, and their outcomes as POST /v1/outcomes takes them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -13,11 +13,11 @@ from jqd.domain import json_ext
 from jqd.domain.json_large import packed_of
 from jqd.worker.lease import Outcome
 
-MESSAGE_CHARS_MAX = 16_384  # of a message, its end: as much as a daemon keeps
-CANCELLED_STATUS = 499  # of a job that somebody cancelled
+MESSAGE_CHARS_MAX = 16_384  # the end of a message: as much as a daemon keeps
+CANCELLED_STATUS = 499  # of a cancelled job
 NO_RESPONSE = "NO_RESPONSE"
 TIMEOUT = "TIMEOUT"
-CANCELLED = "cancelled"  # why a process was killed: no job of it is to blame
+CANCELLED = "cancelled"  # why a process was killed, as are STOPPING and LATE
 STOPPING = "its worker stops"
 LATE = "late"
 
@@ -54,7 +54,7 @@ def failed(job: LeasedJob, message: str, log: Log = NO_LOG, *, status: int = 500
 
 
 def timed_out(job: LeasedJob, log: Log, of: str = "") -> Outcome:
-    """`of`: what its time was, where that is not its own."""
+    """Return the outcome of a job that was killed at its timeout. `of`: the time limit, if it was not the job's own."""
     message = f"{TIMEOUT}: it did not end within {of or f'{job.timeout:g} s'}, and was killed with all it had started"
     outcome = failed(job, message, log, status=504)
     outcome.reason = "timeout"
@@ -71,6 +71,8 @@ def result_of(text: bytes) -> Raw:
 
 
 class Batch:
+    """Jobs of one handler that run together."""
+
     def __init__(
         self,
         definition: Definition,
@@ -78,15 +80,12 @@ class Batch:
         settle: Callable[[Outcome], None],
         unwanted: Mapping[str, bool] | None = None,
     ) -> None:
-        """`settle`: called with each outcome.
-
-        `unwanted`: jobs that nobody waits for any more, each with whether its lease is lost; else it was cancelled.
-        """
+        """`settle`: called with each outcome. `unwanted`: see `Lease.unwanted`."""
         self.definition = definition
         self.left = list(jobs)
-        """Those that have not ended, in order: the first is at work, or the next."""
+        """Jobs that have not ended, in order: the first is running, or the next."""
         self.process: Process | None = None
-        """What runs it now."""
+        """The process that runs the batch now."""
         self._settle = settle
         self._unwanted = {} if unwanted is None else unwanted
 
@@ -100,7 +99,7 @@ class Batch:
             self.process.kill(CANCELLED)
 
     def printed(self, job_id: str, start: int) -> Log:
-        """Return what the job has printed since that byte, if it is the one at work."""
+        """Return a job's output since byte `start`, if it is the running one."""
         if self.process is None or self.process.output is None or not self.left or self.left[0].job_id != job_id:
             return NO_LOG
         return self.process.output.since(start)
@@ -114,9 +113,9 @@ class Batch:
                     self.end(cancelled(job))
 
     def charge_process(self, process: Process, log: Log, time: str = "") -> None:
-        """A process has ended with its first job that had not: of that job it says how, the others begin anew.
+        """Fail or time out the job that was running when the process ended; the others begin in another process.
 
-        `time`: the time limit that was over for all of them; empty: it was that job's own.
+        `time`: the time limit of the whole process, if that was over; empty: it was the job's own.
         """
         why = process.why_killed
         if why in (CANCELLED, STOPPING) or not self.left:
@@ -129,5 +128,5 @@ class Batch:
             self.end(failed(job, message, log))
 
     def _runs(self, job: LeasedJob) -> bool:
-        """Return whether the process runs that job now. A process of sh has all jobs at once."""
+        """Return whether the process runs a job now. A process of sh has all jobs at once."""
         return self.definition.lang == "sh" or job is self.left[0]

@@ -1,8 +1,7 @@
-"""The handlers in code of one store: read every second, so that a new version counts from the next batch on.
+"""The handlers in code of one store, read every second, so that a new version is used from the next batch on.
 
-A handler whose `before` fails, or whose code does not compile, is broken: its jobs wait, untried, and the worker takes
-none of them until a new version comes or some time is over. It says so of itself (`trouble`), and `why` of such a job
-does.
+A handler whose `before` fails, or whose code does not compile, is broken: the worker takes none of its jobs until a new
+version comes or BROKEN_S is over. The worker's registration says so (`trouble`), and so does `jqd why` of such a job.
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -22,18 +21,18 @@ from jqd.domain.log import get_logger
 from jqd.domain.media import MSGPACK
 from jqd.domain.tenant import in_scope
 
-LOOK_S = 1.0  # between looks
-LOOK_SHARE = 10  # a look may take a tenth of the time: a thousand handlers are some MiB
-REST_S_MAX = 20.0  # but a stall of a minute is no reason to learn of no new handler for ten
-CALL_S = 5.0  # of one call: a small message to a daemon near by
-BROKEN_S = 30.0  # until a handler that is broken is tried again: what it needs may have come
+LOOK_S = 1.0  # between two reads
+LOOK_SHARE = 10  # pause so many times as long as a read took: a thousand handlers are some MiB
+REST_S_MAX = 20.0  # but at most so long, so that one slow read does not delay new handlers for long
+CALL_S = 5.0  # timeout of a call: a small message to a daemon near by
+BROKEN_S = 30.0  # before a broken handler is tried again: what it needs may exist by then
 JOBTYPES_MAX = 1_000  # that one worker may name
-OLD_PER_LOOK = 50  # other versions than the newest that are asked for in one look
-TROUBLE_CHARS_MAX = 300  # of one broken handler: its name, since when, and the line that tells why
-TROUBLE_CHARS_MIN = 100  # of each where many are broken; so 80 are named, and how many more there are
-TROUBLES_CHARS_MAX = 8_000  # as a registration may have it
+OLD_PER_LOOK = 50  # older versions fetched in one read
+TROUBLE_CHARS_MAX = 300  # about one broken handler: its name, since when, and the error line
+TROUBLE_CHARS_MIN = 100  # the same if many are broken; so 80 are named, and the others are counted
+TROUBLES_CHARS_MAX = 8_000  # about all of them: the limit of a registration
 
-BETWEEN = "; "  # one broken handler and the next
+BETWEEN = "; "  # separates broken handlers
 
 _decode_one = msgspec.msgpack.Decoder(Definition).decode
 
@@ -52,13 +51,15 @@ class Fault(NamedTuple):
     called: str
     since_ms: int
     of: str
-    """What of it is broken, in words."""
+    """What is broken, as text: BEFORE, CODE, …"""
     why: str
     until_s: float
     """When it is tried again, by trio's clock."""
 
 
 class Catalogue:
+    """The handlers in code, and which of them are broken."""
+
     def __init__(
         self,
         http: httpx2.AsyncClient,
@@ -69,15 +70,14 @@ class Catalogue:
         *,
         scopes: Sequence[str] = (),
     ) -> None:
-        """`daemon`: returns the URL to ask. `changed`: called when `jobtypes` or `trouble` have changed.
-
-        `scopes`: of the worker's token; none: it is for all jobtypes.
+        """`daemon`: returns the URL to ask. `changed`: called when `jobtypes` or `trouble` have changed. `scopes`: of
+        the worker's token; empty: it is for all jobtypes.
         """
         self.jobtypes: tuple[str, ...] = ()
-        """Those that this worker takes: names, and names with versions."""
+        """Jobtypes that this worker takes: names, and names with versions."""
         self._versions: dict[str, tuple[VersionRow, ...]] = {}
         self._known: dict[tuple[str, int], Definition] = {}
-        # Of a `before`, of all handlers that have it in common; of other code, of that version alone.
+        # Faults of a `before` by the key that handlers with it share; of other code by the version.
         self._faults: dict[ContextKey | str, Fault] = {}
         self._http, self._daemon, self._tenant, self._clock, self._changed = http, daemon, tenant, clock, changed
         self._scopes = scopes
@@ -97,8 +97,7 @@ class Catalogue:
         await self._more.wait()
 
     def find(self, jobtype: str) -> Definition | None:
-        """Return the code for jobs of that type: its newest version, or the one that the type names; None: no code
-        runs them."""
+        """Return the code for a jobtype: the newest version, or the one that it names; None: no code runs it."""
         newest = next((one for one in reversed(self._versions.get(jobtype, ())) if not one.out), None)
         if newest is not None:
             found = self._known.get((jobtype, newest.version))
@@ -108,11 +107,11 @@ class Catalogue:
         return by_number if by_number is not None and by_number.is_code else None
 
     def is_resting(self, definition: Definition) -> bool:
-        """Return whether a handler is broken, and its next try has not come."""
+        """Return whether a handler is broken, and it is not time for the next try."""
         return any(fault.until_s > trio.current_time() for fault in self._faults_of(definition))
 
     def broke(self, definition: Definition, broken: Broken) -> None:
-        """Note why nothing of it can run. No job is blamed."""
+        """Note that a handler is broken. This fails none of its jobs."""
         at = definition.key if broken.of == BEFORE else definition.called
         known = self._faults.get(at)
         since_ms = known.since_ms if known else self._clock.wall_ms()
@@ -124,7 +123,7 @@ class Catalogue:
         self.name_jobtypes()
 
     def mended(self, definition: Definition) -> None:
-        """Note that a batch of this handler ran: it is not broken any more."""
+        """Note that a batch of a handler ran, so that it is not broken any more."""
         if self._faults_of(definition):
             for at in (definition.key, definition.called):
                 self._faults.pop(at, None)
@@ -133,14 +132,14 @@ class Catalogue:
 
     @property
     def trouble(self) -> str:
-        """Return the broken handlers, in words; empty: none."""
+        """Return the broken handlers as text; empty: none."""
         lines = [
             f"handler {each.called} is broken since {iso(fault.since_ms)}, {fault.of}: {_printable_line(fault.why)}"
             for each in self._known.values()
             if each.is_code
             for fault in self._faults_of(each)[:1]
         ]
-        of_all = TROUBLES_CHARS_MAX - TROUBLE_CHARS_MIN  # the rest is for how many more there are
+        of_all = TROUBLES_CHARS_MAX - TROUBLE_CHARS_MIN  # leave room for the number of others
         each_max = min(TROUBLE_CHARS_MAX, max(TROUBLE_CHARS_MIN, of_all // max(1, len(lines))))
         shown = [line[: each_max - len(BETWEEN)] for line in lines[: of_all // each_max]]
         if len(shown) < len(lines):
@@ -148,7 +147,7 @@ class Catalogue:
         return BETWEEN.join(shown)
 
     def name_jobtypes(self) -> None:
-        """Compute anew which jobtypes are taken."""
+        """Compute which jobtypes are taken now."""
         code = [each for each in self._known.values() if each.is_code]
         there = {each.key for each in code} | {each.called for each in code}
         self._faults = {at: fault for at, fault in self._faults.items() if at in there}
@@ -157,7 +156,7 @@ class Catalogue:
         plain = [name for name, each in current if each is not None and not self.is_resting(each)]
         by_number = [each.called for each in code if not self.is_resting(each)]
         if code and not plain + by_number:
-            by_number = [each.called for each in code]  # a worker names something, or nobody would read its trouble
+            by_number = [each.called for each in code]  # stay registered for something, so that its trouble is shown
         jobtypes, trouble = tuple([*plain, *by_number][:JOBTYPES_MAX]), self.trouble
         if jobtypes != self.jobtypes or trouble != self._known_trouble:
             self.jobtypes, self._known_trouble = jobtypes, trouble
@@ -169,14 +168,14 @@ class Catalogue:
         return [self._faults[at] for at in (definition.key, definition.called) if at in self._faults]
 
     async def _look(self) -> None:
-        """Read all handlers. If that fails they stay as they were."""
+        """Read all handlers. If that fails, keep the known ones."""
         try:
             rows = [row async for row in self._rows() if row.tenant == self._tenant]
             self._versions = {row.name: row.versions for row in rows}
             kept = {(row.name, one.version) for row in rows for one in row.versions if one.lang != "http"}
             self._known = {at: each for at, each in self._known.items() if at in kept}
             self._known |= {(row.name, row.version): row for row in rows}
-            # What a number stands for never changes: it is asked for once.
+            # A version never changes, so it is fetched once.
             for name, number in sorted(kept - self._known.keys())[:OLD_PER_LOOK]:
                 path = path_of("handlers", name)
                 self._known[name, number] = _decode_one(await self._get(path, {"version": str(number)}))
@@ -203,6 +202,6 @@ class Catalogue:
 
 
 def _printable_line(why: str) -> str:
-    """Return the line of an error that tells most, printable, and without what stands between two handlers."""
+    """Return the main line of an error, printable, and without `;`, which separates handlers."""
     text = "".join(one if one.isprintable() and one != ";" else " " for one in error_line(why))
     return " ".join(text.split())

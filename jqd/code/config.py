@@ -13,20 +13,20 @@ THREADS_MIN, THREADS_EACH = 64, 4  # node has eleven in one process, numpy one f
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits of one context: its process, with all descendants."""
+    """Limits of one context: its process with all descendants."""
 
     memory_mib: int = 512
-    """Resident, of all its processes together; and address space of each, but for node, which reserves far more."""
+    """Resident memory of all processes together; also address space of each, except for node, which reserves more."""
     processes: int = 64
-    """At once; a shell pipeline has a handful."""
+    """Processes at once; a shell pipeline has a handful."""
     files: int = 256
-    """Open at once, of each process."""
+    """Open files at once, of each process."""
     file_mib: int = 1024
-    """The largest file that it may write."""
+    """Size of the largest file that it may write."""
     output_mib: int = 16
-    """Printed by one attempt; its last 64 KiB are kept."""
+    """Output of one attempt; its last 64 KiB are kept."""
     cpu_s: int = 3600
-    """Of the processor, of each process in its whole life: as long as a context may live."""
+    """Processor time of each process in its whole life: as long as a context may live."""
 
     @property
     def threads(self) -> int:
@@ -40,30 +40,31 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CodeConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of a code worker. The token is not among them: they stand on a command line, which others can read."""
+    """Settings of a code worker. They are passed on a command line, which others can read, so the token is not one of
+    them."""
 
     daemons: list[str]
     concurrency: int = 4
-    """Batches at once, each in a process of its own."""
+    """Batches at once, each in its own process."""
     name: str | None = None
     drain_s: float = 30.0
     silence_s: float = 10.0
-    """A worker that is silent for so long has died: its jobs run again elsewhere."""
+    """A worker that is silent for so long counts as dead: its jobs run again elsewhere."""
     log_level: str = "info"
     limits: Limits = Limits()
     sandbox: Sandbox = "none"
     network: bool = False
     """Whether code in a sandbox reaches the network."""
     environment: list[str] = []
-    """Variables that code gets from the worker's own environment, beside the few that all get."""
+    """Variables that code gets from the worker's own environment, besides the few that all code gets."""
     user: str = ""
-    """That it runs as; empty: the worker's own. A worker of root names one."""
+    """The user that code runs as; empty: the worker's own. Required if the worker is root."""
     python: str = ""
     """The interpreter for `lang: python`; empty: the worker's own."""
     batches_max: int = 1000
-    """A context ends after so many batches, so that what leaks in it stays small."""
+    """A context ends after so many batches, so that leaks in it stay small."""
     age_s_max: float = 3600.0
-    """A context ends once it is older than that, in s."""
+    """A context ends when it is older than this."""
     idle_s: float = 300.0
     """A context ends after so many seconds without a batch."""
 

@@ -1,9 +1,9 @@
-"""A context in Python or node: a process that stays, and runs one batch after the other (`shims/`).
+"""A context in Python or node: a process that stays alive, and runs one batch after the other (`shims/`).
 
 start ──before──▶ warm ──beforeEach──▶ a batch: one job after the other ──afterEach──▶ warm …
                     │ timeout, cancel, too much memory or output, its own end
                     ▼
-                  dead: whoever runs the batch goes on in another context
+                  dead: the pool runs the rest of the batch in another context
 """
 
 import os
@@ -26,14 +26,14 @@ from jqd.domain.log import get_logger
 from jqd.worker.lease import INVALID_RESPONSE, Outcome
 
 BEFORE_S = 60.0  # for `before`: it may load a large library
-EACH_S = 30.0  # for `beforeEach`, and for `afterEach`: as long as a job has by default
+EACH_S = 30.0  # for `beforeEach`, and for `afterEach`: a job's default timeout
 ANSWER_BYTES_MAX = 17 << 20  # of one answer: the largest result that a daemon keeps, 16 MiB, and its frame
 READ_BYTES = 1 << 16
-ERROR_CHARS_MAX = 1_024  # of an exception's own text
-UNREADABLE = (ValueError, msgspec.MsgspecError, RecursionError, OverflowError)  # of JSON that MessagePack has not
-SHOWN_CHARS = 2_000  # of what a `before` printed that failed, its end
+ERROR_CHARS_MAX = 1_024  # of an exception's text
+UNREADABLE = (ValueError, msgspec.MsgspecError, RecursionError, OverflowError)  # raised for JSON that MessagePack lacks
+SHOWN_CHARS = 2_000  # shown of the end of a failed `before`'s output
 
-BEFORE = "its before failed"  # what all handlers share that may run in the same process
+BEFORE = "its before failed"  # handlers that may share a process have the same `before`
 CODE = "its code does not compile"
 NO_PROCESS = "no process of it starts here"
 BEGIN = "its process ends before a job begins"
@@ -46,16 +46,16 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Broken(Exception):
-    """Nothing of this handler can run. The message says why."""
+    """No job of this handler can run. The message says why."""
 
     def __init__(self, why: str, of: str = BEFORE) -> None:
-        """`of`: what of it is broken."""
+        """`of`: what is broken: BEFORE, CODE, NO_PROCESS or BEGIN."""
         super().__init__(why)
         self.of = of
 
 
 def dying(how: str, printed: str) -> str:
-    """Return how a process ended, with the line of what it printed that tells most."""
+    """Return how a process ended, with the error line of its output, if any."""
     line = error_line(printed[-SHOWN_CHARS:])
     return f"{how}; it printed: {line}" if line else how
 
@@ -73,13 +73,15 @@ class Answer(msgspec.Struct):
     error: str = ""
     retry_after: float | None = None
     broken: bool = False
-    """A text does not compile, and nothing of it has run."""
+    """Whether the code does not compile, so that no job has run."""
 
 
 _decode = msgspec.json.Decoder(Answer).decode
 
 
 class Context:
+    """One process with a shim, and the requests to it."""
+
     def __init__(self, key: ContextKey, process: Process, config: CodeConfig, to: int, answers: int) -> None:
         self.key, self.process = key, process
         self.batches = 0
@@ -90,7 +92,7 @@ class Context:
         self._output = JobOutput(0)
         self._to, self._answers = trio.lowlevel.FdStream(to), trio.lowlevel.FdStream(answers)
         self._buffer = bytearray()
-        self._asked = 0  # requests: an answer begins with the number of its own
+        self._asked = 0  # number of the last request; its answer begins with it
         self._asking = trio.CancelScope()
         self._log = get_logger("code")
 
@@ -108,7 +110,7 @@ class Context:
                 await self._answers.aclose()
 
     async def prepare(self, definition: Definition) -> None:
-        """Run `before`. Raises Broken; then the context has ended."""
+        """Run `before`. Raises Broken if it fails; then the context has ended."""
         try:
             answer = await self._ask({"before": definition.before or ""}, BEFORE_S)
             why = answer.message if answer.status != 200 else ""
@@ -122,7 +124,7 @@ class Context:
             raise Broken("\n".join(filter(None, (self._output.log.text[-SHOWN_CHARS:], why))))
 
     async def run(self, batch: Batch) -> None:
-        """Run a batch until all its jobs have ended, or the context has. Raises Broken: no job of it was begun."""
+        """Run a batch until all its jobs have ended, or the context has. Raises Broken; then no job was begun."""
         self.batches += 1
         batch.process = self.process
         try:
@@ -155,10 +157,8 @@ class Context:
             self._log.warning("code.after_each_failed", handler=definition.called, error=after.error)
 
     async def _begin(self, definition: Definition) -> Answer | None:
-        """Compile the code, and run `beforeEach`. Returns None: the process has ended, and the batch begins in another.
-
-        Raises Broken. A process that was warm may have died since; one that dies as soon as it may begin would do so
-        again.
+        """Compile the code, and run `beforeEach`. Returns None if a warm process has died meanwhile, so that the batch
+        can begin in another. Raises Broken, also if a new process dies here, as another would, too.
         """
         begin = {"begin": definition.before_each or "", "body": definition.body, "end": definition.after_each or ""}
         try:
@@ -174,7 +174,7 @@ class Context:
         return begun
 
     async def _ask(self, request: Mapping[str, object], timeout_s: float) -> Answer:
-        """Send a request to the shim, and return its answer. Raises _Dead: it was late, or has ended."""
+        """Send a request to the shim, and return its answer. Raises _Dead if it is late, or has ended."""
         self._output = self.process.output = JobOutput(self._config.limits.output_mib << 20)
         answer: Answer | None = None
         if self.is_usable:
@@ -188,7 +188,7 @@ class Context:
             await self.process.wait_dead()
         self.process.take()
         self._output.end()
-        self.process.output = JobOutput(self._config.limits.output_mib << 20)  # of nobody, and bounded as well
+        self.process.output = JobOutput(self._config.limits.output_mib << 20)  # bounds output between requests, too
         if answer is None or not self.is_usable:
             raise _Dead
         return answer
@@ -197,7 +197,7 @@ class Context:
         try:
             await self._to.send_all(data)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
-            await trio.sleep_forever()  # it is ending: whoever waits for that cancels this
+            await trio.sleep_forever()  # the process is ending: `live` then cancels this
 
     async def _receive(self) -> Answer:
         while b"\n" not in self._buffer:
@@ -209,7 +209,7 @@ class Context:
             if len(self._buffer) > ANSWER_BYTES_MAX:
                 self.process.kill(f"{INVALID_RESPONSE}: its result has more than {ANSWER_BYTES_MAX} bytes")
             if not data:
-                await trio.sleep_forever()  # as above
+                await trio.sleep_forever()  # the process is ending: `live` then cancels this
         line, _, rest = bytes(self._buffer).partition(b"\n")
         self._buffer[:] = rest
         number, _, text = line.partition(b" ")
@@ -232,7 +232,7 @@ async def _outcome(job: LeasedJob, answer: Answer, output: JobOutput) -> Outcome
         outcome = failed(job, answer.message, output.log, status=answer.status)
         outcome.error = answer.error[-ERROR_CHARS_MAX:] or None
         if answer.retry_after is not None:
-            outcome.retry_after = max(0.0, answer.retry_after)  # a time that is over means now
+            outcome.retry_after = max(0.0, answer.retry_after)  # a time in the past means now
         return outcome
     text = bytes(answer.result)
     try:
@@ -249,10 +249,8 @@ async def start(
     live: Callable[[Process, "Context"], None],
     gone: Callable[[], None],
 ) -> Context:
-    """Return a context whose `before` has run.
-
-    `live`: reads from its process and looks after it. Raises Broken, launch.NotStarted.
-    """
+    """Start a context, and return it when its `before` has run. `live`: starts the task that reads from its process.
+    Raises Broken, launch.NotStarted."""
     jobs, to, answers, answered = launch.open_pipes(2)
     ends = (to, answers)
     try:

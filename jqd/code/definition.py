@@ -1,4 +1,4 @@
-"""A handler in code, as GET /v1/handlers shows it, and which handlers may share a process. Pure."""
+"""A handler in code, as GET /v1/handlers answers, and which handlers may share a process."""
 
 import hashlib
 from typing import Literal, NamedTuple
@@ -12,10 +12,10 @@ class ContextKey(NamedTuple):
     """Handlers with equal keys may run in one process."""
 
     engine: str
-    """The `eid`; a handler without one shares with nobody, nor with its own other versions."""
+    """The `eid`; a handler without one shares with no other, not even its own other versions."""
     lang: str
     before: str
-    """A hash of it."""
+    """Hash of the `before`."""
     tenant: str
 
 
@@ -27,7 +27,7 @@ class VersionRow(msgspec.Struct, frozen=True):
     version: int
     lang: str
     out: str | None = None
-    """Why it gets no jobs any more."""
+    """Why the version gets no jobs any more; None: it does."""
 
 
 class Definition(

@@ -1,7 +1,7 @@
-"""Finds all descendants of a context, and ends them, however they were started (Linux).
+"""Finds and ends all descendants of a context, however they were started (Linux).
 
-A context's first process adopts what its descendants leave behind (PR_SET_CHILD_SUBREAPER), as the worker does, and
-whoever supervises that. So all of it hangs below one of them, also what called setsid or forked twice.
+The first process of a context adopts orphaned descendants (PR_SET_CHILD_SUBREAPER), and so do the worker and its
+supervisor. So every descendant stays below one of them, even after setsid or a double fork.
 """
 
 import ctypes
@@ -15,37 +15,37 @@ from jqd.worker.programs import below, children_of
 
 PR_SET_DUMPABLE = 4
 PR_SET_CHILD_SUBREAPER = 36
-LOOKS_MAX = 50  # for what was started between two looks: each takes some milliseconds, and stops all that it finds
+LOOKS_MAX = 50  # searches for processes started meanwhile: each takes some milliseconds, and stops all that it finds
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class Usage(NamedTuple):
-    """What a process uses, with all below it."""
+    """What a process and all its descendants use."""
 
     processes: int
     threads: int
     """Of all these, the first one of each included."""
     memory_bytes: int
-    """Resident, and files in memory (memfd_create) that are open. What processes share is counted in each of them."""
+    """Resident memory, and open files in memory (memfd_create). Shared memory is counted for each process."""
     hides: bool
-    """Whether one of them lets nobody see which files it has open (PR_SET_DUMPABLE)."""
+    """Whether one of them hides which files it has open (PR_SET_DUMPABLE)."""
 
 
 def guard_this_process() -> None:
-    """Adopt orphaned descendants, and keep other processes of our user from reading our memory and environment,
-    where the worker's token is."""
+    """Adopt orphaned descendants, and keep other processes of this user from reading this one's memory and environment,
+    which hold the worker's token."""
     prctl = ctypes.CDLL(None).prctl
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def usage(leaders: Iterable[int]) -> dict[int, Usage]:
-    """Return what each of them uses now."""
+    """Return what each of these processes uses now, with its descendants."""
     found: dict[int, Usage] = {}
     for leader in leaders:
         pids, files = [leader, *below(leader)], dict[tuple[int, int], int]()
         sizes = {pid: _resident_bytes(pid) for pid in pids}
-        living = [pid for pid in pids if sizes[pid]]  # dead ones that nobody has reaped have none
+        living = [pid for pid in pids if sizes[pid]]  # zombies have size 0
         opened = [_memory_files(pid) for pid in living]
         for own in opened:
             files |= own or {}
@@ -55,8 +55,8 @@ def usage(leaders: Iterable[int]) -> dict[int, Usage]:
 
 
 def kill_with_descendants(*leaders: int) -> None:
-    """Kill children of ours and all below them: all are stopped first, so that none starts another. They are not reaped
-    here, so their process ids stay taken."""
+    """Kill child processes and all their descendants. Stops all of them first, so that none starts another. Does not
+    reap them, so that their process ids stay in use."""
     stopped: dict[int, None] = {}
     for _ in range(LOOKS_MAX):
         found = [pid for leader in leaders for pid in (leader, *below(leader))]
@@ -66,15 +66,12 @@ def kill_with_descendants(*leaders: int) -> None:
         for pid in fresh:
             _signal(pid, signal.SIGSTOP)
             stopped[pid] = None
-    for pid in reversed(stopped):  # the first ones last: what is left hangs below them until then
+    for pid in reversed(stopped):  # ancestors last, so that the others stay below them
         _signal(pid, signal.SIGKILL)
 
 
 def end_strays(known: Collection[int] = ()) -> int:
-    """Kill and reap what we adopted: every child of ours but those that are `known`.
-
-    Returns how many are left, dying.
-    """
+    """Kill and reap adopted processes: all children of this process except `known`. Returns how many there were."""
     strays = [pid for pid in children_of(os.getpid()) if pid not in known]
     if strays:
         kill_with_descendants(*strays)
@@ -87,33 +84,33 @@ def _reap(pid: int) -> None:
     try:
         os.waitpid(pid, os.WNOHANG)
     except ChildProcessError:
-        return  # it is another thread's, or was reaped
+        return  # it was reaped already
 
 
 def _resident_bytes(pid: int) -> int:
     try:
         return int(Path(f"/proc/{pid}/statm").read_bytes().split()[1]) * PAGE_BYTES
     except (OSError, IndexError):
-        return 0  # it has ended meanwhile
+        return 0  # it has ended
 
 
 def _threads(pid: int) -> int:
     try:
         return len(os.listdir(f"/proc/{pid}/task"))
     except OSError:
-        return 0  # it has ended meanwhile
+        return 0  # it has ended
 
 
 def _memory_files(pid: int) -> dict[tuple[int, int], int] | None:
-    """Return the bytes of the files without a name that it has open: they are nobody's resident memory. None: it lets
-    nobody see which these are."""
+    """Return (device, inode) → bytes of the process's open memfd files, which count as no process's resident memory.
+    None: the process hides them."""
     found: dict[tuple[int, int], int] = {}
     try:
         names = os.listdir(f"/proc/{pid}/fd")
     except PermissionError:
         return None if _hides(pid) else found  # else the worker itself may not look: CAP_SYS_PTRACE is missing
     except OSError:
-        return found  # it has ended meanwhile
+        return found  # it has ended
     for name in names:
         path = f"/proc/{pid}/fd/{name}"
         try:
@@ -121,7 +118,7 @@ def _memory_files(pid: int) -> dict[tuple[int, int], int] | None:
                 file = os.stat(path)
                 found[file.st_dev, file.st_ino] = file.st_blocks * 512
         except OSError:
-            continue  # it has closed that meanwhile
+            continue  # it has closed the file
     return found
 
 
@@ -134,16 +131,16 @@ def _hides(pid: int) -> bool:
 
 
 def _shared_bytes(pid: int) -> int:
-    """Return how much of such files is mapped, and so resident, too."""
+    """Return how many bytes of memfd files are mapped, and so count as resident, too."""
     try:
         status = Path(f"/proc/{pid}/status").read_bytes()
         return int(status.partition(b"RssShmem:")[2].split()[0]) << 10
     except (OSError, IndexError):
-        return 0  # as above
+        return 0  # it has ended, or the kernel does not say
 
 
 def _signal(pid: int, number: signal.Signals) -> None:
     try:
         os.kill(pid, number)
     except ProcessLookupError:
-        return  # it has ended meanwhile
+        return  # it has ended

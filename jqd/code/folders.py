@@ -1,4 +1,4 @@
-"""Deletes folders that code has written, whatever it did to them: rights taken away, links to elsewhere, any depth."""
+"""Deletes folders that code has written, even without permissions, with links to elsewhere, and of any depth."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 
 
 def remove(home: Path) -> None:
-    """Delete a folder. What cannot be deleted is left, and logged."""
+    """Delete a folder. If something cannot be deleted, log that and leave it."""
     try:
         if not home.is_symlink():
             os.chmod(home, 0o700)
@@ -21,15 +21,15 @@ def remove(home: Path) -> None:
             os.close(top)
         os.rmdir(home)
     except FileNotFoundError:
-        return  # somebody tidied it up
+        return  # somebody has deleted it
     except OSError as error:
         get_logger("code").warning("code.folder_left", folder=str(home), error=repr(error)[:200])
 
 
 def _empty(top: int) -> None:
-    """Empty a folder. One in it moves up to `top` before it is emptied: so two are open, however deep they lie, and no
-    path is long. Raises the first OSError, once all else is deleted."""
-    waiting, moved, prefix = _emptied(top, top, ""), 0, f".{token_hex(8)}"  # no name that code could have taken
+    """Empty a folder. Moves each folder in it up to `top` before emptying it: so, at any depth, only two folders are
+    open and no path is long. Raises the first OSError, after all else is deleted."""
+    waiting, moved, prefix = _emptied(top, top, ""), 0, f".{token_hex(8)}"  # a prefix that code cannot have used
     wrong: OSError | None = None
     while waiting:
         name = waiting.pop()
@@ -49,7 +49,7 @@ def _empty(top: int) -> None:
 
 
 def _emptied(at: int, top: int, called: str) -> list[str]:
-    """Delete the files of a folder, and move its folders up, where their names begin with `called`. Returns these."""
+    """Delete the files of a folder and move its folders to `top`, with names beginning with `called`. Returns them."""
     folders: list[str] = []
     with os.scandir(at) as entries:
         found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
@@ -59,7 +59,7 @@ def _emptied(at: int, top: int, called: str) -> list[str]:
         elif at == top:
             folders.append(name)
         else:
-            os.chmod(name, 0o700, dir_fd=at)  # its `..` changes, so it must be ours to write
+            os.chmod(name, 0o700, dir_fd=at)  # moving it changes its `..`, which needs the right to write
             folders.append(f"{called}-{len(folders)}")
             os.rename(name, folders[-1], src_dir_fd=at, dst_dir_fd=top)
     return folders

@@ -1,6 +1,6 @@
-"""Starts the first process of a context: limits, descriptors, environment, a home of its own, perhaps a sandbox.
+"""Starts the first process of a context: with limits, descriptors, an environment, its own home, perhaps a sandbox.
 
-Between fork and exec only what was looked up before is called.
+Between fork and exec only functions that were looked up before are called.
 """
 
 import ctypes
@@ -23,9 +23,9 @@ from jqd.domain.log import get_logger
 
 PR_SET_PDEATHSIG = 1
 PR_SET_NO_NEW_PRIVS = 38
-OOM_SCORE = b"500"  # where memory is short the kernel takes code first, long before daemon and store
+OOM_SCORE = b"500"  # when memory is short the kernel kills code first, long before daemon and store
 SHIMS = Path(__file__).parent / "shims"
-PROCESSES_MAX = 4_096  # of the whole user, where that is not root: it ends a fork bomb between two looks
+PROCESSES_MAX = 4_096  # of the whole user, except root: it stops a fork bomb before the pool notices it
 
 
 class Launched(NamedTuple):
@@ -40,7 +40,7 @@ class Launched(NamedTuple):
 
 
 class NotStarted(Exception):
-    """No process could be started. The message says why; it is the machine's fault, and no job's."""
+    """No process could be started. The message says why. The cause is the machine, not a job."""
 
 
 def python_command(config: CodeConfig, jobs: int, answers: int) -> list[str]:
@@ -53,7 +53,7 @@ def node_command(config: CodeConfig, jobs: int, answers: int) -> list[str]:
 
 
 def open_pipes(count: int) -> list[int]:
-    """Return the ends of so many pipes: the one to read, the one to write, and so on. Raises NotStarted."""
+    """Return the ends of `count` pipes: the reading end, the writing end, and so on. Raises NotStarted."""
     ends: list[int] = []
     try:
         for _ in range(count):
@@ -75,7 +75,7 @@ def start(
     stdin: int = subprocess.DEVNULL,
     variables: dict[str, str] | None = None,
 ) -> Launched:
-    """Start it, in this thread: it dies with the thread that started it. `base`: where homes are made. Raises
+    """Start a process from the calling thread: it dies with that thread. `base`: directory for homes. Raises
     NotStarted."""
     owner = owner_of(config.user)
     uid = os.getuid() if owner is None else owner.uid
@@ -88,7 +88,7 @@ def start(
         raise
     if owner is not None:
         for fd in fds:
-            os.fchown(fd, owner.uid, owner.gid)  # a shell opens them by their names
+            os.fchown(fd, owner.uid, owner.gid)  # a shell opens them as /dev/fd/N, which needs the rights
     is_apart = config.sandbox == "bwrap"
     seen = HOME if is_apart else str(home)
     given = {"HOME": seen, "TMPDIR": seen, "JQD_CODE": "1"}
@@ -120,7 +120,7 @@ def start(
 
 
 def _offer_to_the_kernel(pid: int) -> None:
-    """Where memory is short it is killed first. From here: the child could not, before it is another program."""
+    """Have the kernel kill this process first when memory is short. The child cannot do that itself before exec."""
     try:
         Path(f"/proc/{pid}/oom_score_adj").write_bytes(OOM_SCORE)
     except OSError as error:
@@ -128,7 +128,7 @@ def _offer_to_the_kernel(pid: int) -> None:
 
 
 def _new_home(base: Path, owner: Owner | None) -> Path:
-    """Return a new folder below `base`, which is made anew where somebody tidied it up. Raises NotStarted."""
+    """Make a new folder in `base`, and `base` itself if somebody has deleted it. Raises NotStarted."""
     try:
         base.mkdir(mode=0o700, exist_ok=True)
         if base.stat().st_uid != os.geteuid():
@@ -143,10 +143,8 @@ def _new_home(base: Path, owner: Owner | None) -> Path:
 
 
 def _prepared(limits: Limits, lang: str, uid: int, *, own_privileges: bool) -> Callable[[], None]:
-    """Return what the new process does before it becomes the program.
-
-    `uid`: of its user. `own_privileges`: a sandbox drops privileges itself.
-    """
+    """Return a function that the new process calls before exec. `uid`: its user. `own_privileges`: whether to drop
+    privileges here; a sandbox does that itself."""
     prctl, parent = ctypes.CDLL(None).prctl, os.getpid()
     bounds = [
         (resource.RLIMIT_CORE, 0),
@@ -154,16 +152,16 @@ def _prepared(limits: Limits, lang: str, uid: int, *, own_privileges: bool) -> C
         (resource.RLIMIT_NOFILE, limits.files),
         (resource.RLIMIT_FSIZE, limits.file_mib * MIB),
     ]
-    if lang != "node":  # it reserves some ten GiB that it never touches; `--max-old-space-size` and looks bound it
+    if lang != "node":  # node reserves some ten GiB that it never uses; `--max-old-space-size` and the pool limit it
         bounds.append((resource.RLIMIT_AS, limits.memory_mib * MIB))
-    if uid:  # root has no such bound; what others run counts, too
+    if uid:  # no such limit holds for root; all processes of the user count
         bounds.append((resource.RLIMIT_NPROC, PROCESSES_MAX))
     lower = [(what, _within(value, resource.getrlimit(what)[1])) for what, value in bounds]
 
     def prepare() -> None:
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:
-            os._exit(1)  # it died before it could be noticed
+            os._exit(1)  # the parent died before prctl was called
         prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         if own_privileges:
             prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)

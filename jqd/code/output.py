@@ -1,13 +1,13 @@
-"""The output of one attempt: its end for the log, the jobs that it lists to follow, and whether it is too large."""
+"""Collects the output of one attempt: its end for the log, the jobs that it asks for, and whether it is too large."""
 
 from typing import Any, NamedTuple
 
 from jqd.domain.job_lines import Followers, is_job
 
-LOG_BYTES_MAX = 65_536  # kept of an attempt, its last ones: as much as a daemon keeps
-LINE_BYTES_MAX = 1 << 20  # of a line that asks for a job: as much as an outcome may have of them
-LETTER_BYTES_MAX = 4  # of UTF-8
-MARK = b"J: "  # in each such line: millions of others need not be looked at one by one
+LOG_BYTES_MAX = 65_536  # the end of the output that is kept: as much as a daemon keeps
+LINE_BYTES_MAX = 1 << 20  # of a line that asks for a job: as much as an outcome may have of such jobs
+LETTER_BYTES_MAX = 4  # bytes of a character in UTF-8
+MARK = b"J: "  # in each line that asks for a job, so that millions of others need not be checked one by one
 
 
 class Log(NamedTuple):
@@ -20,11 +20,13 @@ NO_LOG = Log(0, "")
 
 
 class JobOutput:
+    """The output of one attempt so far."""
+
     def __init__(self, bytes_max: int) -> None:
         self._followers = Followers()
         self._left, self._seen = bytes_max, 0
         self._log = bytearray()
-        self._begun = bytearray()
+        self._begun = bytearray()  # the last line of standard output, while it has no end
 
     @property
     def follows(self) -> list[dict[str, Any]]:
@@ -48,14 +50,14 @@ class JobOutput:
         del self._begun[LINE_BYTES_MAX:]
 
     def complained(self, data: bytes) -> None:
-        """Take data from standard error, where `J:` lines ask for no jobs."""
+        """Take data from standard error, whose `J:` lines ask for no jobs."""
         self._left -= len(data)
         self._seen += len(data)
         self._log += data
         del self._log[:-LOG_BYTES_MAX]
 
     def end(self) -> None:
-        """End the output: a last line without line end is complete."""
+        """End the output, so that a last line without a line end counts as complete."""
         self.printed(b"" if self._log.endswith(b"\n") or not self._log else b"\n")
 
     @property
@@ -63,20 +65,19 @@ class JobOutput:
         return self.since(0)
 
     def since(self, start: int) -> Log:
-        """The whole lines from that byte on, as far as they are kept, and how many bytes came before them. The last
-        line is without its line end, which counts.
-        """
+        """Return the whole kept lines from byte `start` on, and how many bytes came before them. The last line comes
+        without its line end, which counts as a byte."""
         kept_from = self._seen - len(self._log)
         end = self._log.rfind(b"\n")
         at = max(0, start - kept_from)
         if kept_from > start and kept_from:
             first = self._log.find(b"\n", at) + 1
-            at = first if first <= end else _letter(self._log)  # its first line is there in part only; better than none
+            at = first if first <= end else _letter(self._log)  # the only line lost its beginning: return the rest
         if end < at:
             return Log(kept_from + max(0, end + 1), "")
         return Log(kept_from + at, self._log[at:end].decode("utf-8", "ignore"))
 
 
 def _letter(data: bytearray) -> int:
-    """Return where the first letter begins that is whole."""
+    """Return where the first whole character of UTF-8 begins."""
     return next((at for at in range(min(LETTER_BYTES_MAX, len(data))) if data[at] & 0xC0 != 0x80), 0)

@@ -1,4 +1,4 @@
-"""The contexts of a worker: chooses one for a batch, warm ones first, and ends old, idle and too large ones."""
+"""Keeps the contexts of a worker: chooses one for a batch, warm ones first, and ends old, idle and too large ones."""
 
 from pathlib import Path
 
@@ -12,20 +12,22 @@ from jqd.code.definition import ContextKey
 from jqd.code.descendants import end_strays, usage
 from jqd.code.process import Process
 
-LOOK_S = 0.5  # between looks at what contexts use: a second look at memory that grows by 1 GiB/s
-LARGE = 0.5  # of the memory it may use: a context that holds so much between batches ends
-WARM_PER_BATCH = 2  # idle contexts that are kept, for each batch that may run at once
+LOOK_S = 0.5  # between checks of what contexts use: at 1 GiB/s memory grows by 512 MiB meanwhile
+LARGE = 0.5  # share of the allowed memory: a context that uses more between batches ends
+WARM_PER_BATCH = 2  # idle contexts kept, for each batch that may run at once
 
 WELL_FORMED_MAX = 1_000  # as many handlers as a tenant has
 
 
 class Pool:
+    """The contexts of a worker."""
+
     def __init__(self, config: CodeConfig, base: Path, nursery: trio.Nursery, *, adopts: bool) -> None:
-        """`base`: where homes are made. `adopts`: this process adopts what contexts leave behind."""
+        """`base`: directory for homes. `adopts`: whether this process adopts orphaned descendants of contexts."""
         self._config, self._base, self._nursery, self._adopts = config, base, nursery, adopts
-        self._idle: dict[Context, None] = {}  # the one that was used last stands last
+        self._idle: dict[Context, None] = {}  # used last at the end
         self._living: dict[Process, Context | None] = {}
-        self._well_formed: set[str] = set()  # versions of handlers in sh that ran: a shell costs some milliseconds
+        self._well_formed: set[str] = set()  # versions in sh whose syntax is good: a check costs some milliseconds
         self._stopping = trio.Event()
 
     @property
@@ -33,11 +35,8 @@ class Pool:
         return frozenset(each.key for each in self._idle if each.is_usable)
 
     async def run(self, batch: Batch) -> None:
-        """Run a batch, in as many contexts as it takes.
-
-        Raises Broken, NotStarted: the jobs left in it were not begun. When the pool stops jobs are left without an
-        error.
-        """
+        """Run a batch, in as many contexts as it takes. Raises Broken, NotStarted: then the jobs left in it were not
+        begun. If the pool stops, jobs are left without an error."""
         while not self._stopping.is_set():
             batch.skip_unwanted()
             if not batch.left:
@@ -55,7 +54,7 @@ class Pool:
                 await self._run_warm(batch)
             except context.Broken:
                 if self._stopping.is_set():
-                    return  # we have killed it
+                    return  # `stop` has killed it
                 raise
 
     def stop(self) -> None:
@@ -117,7 +116,7 @@ class Pool:
         warm.process.kill(STOPPING)
 
     def _begin(self, process: Process, warm: Context | None = None) -> None:
-        """Look after a process that was just started."""
+        """Start the task for a process that was just started."""
         self._living[process] = warm
         self._nursery.start_soon(self._keep, process, warm)
 

@@ -1,4 +1,5 @@
-"""The first process of a context, seen from the worker: reads its output, notes how it ends, and ends all below it."""
+"""The first process of a context, as the worker handles it: reads its output, notes how it ends, kills its
+descendants."""
 
 import os
 import signal
@@ -14,29 +15,31 @@ from jqd.code.output import JobOutput
 from jqd.worker.programs import LOOK_S, ending, wait_ended
 
 READ_BYTES = 1 << 16
-READS_MAX = 64  # in one go: a program that prints without end must not hold up other jobs
-DEAD_S = 10.0  # for a killed process to be gone: one that waits for a disk may take its time
+READS_MAX = 64  # at once: a program that prints without end must not hold up other jobs
+DEAD_S = 10.0  # for a killed process to be dead: one that waits for a disk may take long
 Result = TypeVar("Result")
 Arguments = TypeVarTuple("Arguments")
 
 
 class Process:
+    """The first process of a context."""
+
     def __init__(self, launched: Launched, gone: Callable[[], None] = lambda: None) -> None:
-        """`gone`: called when it is dead, so that its descendants are looked for."""
+        """`gone`: called when it is dead, to end orphaned descendants."""
         self.pid = launched.child.pid
         self.why_killed = ""
         """Why this worker killed it, for its job; empty: it did not."""
         self.ended = trio.Event()
         self.output: JobOutput | None = None
-        """Of who is at work in it; None: nobody is, and what it prints is nobody's."""
+        """Output of the running job; None: no job runs, and output is dropped."""
         self.printed: Callable[[bytes], None] = lambda data: None
-        """Told of all that comes from its standard output."""
+        """Called with all data from its standard output."""
         self._child, self._home, self._gone = launched.child, launched.home, gone
         self._prints, self._complains = launched.prints, launched.complains
         self._open = {self._prints, self._complains}
 
     async def live(self) -> None:
-        """Read its output until it has ended and nothing is left of it."""
+        """Read its output until it is dead; then clean up."""
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._read_output, self._prints)
@@ -62,12 +65,12 @@ class Process:
 
     @property
     def how(self) -> str:
-        """Return in words how the process ended by itself."""
+        """Return as text how the process ended."""
         return ending(self._child.returncode)
 
     @property
     def code(self) -> int:
-        """Return its exit code; below 0: the signal."""
+        """Return its exit code; negative: the signal that killed it."""
         return -signal.SIGKILL if self._child.returncode is None else self._child.returncode
 
     async def wait_dead(self) -> None:
@@ -75,7 +78,7 @@ class Process:
             await self.ended.wait()
 
     def take(self) -> None:
-        """Return what the process has printed since the last call."""
+        """Read what the process has printed so far."""
         for fd in list(self._open):
             for _ in range(READS_MAX):
                 if not self._read(fd):
@@ -106,12 +109,12 @@ class Process:
         while self._child.returncode is None:
             try:
                 await wait_ended(self.pid)
-                # Not by Popen: of what somebody else has reaped that says 0, a success that was none.
+                # Not by Popen, which returns 0, a success, if somebody else has reaped the process.
                 status = os.waitpid(self.pid, 0)[1]  # noqa: ASYNC222 - it is dead
                 self._child.returncode = os.waitstatus_to_exitcode(status)
             except (ProcessLookupError, ChildProcessError):
-                self._child.returncode = -signal.SIGKILL  # whoever reaped it had killed it
-            except OSError:  # no descriptor is left for it, perhaps for a moment
+                self._child.returncode = -signal.SIGKILL  # end_strays killed and reaped it
+            except OSError:  # no descriptor is free, perhaps only for a moment
                 await trio.sleep(LOOK_S)
 
 

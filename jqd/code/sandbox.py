@@ -1,7 +1,8 @@
-"""Code apart from its worker: as a user of its own, where the worker is root, and in bubblewrap, where it sees the
+"""Isolates code from its worker: by another user, if the worker is root, and by bubblewrap, in which code sees the
 system's programs, its interpreter and its home, and no other process or file.
 
-It writes to its home and to /dev/shm alone. Both are memory that no process is charged with, and each is bounded.
+In bubblewrap code can write only to its home and to /dev/shm. Both are memory that counts for no process, so each is
+limited.
 """
 
 import os
@@ -17,11 +18,11 @@ from jqd.code.config import MIB, CodeConfig
 from jqd.domain.errors import ConfigError
 from jqd.domain.log import get_logger
 
-HOME = "/tmp"  # noqa: S108 - its own, and empty: programs write there, whatever they are given
-PROBE_S = 10.0  # for a sandbox that starts in some milliseconds
+HOME = "/tmp"  # noqa: S108 - private, empty at first; at this path because many programs write there anyway
+PROBE_S = 10.0  # for a trial sandbox, which usually takes some milliseconds
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64")
 KNOWN = ("ld.so.cache", "ca-certificates", "alternatives", "localtime", "passwd", "group")
-# Not the private keys beside them, which a worker of root could read.
+# Without the private keys beside them, which a worker of root could read.
 TRUSTED = (
     *("ssl/certs", "ssl/cert.pem", "ssl/openssl.cnf"),
     *("pki/ca-trust", "pki/tls/cert.pem", "pki/tls/certs", "pki/tls/openssl.cnf"),  # of Red Hat and its kin
@@ -59,7 +60,7 @@ def _knows(option: str) -> bool:
 
 
 def expect_sandbox(config: CodeConfig) -> None:
-    """Start a sandboxed process that does nothing. Raises ConfigError where that fails."""
+    """Start a sandboxed process that does nothing. Raises ConfigError if that fails."""
     if config.sandbox == "none":
         return
     try:
@@ -91,7 +92,7 @@ class Owner(NamedTuple):
 
 @cache
 def owner_of(user: str) -> Owner | None:
-    """Return who a user is; None: the worker's own. Raises ConfigError."""
+    """Return the ids of a user by name; None: the worker's own user. Raises ConfigError if there is no such user."""
     if not user:
         return None
     try:
@@ -102,12 +103,12 @@ def owner_of(user: str) -> Owner | None:
 
 
 def as_owner(owner: Owner | None) -> dict[str, Any]:
-    """Return what starts a process as that user."""
+    """Return the arguments of `subprocess` that start a process as this user."""
     return {} if owner is None else {"user": owner.uid, "group": owner.gid, "extra_groups": []}
 
 
 def expect_owner(user: str) -> None:
-    """Raise ConfigError where code cannot run as that user, or would be root without a word."""
+    """Raise ConfigError if code cannot run as this user, or would run as root unasked."""
     is_root = os.geteuid() == 0
     if is_root and not user:
         raise ConfigError(

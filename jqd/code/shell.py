@@ -1,13 +1,13 @@
-"""A batch in sh: a fresh process, whose input are the lines of the jobs and whose output are their answers, by
-node-miniq's rules.
+"""Runs a batch in sh: in a new process, which reads a line for each job and prints a line for each, by node-miniq's
+rules.
 
-A line for each job, in order. The whole number that it begins with is the job's status: 2xx and 4xx end it, all others
-are tried again; what follows is its text. `#` begins a comment, `J: type|payload` or `#J: …` a new job, which follows
-the success whose line comes next, or the last one where none does. Too few lines: NO_RESPONSE for the
-rest. A line without a number: INVALID_RESPONSE for it and all after.
+The lines are in the order of the jobs. Each begins with a number, the job's status: 2xx and 4xx end the job, others
+make a retry; the rest of the line is its text. `#` begins a comment, `J: type|payload` or `#J: …` asks for a new job,
+which follows the success whose line comes next, or else the last success. Too few lines: NO_RESPONSE for the other
+jobs. A line without a number: INVALID_RESPONSE for its job and all after.
 
-Where a handler takes one job at a time (no `batch`), a line that begins with no status is its text, and then the exit
-code says how it went: 0 well, any other badly.
+If a handler takes one job at a time (no `batch`), and its first line has no status, all lines are its text, and the
+exit code decides: 0 is success, any other a failure.
 """
 
 import os
@@ -28,7 +28,7 @@ from jqd.code.process import Process, in_thread
 from jqd.domain.job_lines import Followers, is_job, line_of, status_of, why_unread
 from jqd.worker.lease import Outcome
 
-READY, BROKEN = b"r", b"b"  # what the shim says first begins with
+READY, BROKEN = b"r", b"b"  # first byte that the shim reports: its `before` succeeded; the syntax is wrong
 SHIM = launch.SHIMS / "batch.sh"
 _ONE_STATUS = re.compile(rb"([1-5][0-9][0-9])(?:\s+|$)")
 
@@ -54,10 +54,10 @@ async def run(
     *,
     known: bool = False,
 ) -> bool:
-    """Run a batch in one process. Returns whether it got as far as the body.
+    """Run a batch in one process. Returns whether the process began the body.
 
-    Jobs that it did not reach, as it was killed for another, are left. `live`: reads from it, and looks after it.
-    `known`: the syntax of its code was looked at. Raises Broken, launch.NotStarted.
+    Jobs that it did not reach, because it was killed for another, are left. `live`: starts the task that reads from the
+    process. `known`: whether the syntax of the code was checked before. Raises Broken, launch.NotStarted.
     """
     jobs, definition = list(batch.left), batch.definition
     texts = [definition.before, definition.before_each, definition.body, definition.after_each]
@@ -95,7 +95,7 @@ async def run(
 
 
 async def _wait(process: Process, ready: int, timeout_s: float) -> bytes:
-    """Wait until the process is dead. Returns the first bytes that it reported: READY when its `before` was through."""
+    """Wait until the process is dead. Returns the first byte that it reported: READY if its `before` succeeded."""
     reported = b""
 
     async def receive() -> None:
@@ -117,7 +117,7 @@ async def _wait(process: Process, ready: int, timeout_s: float) -> bytes:
 
 
 def _answers(most: int, printed: bytes, jobs: int, process: Process) -> list[LineAnswer]:
-    """Read the answers in a thread: there may be millions of lines."""
+    """Read the answers. For a thread, as there may be millions of lines."""
     is_own_end = not process.why_killed
     if most > 1:
         return read_batch(printed, jobs, is_whole=is_own_end)
@@ -143,7 +143,7 @@ def _outcome(job: LeasedJob, answer: LineAnswer, log: Log) -> Outcome:
 
 @contextmanager
 def _files(*contents: bytes) -> Iterator[list[int]]:
-    """Give files without a name, one for each content."""
+    """Make files in memory, one for each content; yields their descriptors."""
     fds: list[int] = []
     try:
         for content in contents:
@@ -161,8 +161,8 @@ def _files(*contents: bytes) -> Iterator[list[int]]:
 
 
 def read_batch(printed: bytes, jobs: int, *, is_whole: bool) -> list[LineAnswer]:
-    """The answers that are there, of so many jobs. `is_whole`: the process ended by itself, so a last line may lack its
-    end."""
+    """Return the answers in the output, for at most `jobs` jobs. `is_whole`: the process ended by itself, so a last
+    line without a line end counts."""
     *lines, last = printed.split(b"\n")
     answers: list[LineAnswer] = []
     followers = Followers()
@@ -185,7 +185,7 @@ def read_batch(printed: bytes, jobs: int, *, is_whole: bool) -> list[LineAnswer]
 
 
 def read_one(printed: bytes, code: int, how: str) -> LineAnswer:
-    """Return the answer to the only job of a process, from its exit code. `how`: the same in words."""
+    """Return the answer for the only job of a process. `code`: its exit code; `how`: the same as text."""
     lines = printed.split(b"\n")
     followers = Followers()
     for line in filter(is_job, lines):

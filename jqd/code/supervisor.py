@@ -1,10 +1,10 @@
-"""The first process of a code worker: it starts the worker proper, and ends whatever that leaves behind.
+"""The first process of a code worker: starts the worker itself, and ends the processes that it leaves behind.
 
     jqd worker --code  ──starts──▶  python -m jqd.code  ──starts──▶  contexts, and what these start
         ▲ ends what a dead worker leaves behind       │
-        └──── ends all of that when this one is dead ─┘
+        └─ the worker ends all when this one is dead ─┘
 
-Either may be killed: the other one adopts what is left, and kills it. A worker that dies is started again.
+If either is killed, the other adopts and kills the processes that are left. A worker that dies is started again.
 """
 
 import os
@@ -29,20 +29,20 @@ from jqd.domain.errors import ConfigError
 from jqd.domain.log import get_logger
 from jqd.worker.programs import wait_dead
 
-WRONG = 2  # a worker exits with it when its settings cannot work: it is not started again
-CALM_S = 60.0  # a worker that lived so long has not died in a row
-BACKOFF = Backoff(first_s=0.5, factor=2.0, cap_s=30.0)  # one that dies at once must not use up a core
-SWEEPS_MAX, SWEEP_EVERY_S = 500, 0.02  # for killed processes to be gone: one that waits for a disk may take seconds
+WRONG = 2  # exit code of a worker whose settings cannot work: it is not started again
+CALM_S = 60.0  # a worker that lived so long ends a row of deaths
+BACKOFF = Backoff(first_s=0.5, factor=2.0, cap_s=30.0)  # a worker that dies at once must not use up a core
+SWEEPS_MAX, SWEEP_EVERY_S = 500, 0.02  # for killed processes to be dead: one that waits for a disk may take seconds
 
 
 async def supervise(config: CodeConfig) -> int:
     """Run a code worker until SIGTERM or SIGINT; a second signal hands its jobs back at once. Returns its exit code.
-    For a process that does nothing else: unknown children are killed. Raises ConfigError."""
+    Kills all other children of this process. Raises ConfigError."""
     expect_owner(config.user)
     base = Path(tempfile.mkdtemp(prefix="jqd-code-"))
     try:
         if owner_of(config.user) is not None:
-            base.chmod(0o711)  # noqa: ASYNC240 - once, of a folder of ours; what lies in it is that user's
+            base.chmod(0o711)  # noqa: ASYNC240 - a quick call; the user of the code must reach its homes
         expect_sandbox(config)
         guard_this_process()
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as arriving:
@@ -71,7 +71,7 @@ class _Worker:
                 self._child.send_signal(number)
 
     async def keep(self) -> int:
-        """Start the worker, again where it dies by itself. Returns how the last one ended."""
+        """Start the worker, and again when it dies by itself. Returns the exit code of the last one."""
         in_a_row, source = 0, random.Random()
         while True:
             began_s = trio.current_time()
@@ -86,26 +86,26 @@ class _Worker:
                 return code
 
     async def _run(self) -> int:
-        """Run one worker until it is dead and nothing is left of it."""
+        """Run one worker until it is dead, and so are all its descendants."""
         child, lifeline = self._start()
         try:
             await wait_dead(child)
         finally:
-            os.close(lifeline)  # it ends with that, if it has not
+            os.close(lifeline)  # this ends the worker if it still runs
             with trio.CancelScope(shield=True):
                 await wait_dead(child)
                 await _sweep()
-                await in_thread(remove, self._base)  # with it the homes; it is made anew
+                await in_thread(remove, self._base)  # with all homes; `launch` makes it again
         assert child.returncode is not None
         return child.returncode
 
     def _start(self) -> "tuple[subprocess.Popen[bytes], int]":
-        """Start the worker. Returns it, and the end of the pipe that it lives as long as."""
+        """Start the worker. Returns it, and the writing end of its lifeline: closing that ends the worker."""
         theirs, ours = os.pipe()
         text = msgspec.json.encode(self._config).decode()
         command = [sys.executable, "-m", "jqd.code", text, str(self._base), str(theirs)]
         try:
-            # In a session of its own: Ctrl-C reaches us alone, and we say who is to stop.
+            # In its own session, so that Ctrl-C reaches only this process, which passes it on.
             child = subprocess.Popen(command, pass_fds=(theirs,), start_new_session=True, stdin=subprocess.DEVNULL)
         except OSError as error:
             os.close(ours)
@@ -117,7 +117,7 @@ class _Worker:
 
 
 async def _sweep() -> None:
-    """Kill until nothing is left that the worker had started."""
+    """Kill adopted processes until none is left."""
     for _ in range(SWEEPS_MAX):
         if not end_strays():
             return

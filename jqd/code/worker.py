@@ -1,8 +1,8 @@
-"""The worker proper: registered for the handlers that are code, it asks for their jobs, and runs them in contexts.
+"""The worker itself: registers for the handlers in code, asks for their jobs, and runs them in contexts.
 
     slot   ask a daemon for jobs ──▶ batches ──▶ contexts (`pool.py`) ──▶ outcomes, until they are taken ──▶ ask again
 
-One process of each slot's own is at work at a time, so `concurrency` bounds them. A slot asks all daemons in turn.
+Each of `concurrency` slots runs one batch at a time. A slot asks all daemons in turn.
 """
 
 import os
@@ -33,15 +33,15 @@ from jqd.domain.media import MSGPACK
 from jqd.worker.lease import Lease, NoLease, Outcome, ask
 from jqd.worker.register import TTL_PULL_S, Registration, Slots
 
-OF_JOBS = "jobs: "  # how a daemon begins to say what is wrong with the jobs that an outcome asks for
-AS_A_WHOLE = "; nothing of this outcome was taken"  # and how it ends
-STRUCK_MAX = 20  # of one outcome, one report each; more of them, and no line of it counts
-STRUCK_CHARS = 128  # of the name in such a line: as long as a jobtype's may be
+OF_JOBS = "jobs: "  # beginning of a daemon's message about the jobs that an outcome asks for
+AS_A_WHOLE = "; nothing of this outcome was taken"  # end of that message
+STRUCK_MAX = 20  # `J:` lines removed from one outcome, one report each; beyond it all are removed
+STRUCK_CHARS = 128  # of the jobtype in such a line: the longest possible
 _PLACE = re.compile(rf"{OF_JOBS}jobs/([0-9]+)")
 
 
 class CodeLease(Lease):
-    """What the jobs of code ask for in `J:` lines may be refused, line by line."""
+    """A lease of jobs in code. If a daemon refuses a `J:` line of an outcome, only that line is removed."""
 
     def __init__(
         self,
@@ -54,10 +54,10 @@ class CodeLease(Lease):
     ) -> None:
         super().__init__(lease_id, [job.job_id for job in jobs], http, daemon, silence_s, away, "code")
         self.jobs = list(jobs)
-        self._struck: dict[str, int] = {}  # how many of the jobs that it asked for cannot be pushed
+        self._struck: dict[str, int] = {}  # job id → number of its removed `J:` lines
 
     def _mend(self, outcome: Outcome, why: str) -> bool:
-        """Take the job out that cannot be pushed, and say so in the log: what has succeeded stays a success."""
+        """Remove the refused `J:` line from an outcome and note that in its log, so that the job still succeeds."""
         if not outcome.jobs or not why.startswith(OF_JOBS):
             return False
         jobs, named = list(outcome.jobs), _PLACE.match(why)
@@ -73,11 +73,11 @@ class CodeLease(Lease):
         return True
 
 
-REST_S = 1.0  # after what went wrong: a daemon that is away, a handler that cannot be run
+REST_S = 1.0  # pause while a daemon is away or a handler cannot run
 WARM_MAX = 100  # jobtypes that a poll may name
-LEASE_JOBS_MAX = 100  # at once, of handlers that like batches
-LEFT_S = 5.0  # for the last outcomes to be taken at the end; what is not runs again elsewhere
-ME_S = 5.0  # of one call: a small message to a daemon near by
+LEASE_JOBS_MAX = 100  # jobs of a lease, for handlers with batches
+LEFT_S = 5.0  # at the end, for daemons to take the last outcomes; other jobs run again elsewhere
+ME_S = 5.0  # timeout of a call: a small message to a daemon near by
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -96,7 +96,7 @@ _decode_leased = msgspec.msgpack.Decoder(_Leased).decode
 
 
 class Home:
-    """A daemon, or another of its store while that is away, where this worker is registered and asks for jobs."""
+    """One daemon, or another of its store while that is away, at which the worker registers and asks for jobs."""
 
     def __init__(
         self, daemon: str, http: httpx2.AsyncClient, name: str, slots: Slots, worker_id: str, silence_s: float
@@ -106,12 +106,12 @@ class Home:
         )
         self.catalogue: Catalogue | None = None
         self.wrong = ""
-        """What makes this worker useless, in words."""
+        """Why this worker cannot work at all; empty: it can."""
         self._http, self._name, self._worker_id, self._silence_s = http, name, worker_id, silence_s
 
     @property
     def is_open(self) -> bool:
-        """Return whether there are handlers to ask jobs for."""
+        """Return whether to ask for jobs here: there are handlers, and the daemon is not away."""
         return self.catalogue is not None and bool(self.catalogue.jobtypes) and not self.registration.is_away
 
     @property
@@ -119,7 +119,7 @@ class Home:
         return self.registration.daemon
 
     async def run(self, config: CodeConfig, stopping: trio.Event) -> None:
-        """Stay registered for the present handlers. Where that cannot be, all is stopped."""
+        """Stay registered for the present handlers. If the token does not allow it, set `wrong` and `stopping`."""
         me = await self._me()
         tenant = me.tenant
         if tenant and config.sandbox == "none":
@@ -156,7 +156,7 @@ class Home:
         return spec | ({"trouble": self.catalogue.trouble} if self.catalogue.trouble else {})
 
     async def _me(self) -> _Me:
-        """Return whose this worker's token is, and what it is for."""
+        """Return tenant and scopes of the worker's token, when the daemon answers."""
         log, before = get_logger("code"), ""
         while True:
             try:
@@ -185,7 +185,7 @@ class Home:
         return CodeLease(leased.lease_id, leased.jobs, self._http, lambda: self.registration.answering, silence_s, away)
 
     async def lease(self, pool: Pool, config: CodeConfig) -> CodeLease | None:
-        """Ask for jobs of one type; None: there are none now."""
+        """Lease jobs of one type; None: there are none now."""
         assert self.catalogue is not None
         known = [(name, found) for name in self.catalogue.jobtypes if (found := self.catalogue.find(name)) is not None]
         warm = pool.warm
@@ -199,7 +199,7 @@ class Home:
             return self._taken(await ask(self._http, self.daemon, asked, _decode_leased), config.silence_s)
         except NoLease as error:
             get_logger("code").debug("code.no_lease", daemon=self.daemon, why=str(error))
-        self.registration.hurry()  # it may not know us any more, and another daemon may be there
+        self.registration.hurry()  # register again: it may have forgotten this worker, or another daemon may answer
         await trio.sleep(REST_S)
         return None
 
@@ -213,7 +213,7 @@ class Slot:
         self._turn, self._config, self._homes, self._pool, self._stopping = number, config, homes, pool, stopping
 
     async def run(self) -> None:
-        """Run until told to stop. A poll is never abandoned: jobs may be on their way to it."""
+        """Run until `stopping` is set. Never abandons a poll: it may bring jobs."""
         while not self._stopping.is_set():
             self._turn += 1
             count = len(self._homes)
@@ -236,10 +236,7 @@ class Slot:
             await trio.sleep(REST_S)
 
     async def _run(self, home: Home, lease: CodeLease) -> bool:
-        """Run the jobs of a lease, batch by batch.
-
-        Returns False: some went back untried, as nothing can run them here now.
-        """
+        """Run the jobs of a lease, batch by batch. Returns False if some went back untried: they cannot run here."""
         assert home.catalogue is not None
         jobtype = lease.jobs[0].name
         definition = home.catalogue.find(jobtype)
@@ -258,7 +255,7 @@ class Slot:
             except Broken as error:
                 home.catalogue.broke(definition, error)
                 return self._give_back(lease, [*batch.left, *waiting], "its handler is broken")
-            except NotStarted as error:  # it rests here, so that workers of other machines take its jobs
+            except NotStarted as error:  # treat it as broken, so that workers of other machines take its jobs
                 home.catalogue.broke(definition, Broken(str(error), NO_PROCESS))
                 return self._give_back(lease, [*batch.left, *waiting], str(error))
             for place, job in enumerate(batch.left):
@@ -273,10 +270,9 @@ class Slot:
 
 
 async def serve(config: CodeConfig, base: Path, *, stopping: trio.Event, now: trio.Event, adopts: bool) -> None:
-    """Run until `stopping` is set; jobs at work may end then, until `now` is or the time for that is over.
+    """Run until `stopping` is set; then let running jobs end, until `now` is set or `config.drain_s` is over.
 
-    `base`: where homes of contexts are made. `adopts`: this process adopts what contexts leave behind. Raises
-    ConfigError.
+    `base`: directory for the contexts' homes. `adopts`: see `Pool`. Raises ConfigError.
     """
     name = config.name or f"code-{socket.gethostname()}-{os.getpid()}"
     token, worker_id = daemon_token(), token_hex(8)
@@ -304,7 +300,7 @@ async def serve(config: CodeConfig, base: Path, *, stopping: trio.Event, now: tr
 
 
 async def _drain(pool: Pool, nursery: trio.Nursery, stopping: trio.Event, now: trio.Event, drain_s: float) -> None:
-    """Let jobs at work end for a while, once told to stop; then kill them, so that they go back."""
+    """When `stopping` is set, let running jobs end for `drain_s`; then kill them, so that they go back."""
     await stopping.wait()
     with trio.move_on_after(drain_s):
         await now.wait()

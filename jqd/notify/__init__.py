@@ -1,1 +1,1 @@
-"""Notices to the administrator: which jobs failed, by mail and web hook (docs/operate/MAIL.md)."""
+"""Notices to the administrator about failed jobs, by mail and web hook (docs/operate/MAIL.md)."""

@@ -1,9 +1,9 @@
-"""What is known of failures and was told of them: one state for all daemons, in the store (docs/adr/0080).
+"""The state of notices, kept in the store for all daemons: known failures, and which were reported (docs/adr/0080).
 
-Board    who acts for all, up to when failures were read
-  └ Channel   mail, or the web hook: each is told apart from the other
+Board    which daemon sends for all, up to where failures were read
+  └ Channel   mail, or the web hook: each has its own state
       ├ Group    jobs of one type of one tenant that failed with the same line
-      └ Notice   what is being told now: one at a time
+      └ Notice   the notice that is being sent: one at a time
 """
 
 from collections import Counter
@@ -15,16 +15,16 @@ from msgspec import Struct
 
 from jqd.domain.tenant import annotate, bare, tenant_of
 
-# Error lines may be as many as jobs, where they hold an id. What is beyond these is counted together.
-LINES_MAX = 20  # of a jobtype
-TENANT_GROUPS_MAX = 60  # of a tenant
-GROUPS_MAX = 300  # of all: 200 KB, read and written by one daemon at each look that finds something new
+# There may be as many error lines as jobs, if they contain an id. Failures beyond these limits are counted together.
+LINES_MAX = 20  # groups of a jobtype
+TENANT_GROUPS_MAX = 60  # groups of a tenant
+GROUPS_MAX = 300  # groups in all: 200 KB, which one daemon reads and writes whenever something is new
 OTHERS = ""  # in place of a line, or of a jobtype: all others
-ALL_OTHERS = ("\x1e", OTHERS)  # of all tenants: no jobtype can have that name
+ALL_OTHERS = ("\x1e", OTHERS)  # key of the others of all tenants: no jobtype can have that name
 
 Key = tuple[str, str]
 Place = tuple[int, str]
-"""A place in the list of failures: the date (ms) and id of one; an empty id stands before all of that date."""
+"""A place in the list of failures: date (ms) and id of one; an empty id comes before all of that date."""
 NOWHERE: Place = (0, "")
 
 
@@ -33,34 +33,34 @@ class Failure(NamedTuple):
 
     jobtype: str
     line: str
-    """The pattern of the line that tells why, as `GET /v1/errors` has it."""
+    """The pattern of the error line, as in `GET /v1/errors`."""
     at_ms: int
-    """When the job failed, by the store's clock, as all instants here."""
+    """When the job failed, by the store's clock, as all times in this file."""
     job_id: str
     may_be_known: bool = False
-    """Whether it lies where failures were read before."""
+    """Whether it was perhaps read and counted before."""
     text: str = ""
-    """The line as it is; `line` is its pattern."""
+    """The error line itself."""
 
 
 class Group(Struct, omit_defaults=True):
-    """Failures that are reported together, until no job fails so any more."""
+    """Failures that are reported together, until no job fails this way any more."""
 
     jobtype: str
     line: str
     since_ms: int
-    """When the first of them failed, and the last."""
+    """When the first job failed; `latest_ms`: the last."""
     latest_ms: int
     known_ms: int
-    """When the first of them was read."""
+    """When the first failure was read."""
     job_id: str
-    """The last of them."""
+    """The job that failed last."""
     count: int = 0
     notified: int = 0
-    """How many failures the last notice reported; 0: none was sent."""
+    """How many failures the last notice reported; 0: there was no notice."""
     notified_ms: int = 0
     example: str = ""
-    """The line of the last of them, where it differs from their pattern."""
+    """The error line of the last job, if it differs from the pattern."""
 
     @property
     def key(self) -> Key:
@@ -68,7 +68,7 @@ class Group(Struct, omit_defaults=True):
 
 
 class Row(Struct, frozen=True, omit_defaults=True):
-    """A group, as a notice tells it."""
+    """A group as a notice reports it."""
 
     jobtype: str
     line: str
@@ -76,10 +76,10 @@ class Row(Struct, frozen=True, omit_defaults=True):
     latest_ms: int
     count: int
     new: int
-    """How many of them no earlier notice reported."""
+    """How many failures no earlier notice reported."""
     job_id: str
     is_known: bool = False
-    """Whether an earlier notice reported it."""
+    """Whether an earlier notice reported the group."""
     is_over: bool = False
     example: str = ""
 
@@ -89,61 +89,63 @@ class Row(Struct, frozen=True, omit_defaults=True):
 
 
 class Notice(Struct, omit_defaults=True):
-    """The notice that is out, until it has arrived. Its rows never change: sent twice, it is the same."""
+    """The notice that is being sent, until it has arrived. Its rows never change, so a repetition is the same."""
 
     id: str
     at_ms: int
     rows: list[Row]
     held_since_ms: int = 0
-    """Since when notices were held back, for there had been too many; 0: none was."""
+    """Since when notices were held back, as there had been too many; 0: none was."""
     is_plain: bool = False
-    """Whether it has counts alone, by tenant: the one before was refused, perhaps for what it quoted."""
+    """Whether it has only counts by tenant, as the notice before was refused, perhaps for what it quoted."""
     is_last_until_ms: int = 0
-    """It is the last that there may be until then; 0: others may follow."""
+    """Until when no other notice may be sent; 0: others may follow."""
     done: list[str] = []
-    """Recipients that have the notice already, and do not get it again."""
+    """Recipients that have the notice, and do not get it again."""
     tries: int = 0
     next_ms: int = 0
-    """Not sent before."""
+    """Earliest time of the next try."""
     is_out: bool = False
-    """Whether it was sent, while its arrival is not known."""
+    """Whether a try is under way, or its result is unknown."""
 
 
 def alone_in(keys: Iterable[Key]) -> str:
-    """Return the tenant whose groups all of these are; empty where they are of several, or of none with a name."""
+    """Return the tenant to which all these groups belong; empty: to several, or to the tenant ""."""
     tenants = {tenant_of(jobtype) for jobtype, _ in keys}
     return tenants.pop() if len(tenants) == 1 else ""
 
 
 class Channel(Struct, omit_defaults=True):
-    """The state of one way (mail, or the web hook): what was sent, and what is to be sent next."""
+    """The state of one channel (mail, or the web hook): what was sent, and what is to be sent next."""
 
     groups: list[Group] = []
     sent_ms: list[int] = []
     """When the notices of the last hour were sent, in ms."""
     sent_of: list[str] = []
-    """The tenant of each, where it told of no other's failures; else empty."""
+    """For each of these, the tenant if it reported only that tenant's failures; else empty."""
     held_since_ms: int = 0
-    """Since when (ms) notices are due that are held back."""
+    """Since when due notices are held back; 0: none are."""
     rest_until_ms: int = 0
-    """Until when (ms) no notice is sent, after one was refused for good; 0: at once."""
+    """Until when no notice is sent, after one was refused for good; 0: no pause."""
     is_plain: bool = False
-    """Whether the next notice is, as the last one was refused."""
+    """Whether the next notice has only counts, as the last one was refused."""
     trouble: str = ""
-    """Why notices cannot be sent this way, for health; empty: they can."""
+    """Why notices cannot be sent, for health; empty: they can."""
     notice: Notice | None = None
 
 
 class Board(Struct, omit_defaults=True):
+    """The whole state."""
+
     holder: str = ""
-    """The daemon that acts."""
+    """Sysid of the daemon that sends notices."""
     counted: dict[int, Place] = {}
     """Partition → the place in its list of dead jobs up to which failures are counted."""
     channels: dict[str, Channel] = {}
 
 
 class Groups:
-    """The groups of a channel by key, while failures are counted."""
+    """The groups of a channel, by key, while failures are counted."""
 
     def __init__(self, groups: list[Group]) -> None:
         self._known = {group.key: group for group in groups}
@@ -151,7 +153,7 @@ class Groups:
         self._of_tenant = Counter(tenant_of(group.jobtype) for group in groups)
 
     def home(self, failure: Failure, now_ms: int) -> Group:
-        """The group that counts it: its own, or one of others where there would be too many."""
+        """Return the group that counts a failure: its own, or one for others if there would be too many."""
         key = self._key(failure)
         group = self._known.get(key)
         if group is None:
@@ -170,7 +172,7 @@ class Groups:
         of_tenant = annotate(tenant, OTHERS), OTHERS
         has_room = len(self._known) < GROUPS_MAX
         has, left = self._of_tenant[tenant], GROUPS_MAX - len(self._known)
-        # Half of what the others leave: several tenants together leave groups to the next.
+        # A tenant gets at most half of the groups that others leave, so that some are always free for the next tenant.
         for_tenant = has_room and has < (min(TENANT_GROUPS_MAX, (left + has) // 2) if tenant else TENANT_GROUPS_MAX)
         if own in self._known or (for_tenant and self._lines[failure.jobtype] < LINES_MAX):
             return own
@@ -180,7 +182,7 @@ class Groups:
 
 
 def name_of(row: Row | Group) -> tuple[str, str]:
-    """Tenant and jobtype for people; the latter "" for others."""
+    """Return tenant and jobtype for people; the jobtype is "" for others."""
     return ("", OTHERS) if row.key == ALL_OTHERS else (tenant_of(row.jobtype), bare(row.jobtype))
 
 

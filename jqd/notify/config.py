@@ -1,4 +1,4 @@
-"""Whom the administrator's notices go to, and how often. Off where neither a mail server nor a web hook is named."""
+"""Settings of the administrator's notices. They are off if neither a mail server nor a web hook is named."""
 
 import re
 from dataclasses import dataclass, field
@@ -12,12 +12,12 @@ from jqd.domain.signature import why_no_secrets
 from jqd.domain.units import Count, Span
 from jqd.runner.endpoint import why_no_url
 
-RECIPIENTS_MAX = 20  # a list of the mail server takes more
-RESOLVED_S_MIN = 600.0  # what may be read twice, after a restart, is no older: it must meet its group (loop.py)
+RECIPIENTS_MAX = 20  # for more, use a mailing list of the mail server
+RESOLVED_S_MIN = 600.0  # failures of this age may be read twice after a restart: their group must still exist (loop.py)
 Later = Annotated[float, Meta(ge=RESOLVED_S_MIN, le=30 * 86_400.0, description="10 minutes to 30 days")]
 Port = Annotated[int, Meta(ge=1, le=65_535, description="1 to 65535")]
-# What a mail server takes without the extension for other alphabets, and what no header can be ended with: words with
-# dots between them, as a header is refused that has others; and no `=?`, which begins an encoded word.
+# Addresses that mail servers take without the extension for other alphabets, and that cannot end a header line. Words
+# have single dots between them, else headers are refused; and `=?` would begin an encoded word.
 _ATOM, _LABEL = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+", r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _MAILBOX = re.compile(rf"(?=.{{1,254}}\Z)(?=[^@]{{1,64}}@)(?!.*=\?){_ATOM}(\.{_ATOM})*@{_LABEL}(\.{_LABEL})*")
 
@@ -64,7 +64,7 @@ class NotifyConfig:
 
     @property
     def is_on(self) -> bool:
-        """Whether anybody is to be told anything."""
+        """Whether there is a channel for notices."""
         return bool(self.smtp_host or self.hook_url)
 
     def __post_init__(self) -> None:

@@ -1,6 +1,6 @@
-"""A notice by web hook: one JSON body, signed as Standard Webhooks has it, over the line that workers are posted to.
+"""Sends notices by web hook: a JSON body, signed by Standard Webhooks, over the transport for workers.
 
-The operator names the URL, so it may be on this machine; link-local addresses and clouds' metadata are refused as ever.
+The operator names the URL, so it may be on this machine; link-local addresses and cloud metadata are still refused.
 """
 
 import trio
@@ -20,9 +20,9 @@ from jqd.runner.transport import Pool
 from jqd.runner.transport.http1 import LostError, Origin
 from jqd.runner.transport.network import Network, UnreachedError
 
-SEND_S = 30.0  # for all of it: senders of web hooks wait no longer, so receivers answer sooner
+SEND_S = 30.0  # for the whole call: senders of web hooks usually wait no longer, so receivers answer sooner
 CONNECT_S = 10.0
-LATER = frozenset({408, 425, 429})  # and all from 500 on: a deploy is under way
+LATER = frozenset({408, 425, 429})  # statuses after which to try again; so are 5xx, as during a deploy
 
 
 class HookSender:
@@ -32,7 +32,7 @@ class HookSender:
         self._where = f"the web hook at {host_of(config.hook_url)}"
 
     async def send(self, notice: Notice) -> Result:
-        """Post it once; redirects are not followed."""
+        """Post a notice once; redirects are not followed."""
         with trio.move_on_after(SEND_S):
             try:
                 return self._judge(await self._post(self._request(notice)))

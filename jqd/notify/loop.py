@@ -1,10 +1,11 @@
-"""Reads what failed, counts it, and tells the administrator: one daemon for all, each notice once (docs/adr/0080).
+"""Counts failed jobs and reports them to the administrator: one daemon for all, each notice once (docs/adr/0080).
 
-    every LOOK_S   the state of the store ─▶ failures since ─▶ rule.py ─▶ the state is exchanged ─▶ what is out is sent
+    every LOOK_S   read the state ─▶ read new failures ─▶ rule.py ─▶ write the state ─▶ send the notices that are out
 
-Whoever exchanges the state acts next; who finds it exchanged begins again from what stands there. So no failure is
-counted twice or lost, and a notice is noted in the store before it is sent. The others watch: when the state stands
-still for HOLD_S on their own clocks, one of them takes over. Who waits for a slow server writes it again and again.
+A write succeeds only if nobody else wrote the state since it was read; else the daemon begins again with the new state.
+So no failure is counted twice or lost, and a notice is noted in the store before it is sent. The other daemons watch:
+when the state has not changed for HOLD_S on its own clock, one of them takes over. A daemon that waits for a slow
+server writes the state every BEAT_S meanwhile.
 """
 
 import random
@@ -31,21 +32,22 @@ from jqd.notify.rule import Fate, Result
 from jqd.service.job_filter import last_line
 from jqd.store import JobView, Store
 
-LOOK_S = 2.0  # between looks: a call of the store, and one of each partition
-HOLD_S = 60.0  # so long the state stands still before another daemon acts
-BEAT_S = 15.0  # so often who acts shows it, by writing up to when all is counted; also while it sends
-PAGES = 10  # of a hundred failures each, in a row: some 50 ms
-BUSY_S = 0.1  # between looks while there are more: some 5,000 failures a second are read
-AGAIN_MS = 2_000  # of failures before the last look that are looked at again: more than the clock may go back unseen
-# So much less than ours the store's clock went on when it was set back; a slewed one goes on nearly as ours.
+LOOK_S = 2.0  # between rounds: each is a call of the store, and one of each partition
+HOLD_S = 60.0  # another daemon takes over when the state was not written for so long
+BEAT_S = 15.0  # how often the sending daemon writes the state at least, also while it sends, to show that it lives
+PAGES = 10  # of a hundred failures each, read in a row: some 50 ms
+BUSY_S = 0.1  # between rounds while there are more failures: some 5,000 a second are read
+AGAIN_MS = 2_000  # each round reads failures of this time before the last round again, in case the clock went back
+# The store's clock was set back if it advanced so much less than this daemon's; a slewed clock is nearly as fast.
 BACK_MS = 500
-AGAIN_FIRST_MS = 500_000  # and by who begins to act, or finds another life of the store: outcomes may have been late
+# The same after taking over, or when the store is another one: outcomes may have come late.
+AGAIN_FIRST_MS = 500_000
 
 _threads = trio.CapacityLimiter(1)
 
 
 class Sender(Protocol):
-    """Sends notices to the administrator in one way: by mail, or by web hook."""
+    """Sends notices by one channel: mail, or the web hook."""
 
     async def send(self, notice: Notice) -> Result:
         """Send a notice; returns within some minutes, whatever the server does."""
@@ -57,11 +59,11 @@ class Reading:
 
     def __init__(self, counted: Place) -> None:
         self.counted = counted
-        """Up to here all are counted; what lies before it may be known."""
+        """Place up to which all failures are counted; those before it may be known."""
         self.now_ms = counted[0]
-        """When it was looked last, by the store's clock."""
+        """Time of the last round, by the store's clock."""
         self.now_s: float | None = None
-        """And by ours, since the answer came."""
+        """The same by this daemon's monotonic clock; None: no round yet."""
         self.place: Place = max(0, self.now_ms - AGAIN_FIRST_MS), ""
         self.is_behind = True
 
@@ -71,16 +73,18 @@ class Reading:
         return went_ms < (0 if self.now_s is None else max(0, (asked_at_s - self.now_s) * 1000 - BACK_MS))
 
     def has(self, at_ms: int, job_id: str) -> bool:
-        """Whether a failure that lies there may be counted."""
+        """Whether a failure at this place may be counted already."""
         return (at_ms, job_id) <= self.counted
 
     def look_again(self, now_ms: int, now_s: float, from_ms: int) -> None:
-        """Begin the next look at failures `from_ms` before the end of this one."""
+        """Begin the next round at failures `from_ms` before now."""
         self.now_ms, self.now_s = now_ms, now_s
         self.place = max(0, now_ms - from_ms), ""
 
 
 class NoticeLoop:
+    """Counts failures and sends notices, if this daemon is the one that does so for all."""
+
     def __init__(
         self,
         config: NotifyConfig,
@@ -91,18 +95,18 @@ class NoticeLoop:
         clock: Clock,
         source: random.Random,
     ) -> None:
-        """`stores`: of all partitions; the first has the state. `senders`: by the name of their channel."""
+        """`stores`: the partitions; the first has the state. `senders`: by name of the channel."""
         self.backoff = LoopBackoff("notices", source=source)
         self.counts = {name: {fate.name.lower(): 0 for fate in Fate} for name in senders}
-        """What became of what this daemon sent, by channel."""
+        """Channel → fate → number of notices that this daemon sent."""
         self._config, self._stores, self._senders = config, stores, senders
         self._sysid, self._clock, self._source = sysid, clock, source
         self._version, self._packed = 0, b""
-        self._stands_since_s = clock.mono_s()  # the state that is known here
+        self._stands_since_s = clock.mono_s()  # since when the state has not changed
         self._written_at_s = float("-inf")
         self._acts = False
         self._readings: dict[int, Reading] = {}
-        self._results: dict[str, tuple[str, Result]] = {}  # channel → which notice, and what became of it
+        self._results: dict[str, tuple[str, Result]] = {}  # channel → id of the sent notice, and its result
         self._stuck = ""
         self._troubles: list[str] = []
         self._log = get_logger("notices")
@@ -112,12 +116,12 @@ class NoticeLoop:
         while True:
             try:
                 rest_s = await self.act()
-            except StoreChanged as error:  # `recovery` finds out who answers there now
+            except StoreChanged as error:  # `recovery` deals with that
                 self._readings.clear()
                 self._log.debug("notices.store_changed", error=str(error))
                 rest_s = LOOK_S
             except (StoreAway, StoreRefused) as error:
-                self._readings.clear()  # the state may have been exchanged, and the answer was lost
+                self._readings.clear()  # the state may have been written, though the answer was lost
                 self._stuck = str(error) if isinstance(error, StoreRefused) else ""
                 await self.backoff.wait_after_failure(error)
                 continue
@@ -125,12 +129,12 @@ class NoticeLoop:
             await trio.sleep(rest_s)
 
     def complaints(self) -> list[str]:
-        """Why notices do not arrive, as the state says, at every daemon."""
+        """Return why notices do not arrive; the same at every daemon, as the state says it."""
         return [f"notices: {trouble}" for trouble in ([self._stuck] if self._stuck else self._troubles)]
 
     async def act(self) -> float:
-        """Look once at failures, and send what is due. Returns how long to rest. Raises StoreAway, StoreChanged,
-        StoreRefused."""
+        """Do one round: count new failures, and send due notices. Returns the seconds until the next. Raises StoreAway,
+        StoreChanged, StoreRefused."""
         found = await self._stores[0].swap_notices(self._version)
         if found.state is not None:
             self._take(found.version, found.state)
@@ -146,7 +150,7 @@ class NoticeLoop:
             return LOOK_S
         self._hold(board)
         now_ms = found.now_ms
-        # What was sent is noted before anything that takes long: others would take it for cut off, and send it again.
+        # Note sent notices before anything slow: another daemon that takes over would send them again.
         is_behind = self._settle(board, now_ms) or await self._count(board, now_ms)
         out = self._take_notices(board, now_ms)
         if not await self._exchange(board):
@@ -160,12 +164,12 @@ class NoticeLoop:
         return BUSY_S if is_behind else LOOK_S
 
     def _take(self, version: int, state: bytes) -> None:
-        """Another daemon exchanged the state, or it is another life's: what was read here may not be counted there."""
+        """Take a state that another daemon wrote, or of another store: it may lack failures that were read here."""
         self._readings.clear()
         self._version, self._packed, self._stands_since_s = version, state, self._clock.mono_s()
 
     def _may_act(self, board: Board) -> bool:
-        """Return whether this daemon sends: it did before, or the daemon that did is silent."""
+        """Return whether this daemon may send: it did before, or the daemon that did is silent."""
         is_silent = self._clock.mono_s() - self._stands_since_s > HOLD_S
         return board.holder in ("", self._sysid) or is_silent
 
@@ -179,17 +183,17 @@ class NoticeLoop:
             board.channels.setdefault(name, Channel())
 
     def _settle(self, board: Board, now_ms: int) -> bool:
-        """Write into the state what became of the notices that were sent. Returns whether there were any."""
+        """Note the results of sent notices in the state. Returns whether there were any."""
         for name, (notice_id, result) in [*self._results.items()]:
             notice = board.channels[name].notice
             if notice is not None and notice.id == notice_id:
                 rule.settle(board.channels[name], result, now_ms)
             else:
-                del self._results[name]  # of a state that the store forgot, or that another daemon saw to
+                del self._results[name]  # the store lost the notice, or another daemon dealt with it
         return bool(self._results)
 
     async def _count(self, board: Board, now_ms: int) -> bool:
-        """Count what failed since the last look. Returns whether there is more."""
+        """Count the failures since the last round. Returns whether there are more."""
         is_behind, failures = False, list[Failure]()
         for partition, store in enumerate(self._stores):
             reading = self._readings.get(partition)
@@ -197,15 +201,15 @@ class NoticeLoop:
                 reading = self._readings[partition] = Reading(board.counted.get(partition, NOWHERE))
             try:
                 failures += await self._read(store, reading)
-            except (StoreAway, StoreRefused) as error:  # it is read when it is back, and holds up no other
+            except (StoreAway, StoreRefused) as error:  # read it when it is back; go on with the others
                 del self._readings[partition]
                 self._log.debug("notices.partition_away", partition=partition, error=str(error))
                 continue
-            # At the end all are counted that failed before this instant: more of it may come.
+            # At the end of the list: all failures before this instant are counted, but more may come at it.
             board.counted[partition] = reading.place if reading.is_behind else (reading.now_ms, "")
             is_behind = is_behind or reading.is_behind
         newest_ms = max(now_ms, *(place[0] for place in board.counted.values()))  # each partition has its own clock
-        for channel in board.channels.values():  # also where another daemon only knows the way
+        for channel in board.channels.values():  # also for channels that only other daemons can send by
             rule.count(channel, failures, now_ms, newest_ms)
         return is_behind
 
@@ -215,7 +219,7 @@ class NoticeLoop:
         for _ in range(PAGES):
             asked_at_s = self._clock.mono_s()
             page = await store.list_failed(*place)
-            if reading.went_back(page.now_ms, asked_at_s):  # what failed since lies before the place
+            if reading.went_back(page.now_ms, asked_at_s):  # failures since then come before the place
                 reading.look_again(page.now_ms, self._clock.mono_s(), AGAIN_FIRST_MS)
                 reading.is_behind = True
                 return failures
@@ -234,7 +238,7 @@ class NoticeLoop:
         return failures
 
     def _take_notices(self, board: Board, now_ms: int) -> dict[str, Notice]:
-        """The notices to be sent now, which are noted."""
+        """Return the notices to send now, and note in the state that they are out."""
         out: dict[str, Notice] = {}
         seen_ms = min(board.counted.get(partition, NOWHERE)[0] for partition in range(len(self._stores)))
         for name in self._senders:
@@ -248,7 +252,7 @@ class NoticeLoop:
         return f"{self._source.getrandbits(96):024x}"
 
     async def _exchange(self, board: Board) -> bool:
-        """Write the state, if there is news or to show that somebody acts. Returns whether it is ours now."""
+        """Write the state if it changed, or to show that this daemon lives. Returns False if another wrote first."""
         packed, before = encode(board), decode(self._packed) if self._packed else None
         is_news = before is None or packed != encode(structs.replace(before, counted=board.counted))
         if not is_news and self._clock.mono_s() - self._written_at_s < BEAT_S:

@@ -1,7 +1,7 @@
-"""A notice by mail: its headers, and its way to the mail server, in a thread that blocks nobody for long.
+"""Sends notices by mail: makes the mail, and hands it to the mail server, in a thread with a time limit.
 
-What a server answers is sorted by where it did: before the text was sent nothing arrived; where the line breaks behind
-it, it may have. A recipient that is refused for good takes the mail from nobody else.
+An error before the text was sent means that nothing arrived; if the connection breaks after it, the mail may have
+arrived. A recipient that is refused for good does not keep the mail from the others.
 """
 
 import hashlib
@@ -26,13 +26,13 @@ from jqd.notify.config import NotifyConfig
 from jqd.notify.render import TEST, TROUBLE_LENGTH_MAX, one_line, subject, text
 from jqd.notify.rule import Fate, Result
 
-STEP_S = 10.0  # for one answer, or to be connected
+STEP_S = 10.0  # for one answer, or to connect
 TEXT_S = 120.0  # for the answer to the text, behind filters that read it: Postfix gives them 100 s (RFC 5321: 10 min)
 _DOT = re.compile(rb"^\.", re.MULTILINE)
 
 
 class MailError(JqdError):
-    """The mail was not taken, or that is not known. The message says what to mend."""
+    """The mail was not taken, or that is unknown. The message says what to mend."""
 
     def __init__(
         self,
@@ -43,8 +43,8 @@ class MailError(JqdError):
         was_read: bool = False,
         done: Sequence[str] = (),
     ) -> None:
-        """`is_final`: the same again would be refused, too. `was_read`: it may be its text that is not taken. `done`:
-        recipients that have it, or never will."""
+        """`is_final`: a repetition would be refused, too. `was_read`: the text may be the reason. `done`: recipients that
+        have the mail, or never will."""
         super().__init__(message)
         self.is_final, self.may_have_arrived, self.was_read, self.done = is_final, may_have_arrived, was_read, done
 
@@ -54,22 +54,22 @@ class Session:
 
     def __init__(self, config: NotifyConfig) -> None:
         self.may_have_arrived = False
-        """Whether the text was sent and the server has not answered, so that the mail may have arrived."""
+        """Whether the text was sent, and the server has not answered yet."""
         self._config = config
         self._where = f"the mail server {config.smtp_host} port {config.smtp_port}"
         self._raw: socket.socket | None = None
         self._is_cut = False
 
     def cut(self) -> None:
-        """End the conversation, from another thread: a call that waits for the server returns at once."""
+        """Break the connection, from another thread: a call that waits for the server returns at once."""
         self._is_cut = True
         if self._raw is not None:
-            with suppress(OSError):  # it ended by itself
+            with suppress(OSError):  # the connection has ended already
                 self._raw.shutdown(socket.SHUT_RDWR)
 
     def send(self, mail: EmailMessage, recipients: Sequence[str]) -> tuple[list[str], str]:
-        """Send a mail. Returns the recipients that have it or never will, and in words which never will; empty: none.
-        Raises MailError."""
+        """Send a mail. Returns the recipients that have it or never will, and why some never will (empty: none). Raises
+        MailError."""
         try:
             text = mail.as_bytes(policy=SMTP)
         except (ValueError, MessageError) as error:
@@ -79,11 +79,11 @@ class Session:
             self._connect(smtp)
             self._begin(smtp)
             delivered = self._hand_over(smtp, text, recipients)
-            with suppress(OSError, smtplib.SMTPException):  # what it says to that changes nothing
+            with suppress(OSError, smtplib.SMTPException):  # the mail is delivered, whatever the answer
                 smtp.putcmd("QUIT")
             return delivered
-        except (OSError, smtplib.SMTPException, ValueError) as error:  # a step says what it is refused; here the line
-            # broke, or what came is no answer: to a login some bytes that are no base64, for instance
+        except (OSError, smtplib.SMTPException, ValueError) as error:
+            # The steps raise MailError for refusals. Here the connection broke, or an answer was malformed.
             within_s = TEXT_S if self.may_have_arrived else STEP_S
             raise MailError(
                 f"{self._where} {_broke(error, within_s)}", may_have_arrived=self.may_have_arrived
@@ -130,7 +130,7 @@ class Session:
             raise MailError(f"{where} takes no login here: {_words_of(error)}; {mend}", is_final=True) from error
 
     def _start_tls(self, smtp: smtplib.SMTP) -> None:
-        """Begin TLS. What the server announced before is dropped, as anybody may have sent it."""
+        """Begin TLS. Drops what the server announced before, as anybody on the network may have sent that."""
         what = f"{self._where} offers no STARTTLS, and nothing is sent without"
         mend = "set notify.smtp_security to 'tls', mostly with port 465, or to 'none' in a network you trust"
         if not smtp.has_extn("starttls"):
@@ -143,7 +143,7 @@ class Session:
         smtp.ehlo_or_helo_if_needed()
 
     def _secure(self, smtp: smtplib.SMTP) -> None:
-        """Switch to TLS, with a server whose certificate has its name."""
+        """Switch the connection to TLS, and check the server's certificate and name."""
         host, raw = self._config.smtp_host, self._raw
         assert raw is not None, "TLS begins on a line"
         try:
@@ -196,7 +196,7 @@ def _answer(code: int, text: bytes | str) -> str:
 
 
 def _broke(error: Exception, within_s: float) -> str:
-    """Return what the mail server did that is no answer."""
+    """Return as text what the mail server did instead of answering."""
     is_silent = isinstance(error, TimeoutError) or "timed out" in str(error)
     return f"does not answer within {within_s:g} s" if is_silent else f"ended the connection: {_words_of(error)}"
 
@@ -206,15 +206,13 @@ def _words_of(error: Exception | str) -> str:
 
 
 def _own_name() -> str:
-    """Return this machine's name for the greeting, without a look-up, which may take long; its address where the name
-    is none.
-    """
+    """Return this machine's name for the greeting, or an address if it has no full name. Makes no slow look-up."""
     name = socket.gethostname()
     return name if "." in name and name.isascii() else "[127.0.0.1]"
 
 
-SEND_S = 150.0  # for all of it: what failed meanwhile waits, and so does the web hook
-REFERENCES_MAX = 10  # groups that one mail is filed under
+SEND_S = 150.0  # for a whole mail: new failures wait meanwhile, and so does the web hook
+REFERENCES_MAX = 10  # groups whose mail threads one mail joins
 DOMAIN_LENGTH_MAX = 40  # characters in ids: a longer header would be folded
 
 _threads = trio.CapacityLimiter(1)
@@ -225,9 +223,9 @@ class MailSender:
         self._config = config
 
     async def send(self, notice: Notice) -> Result:
-        """Hand it to the mail server, for those who do not have it yet."""
+        """Send a notice to the recipients that do not have it yet."""
         left = [each for each in self._config.mail_to if each not in notice.done]
-        if not left:  # they were taken out of the settings
+        if not left:  # the others were removed from the settings
             return Result(Fate.SENT)
         try:
             done, trouble = await deliver(self._config, mail_of(notice, self._config), left)
@@ -238,7 +236,7 @@ class MailSender:
 
 
 async def deliver(config: NotifyConfig, mail: EmailMessage, recipients: list[str]) -> tuple[list[str], str]:
-    """Hand a mail over. Returns who has it or never will, and what is wrong with these. Raises MailError."""
+    """Send a mail. Returns the recipients that have it or never will, and why the latter do not. Raises MailError."""
     session = Session(config)
     with trio.move_on_after(SEND_S):
         try:
@@ -255,7 +253,8 @@ async def deliver(config: NotifyConfig, mail: EmailMessage, recipients: list[str
 
 
 def mail_of(notice: Notice, config: NotifyConfig) -> EmailMessage:
-    """The mail, always the same of one notice. Its groups are threads: each refers to a name made of them."""
+    """Return the mail for a notice, always the same. It refers to an id for each of its groups, so that mail programs
+    show a group's notices as a thread."""
     domain = _domain(config)
     mail = _mail(config, subject(notice), text(notice, config.link), notice.at_ms)
     mail["Message-ID"] = f"<{notice.id}@{domain}>"

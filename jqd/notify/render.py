@@ -1,7 +1,7 @@
-"""A notice in words: subject, text, and the body of the web hook. Pure; the same notice gives the same bytes.
+"""Renders a notice as subject and text of a mail, and as body of the web hook. The same notice gives the same bytes.
 
-What workers wrote is one printable line here, however it was written: it ends no header and forges no line. Arguments
-of jobs are in none of it. A plain notice has nothing that workers or pushers wrote.
+Text from workers is reduced to one printable line, so that it cannot end a header or forge a line. Arguments of jobs
+are never included. A plain notice has no text from workers or pushers.
 """
 
 import shlex
@@ -15,16 +15,16 @@ from jqd.domain.error_pattern import FOLDED
 from jqd.domain.tenant import annotate
 from jqd.notify.board import OTHERS, Notice, Row, name_of
 
-SHOWN_MAX = 50  # groups of one notice: a screen or two; the rest is counted
-SUBJECT_LENGTH_MAX = 120  # characters of what failed: mail programs show less
-TROUBLE_LENGTH_MAX = 300  # of what a server answered
+SHOWN_MAX = 50  # groups shown of one notice: a screen or two; others are counted
+SUBJECT_LENGTH_MAX = 120  # characters about the failure: mail programs show fewer
+TROUBLE_LENGTH_MAX = 300  # characters of a server's answer
 
-# What a test sends: `jqd mail test`.
+# Subject and text of the mail of `jqd mail test`.
 TEST = ("[jqd] This is a test", "jqd can send mail to you: it will tell of jobs that fail for good.\n")
 
 
 def one_line(text: str, most: int) -> str:
-    """Without line ends, control characters and what turns text around."""
+    """Return text as one line of at most `most` characters, without control characters and those that reverse text."""
     line = " ".join("".join(each if each.isprintable() else " " for each in text).split())
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
@@ -145,7 +145,7 @@ def _jqd(row: Row) -> list[str]:
 
 
 def _retry(row: Row) -> str:
-    """For a shell. Empty where no command means just these jobs: what cannot be typed cannot be given."""
+    """Return the command that retries exactly these jobs; empty if there is none, as for names that cannot be typed."""
     _, name = name_of(row)
     if not name or row.line == OTHERS or not (name + row.line).isprintable():
         return ""
@@ -153,8 +153,7 @@ def _retry(row: Row) -> str:
 
 
 def _like(row: Row) -> str:
-    """Return the filter that finds exactly these jobs: by the whole error line, or by its pattern where parts were
-    folded."""
+    """Return the filter that finds exactly these jobs: by the whole error line, or by its pattern if it has one."""
     return "error_like" if FOLDED in row.line else "error_is"
 
 

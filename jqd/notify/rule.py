@@ -1,11 +1,11 @@
-"""When what is told. Pure: a channel, what failed, and the time of the store.
+"""Decides when a notice is sent and what it reports, from a channel's state, new failures and the store's time.
 
-    failure ─▶ group, untold ──first_s──▶ told ──nothing for resolved_s──▶ over, told, forgotten
-                                          │  ▲
-                                          └──┘ ten times as many: after change_s; more: after repeat_s
+    failure ─▶ new group ──first_s──▶ reported ──no failure for resolved_s──▶ over, reported, forgotten
+                                       │  ▲
+                                       └──┘ ten times as many: after change_s; more: after repeat_s
 
-A notice tells of all groups that are due. There is one at a time: what comes while it cannot be sent is told by the
-next. Groups count as told when it arrived, so a notice that is given up loses nothing.
+A notice reports all groups that are due. There is one notice at a time; failures that come before it is sent are in the
+next. Groups count as reported when the notice has arrived, so a notice that is given up loses nothing.
 """
 
 from collections import Counter
@@ -17,10 +17,10 @@ from jqd.domain.tenant import tenant_of
 from jqd.notify.board import Channel, Failure, Group, Groups, Key, Notice, Row, alone_in
 from jqd.notify.config import NotifyConfig
 
-TENFOLD = 10  # a change that is told before the next repetition: a flood of a million is told seven times
+TENFOLD = 10  # so many times as many failures are reported before the next repetition: of a million, seven times
 HOUR_MS = 3_600_000
-# Until a notice that a server did not take is tried again; twice as long each time, an hour at most: greylisting takes
-# minutes, a server that is away hours.
+# Before a notice that a server did not take is tried again; doubled each time, an hour at most: greylisting takes
+# minutes, an outage hours.
 AGAIN_MS = 60_000
 # So often a notice is sent at most, over a quarter of an hour, where it arrived at others or may have: whoever does not
 # take it, or takes it without an answer, keeps the next notices from nobody.
@@ -28,31 +28,33 @@ TRIES_MAX = 5
 
 
 class Fate(Enum):
-    """What became of a notice that was sent."""
+    """The result of sending a notice."""
 
     SENT = auto()
     LATER = auto()
-    """Not taken now: nothing arrived."""
+    """Not taken now: nothing arrived; try again."""
     UNKNOWN = auto()
-    """The line broke where it may have arrived."""
+    """The connection broke when it may have arrived."""
     REFUSED = auto()
-    """Not taken, and the same again would not be either."""
+    """Not taken, and a repetition would not be either."""
 
 
 class Result(NamedTuple):
+    """The result of sending a notice, with its details."""
+
     fate: Fate
     trouble: str = ""
-    """What is wrong, in words for the administrator; of what was sent, too: some recipients did not get it."""
+    """What is wrong, for the administrator; also if it was sent, but not to all recipients."""
     done: Sequence[str] = ()
-    """Recipients that have the notice already."""
+    """Recipients that have the notice."""
     was_read: bool = False
-    """Whether the server had all of the notice, so that it may be its text that it does not take."""
+    """Whether the server got the whole notice, so that its text may be why it is not taken."""
 
 
 def count(channel: Channel, failures: Iterable[Failure], now_ms: int, newest_ms: int) -> None:
-    """Count failures in their groups. Of what was read before only what comes after its group's last is new.
+    """Count failures in their groups. Of those that may be known, only those after the group's last are new.
 
-    `newest_ms`: no failure is later, by the clock of whatever partition."""
+    `newest_ms`: no failure is later than this, by any partition's clock."""
     _set_back(channel, now_ms, newest_ms)
     groups = Groups(channel.groups)
     for failure in failures:
@@ -68,7 +70,9 @@ def count(channel: Channel, failures: Iterable[Failure], now_ms: int, newest_ms:
 
 
 def due_ms(group: Group, config: NotifyConfig, seen_ms: int) -> int | None:
-    """Return when a group is due for a notice; None: not before its next failure. `seen_ms`: read up to then."""
+    """Return when a group is due for a notice; None: not before its next failure.
+
+    `seen_ms`: time up to which failures were read."""
     if not group.notified:
         return group.known_ms + _ms(config.first_s)
     if group.count >= TENFOLD * group.notified or _is_over(group, config, seen_ms):
@@ -77,7 +81,7 @@ def due_ms(group: Group, config: NotifyConfig, seen_ms: int) -> int | None:
 
 
 def compose(channel: Channel, config: NotifyConfig, new_id: Callable[[], str], now_ms: int, seen_ms: int) -> None:
-    """Begin a notice of all that is due, if there is any and one more may be sent."""
+    """Make a notice of all groups that are due, if there are some and one more notice may be sent."""
     if channel.notice is not None or now_ms < channel.rest_until_ms:
         return
     each = [(group, due_ms(group, config, seen_ms)) for group in channel.groups]
@@ -101,10 +105,10 @@ def compose(channel: Channel, config: NotifyConfig, new_id: Callable[[], str], n
 
 
 def begin(channel: Channel, config: NotifyConfig, now_ms: int) -> Notice | None:
-    """The notice to be sent now, which is noted; None: there is none, or not yet.
+    """Return the notice to send now, and note that it is out; None: there is none, or not yet.
 
-    One that is out already was cut off, by the end of its daemon perhaps. It may have arrived, so it counts as sent,
-    and is sent again as the same."""
+    A notice that is out already was interrupted, perhaps by the end of its daemon. It may have arrived, so it counts as
+    sent; it is sent again unchanged."""
     notice = channel.notice
     if notice is None:
         return None
@@ -132,15 +136,15 @@ def settle(channel: Channel, result: Result, now_ms: int) -> None:
             channel.notice, channel.rest_until_ms, channel.is_plain = None, 0, False
         case Fate.LATER | Fate.UNKNOWN:
             notice.next_ms = now_ms + min(AGAIN_MS << min(notice.tries - 1, 10), HOUR_MS)
-        case Fate.REFUSED:  # its groups are due as before: the next notice tells all that there is by then
-            # Perhaps for a text that a worker of one tenant wrote: so the next one, which comes soon, quotes none.
+        case Fate.REFUSED:  # its groups stay due: the next notice reports all of them
+            # The text of one tenant's worker may be the reason, so the next notice comes soon, and quotes none.
             channel.rest_until_ms = now_ms + (HOUR_MS if notice.is_plain else AGAIN_MS)
             channel.notice, channel.is_plain = None, True
 
 
 def _fate(notice: Notice, result: Result) -> Fate:
-    """Return what becomes of a notice. One that was tried often enough makes room for the next; health keeps saying
-    what is wrong."""
+    """Return what to do with the notice. After enough tries it makes room for the next; health still shows what is
+    wrong."""
     is_tried = notice.tries >= TRIES_MAX
     match result.fate:
         case Fate.REFUSED if notice.done:
@@ -153,15 +157,15 @@ def _fate(notice: Notice, result: Result) -> Fate:
 
 
 def resume(channel: Channel) -> None:
-    """A daemon begins to act: settings may have been mended, so what was put off is tried now."""
+    """Try delayed notices at once, when another daemon takes over: its settings may be corrected."""
     channel.rest_until_ms = 0
     if channel.notice is not None:
         channel.notice.next_ms = 0
 
 
 def _left(channel: Channel, config: NotifyConfig, now_ms: int, tenant: str) -> int:
-    """How many more may be sent now. `tenant`: whose failures alone the next one tells of: a tenant has half of them,
-    so that its failures keep back nobody else's."""
+    """Return how many more notices may be sent now. `tenant`: if the next one reports only this tenant's failures. A
+    tenant gets half of all notices, so that its failures do not hold back others'."""
     gone = sum(at_ms <= now_ms - HOUR_MS for at_ms in channel.sent_ms)
     channel.sent_ms, channel.sent_of = channel.sent_ms[gone:], channel.sent_of[gone:]
     left = config.hourly_max - len(channel.sent_ms)
@@ -203,7 +207,7 @@ def _is_over(group: Group, config: NotifyConfig, seen_ms: int) -> bool:
 
 
 def _sorted(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows that go into the notice, the largest first. Tenants take turns, and jobtypes of a tenant."""
+    """Return the rows in the order of the notice, the largest first; tenants alternate, and jobtypes of a tenant."""
     ordered = sorted(rows, key=lambda row: (row.is_over, -row.new, row.key))
     ordered = _interleaved(ordered, lambda row: row.jobtype)
     ordered = _interleaved(ordered, lambda row: tenant_of(row.jobtype))
@@ -211,7 +215,7 @@ def _sorted(rows: Sequence[Row]) -> list[Row]:
 
 
 def _interleaved(rows: Sequence[Row], whose: Callable[[Row], str]) -> list[Row]:
-    """The first of each, then the second of each, and so on."""
+    """Return the first row of each, then the second of each, and so on. `whose`: returns what a row belongs to."""
     places, found = Counter[str](), list[tuple[int, Row]]()
     for row in rows:
         found.append((places[whose(row)], row))
@@ -220,8 +224,7 @@ def _interleaved(rows: Sequence[Row], whose: Callable[[Row], str]) -> list[Row]:
 
 
 def _set_back(channel: Channel, now_ms: int, newest_ms: int) -> None:
-    """Move dates of the channel that lie in the future to `now_ms`: after the store's clock was set back they would
-    be waited for."""
+    """Move times of the channel that lie in the future to `now_ms`, as after the store's clock was set back."""
     for group in channel.groups:
         group.known_ms, group.notified_ms = min(group.known_ms, now_ms), min(group.notified_ms, now_ms)
         group.since_ms, group.latest_ms = min(group.since_ms, newest_ms), min(group.latest_ms, newest_ms)
