@@ -32,7 +32,7 @@ class Answer:
 
 
 def decoded(url: str, response: Response) -> Any:
-    """Return the body as a value; text of a refusal as a string. Raises JqdClientError if no daemon would send it."""
+    """Return the decoded body; of a refusal in another format its text. Raises JqdClientError if no daemon sent it."""
     body, status = response.body, response.status
     if not body:
         return None

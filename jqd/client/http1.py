@@ -121,7 +121,7 @@ class Connection:
         return f"{request.method} {self._base}{request.target} HTTP/1.1\r\n{text}\r\n".encode("ascii")
 
     def _write(self, data: bytes) -> bool:
-        """Return whether all was written."""
+        """Send data. Return whether all was sent: a broken connection is no error here."""
         try:
             done = self._socket.send(data)
             while done < len(data):  # not by `sendall`, which has one timeout for all of it

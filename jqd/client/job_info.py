@@ -81,7 +81,7 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     worker_finished_at: datetime | None = None
     """When it finished, by its worker's own clock."""
     expires_at: datetime | None = None
-    """It is dead unless an attempt has begun by then; None: never."""
+    """When the job dies unless an attempt has begun; None: never."""
     code: Code | None = None
     """Why the last attempt stopped."""
     exitcode: int | None = None
@@ -93,9 +93,9 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     progress: Mapping[str, Any] | None = None
     """The worker's last report: `done`, `message` and `at`."""
     snoozes: int | None = None
-    """How often it put itself off; None: never."""
+    """How often the job put itself off; None: never."""
     interrupted: int | None = None
-    """How often it began anew because its worker or daemon was stopped; None: never."""
+    """How often the job began again because its worker or daemon was stopped; None: never."""
     log: str | None = None
     """The end of what the last attempt printed, if that failed."""
     id: str | None = None

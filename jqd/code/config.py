@@ -30,7 +30,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def threads(self) -> int:
-        """At once, of all its processes together: a worker has to start some, too."""
+        """Limit of the threads of one context at once, so that the worker can start some, too."""
         return THREADS_MIN + THREADS_EACH * self.processes
 
     def __post_init__(self) -> None:

@@ -9,7 +9,7 @@ Lang = Literal["python", "node", "sh"]
 
 
 class ContextKey(NamedTuple):
-    """Handlers with equal keys may run in one process."""
+    """Decides which handlers may share a process: those with equal keys."""
 
     engine: str
     """The `eid`; a handler without one shares with no other, not even its own other versions."""

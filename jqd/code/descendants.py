@@ -24,7 +24,7 @@ class Usage(NamedTuple):
 
     processes: int
     threads: int
-    """Of all these, the first one of each included."""
+    """Threads of all these processes, main threads included."""
     memory_bytes: int
     """Resident memory, and open files in memory (memfd_create). Shared memory is counted for each process."""
     hides: bool

@@ -12,9 +12,9 @@
 A frame header has a checksum of its own, so that a reader who passes over frames of other lanes can believe their
 lengths without reading their bodies. Both sums are seeded by the segment's random id and the frame's position, so
 neither a payload that holds a whole frame, nor a frame of another segment, nor one copied to another place of its own
-segment is ever taken for what belongs there. The head stands twice, because without it no frame can be checked: one
-bad sector must not cost a segment. `back` leads to where the frame's commit began: all before that was on disk when the
-frame was written, which tells damage from what a power cut tore.
+segment is ever mistaken for a frame of this place. The head stands twice, because without it no frame can be checked:
+one bad sector must not cost a segment. `back` leads to the start of the frame's commit: all before it was on disk when
+the frame was written, so bad bytes there are damage, and not what a power cut tore.
 """
 
 import struct

@@ -54,7 +54,7 @@ class Kind(enum.StrEnum):
 
 
 class Place(NamedTuple):
-    """Where something is wrong."""
+    """A bad place in a segment file."""
 
     file: str
     offset: int

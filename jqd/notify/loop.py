@@ -164,7 +164,7 @@ class NoticeLoop:
         return BUSY_S if is_behind else LOOK_S
 
     def _take(self, version: int, state: bytes) -> None:
-        """Take a state that another daemon wrote, or of another store: it may lack failures that were read here."""
+        """Take over a state that another daemon wrote, or of another store. Failures read here may be missing in it."""
         self._readings.clear()
         self._version, self._packed, self._stands_since_s = version, state, self._clock.mono_s()
 
@@ -269,7 +269,7 @@ class NoticeLoop:
         async def send(name: str, notice: Notice) -> None:
             try:
                 result = await self._senders[name].send(notice)
-            except Exception as error:  # noqa: BLE001 - what workers wrote is in it, and must end no daemon
+            except Exception as error:  # noqa: BLE001 - text from workers must end no daemon
                 self._log.error("notices.broken", channel=name, exc_info=error)
                 result = Result(Fate.REFUSED, f"a notice by {name} cannot be written: {error!r}"[:TROUBLE_LENGTH_MAX])
             self._results[name] = notice.id, result
@@ -287,7 +287,8 @@ class NoticeLoop:
             sent.set()
 
     async def _stay(self, board: Board, sent: trio.Event) -> None:
-        """Show the others that this daemon acts, until the notices are sent, or another daemon acts."""
+        """Write the state every BEAT_S, to show that this daemon lives, until the notices are sent or another daemon
+        writes it."""
         is_ours = True
         while is_ours:
             with trio.move_on_after(BEAT_S):

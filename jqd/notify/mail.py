@@ -43,8 +43,8 @@ class MailError(JqdError):
         was_read: bool = False,
         done: Sequence[str] = (),
     ) -> None:
-        """`is_final`: a repetition would be refused, too. `was_read`: the text may be the reason. `done`: recipients that
-        have the mail, or never will."""
+        """`is_final`: a repetition would be refused, too. `was_read`: the text may be the reason. `done`: recipients
+        that have the mail, or never will."""
         super().__init__(message)
         self.is_final, self.may_have_arrived, self.was_read, self.done = is_final, may_have_arrived, was_read, done
 

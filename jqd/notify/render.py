@@ -100,7 +100,7 @@ def _lines_of(row: Row, link: str) -> Iterator[str]:
 
 
 def _rows(notice: Notice) -> list[Row]:
-    """Return the groups that are told; of a plain notice one for each tenant, with the counts of all that it has."""
+    """Return the notice's rows; of a plain notice one row for each tenant, with the sums of its groups."""
     if not notice.is_plain:
         return notice.rows
     each: dict[str, list[Row]] = {}

@@ -22,8 +22,8 @@ HOUR_MS = 3_600_000
 # Before a notice that a server did not take is tried again; doubled each time, an hour at most: greylisting takes
 # minutes, an outage hours.
 AGAIN_MS = 60_000
-# So often a notice is sent at most, over a quarter of an hour, where it arrived at others or may have: whoever does not
-# take it, or takes it without an answer, keeps the next notices from nobody.
+# Tries of a notice, over a quarter of an hour, if some recipients have it or may have it, or if its text may be why it
+# is not taken: it must not keep the next notices back.
 TRIES_MAX = 5
 
 

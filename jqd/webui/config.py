@@ -30,7 +30,7 @@ class UiConfig:
     token: str | None = None
     """The token whose rights everybody has who reaches the UI, without a login."""
     certificate: Path | None = None
-    """With `key`: the UI speaks TLS."""
+    """File in PEM. With it and `key` the UI speaks TLS."""
     key: Path | None = None
     hosts: Sequence[str] = ()
     """Host names of this UI, beside the machine's addresses and localhost."""

@@ -35,7 +35,7 @@ PR_SET_PDEATHSIG = 1  # prctl(2): a signal for this process when its parent dies
 
 
 class Errand(Batch):
-    """A batch of one job from the front."""
+    """One job that the front gave to this process. `ended` sends its outcome there."""
 
     def __init__(self, codec: Codec, key: int, ended: Any) -> None:
         super().__init__(codec, 1)

@@ -1,13 +1,13 @@
-"""A context in Python: runs code that comes on one descriptor, and says on another how it ended. Standard library only.
+"""Runs handlers in Python: reads requests from one descriptor, and answers on another. Standard library only.
 
     {"before": text}                      once
     {"begin": text, "body": text, "end": text, "called": name}   a batch begins; texts: `beforeEach`, body, `afterEach`
     {"job": {…}}                          one job: the body is called with its argument
     {"ended": name}                       a batch ends: `afterEach` runs
 
-Each has a number, "at", and gets one answer, which begins with that: 7 {"status": 200, "result": …} or
+Each request has a number, "at", and gets one answer, which begins with it: 7 {"status": 200, "result": …} or
 7 {"status": 1xx, 4xx or 5xx, "message": …, "retry_after": …}. "broken": a text does not compile, and nothing has run.
-What code prints goes to descriptors 1 and 2, and so forges no answer.
+What code prints goes to descriptors 1 and 2, and so cannot forge an answer.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class Retry(Exception):
 
 
 class Broken(Exception):
-    """A text does not compile; the cause says why."""
+    """Raised when code does not compile; the cause says why."""
 
 
 class Job:
-    """A job beside its argument, as code sees it."""
+    """What code sees of its job, without the argument."""
 
     def __init__(self, facts: dict[str, Any]) -> None:
         self.__dict__.update(facts)
@@ -85,7 +85,7 @@ class Context:
         return self.texts[called, text]
 
     def function(self, text: str, called: str) -> Callable[..., Any]:
-        """Return the body as a function: it may `return`, and has names of its own."""
+        """Return the body as a function, so that it may `return`, and its names are local."""
         if (called, text) not in self.functions:
             module = ast.parse("def __jqd_body__(argument, payload, job):\n    pass", called)
             (made,) = module.body
@@ -103,7 +103,7 @@ class Context:
 
 
 def shown(text: str, called: str) -> str:
-    """Return the file name under which tracebacks find the lines of a text."""
+    """Give a text a file name, under which tracebacks find its lines. Return the name."""
     name = f"<{called}>"
     linecache.cache[name] = (len(text), None, text.splitlines(True), name)
     return name
@@ -130,12 +130,12 @@ def failure(error: BaseException) -> dict[str, Any]:
 
 
 def plain(lines: Iterable[str]) -> str:
-    """Return lines as text that can be encoded."""
+    """Join lines to one text that can be encoded in UTF-8."""
     return "".join(lines).strip().encode("utf-8", "backslashreplace").decode()
 
 
 def answered(context: Context, request: dict[str, Any]) -> str:
-    """Return the answer in JSON. A child that the code forked ends here, as one of any program: it answers nobody."""
+    """Run the request; return the answer in JSON. A child that the code forked ends here, and does not answer."""
     own = os.getpid()
     try:
         result = context.answer(request)

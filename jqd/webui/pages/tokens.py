@@ -112,9 +112,9 @@ def _form(
     once: str = "",
     is_unknown: bool = False,
 ) -> Response:
-    """Show the form as typed, and the command that does the same if there are no faults.
+    """Show the form as typed, and without faults also the command that does the same.
 
-    `once`: its mark, else it gets a new one. `is_unknown`: a token may be made."""
+    `once`: the form's mark; empty: a new one. `is_unknown`: the token may have been made."""
     flags = {"of": typed["of"], "note": typed["note"], "expires": typed["expires"]}
     command = "" if faults else visit.command("jqd", "tokens", "create", typed["role"], **flags)
     return visit.render(
