@@ -1,7 +1,7 @@
 """jqd: a durable, journal-based job queue daemon.
 
-What a program that pushes jobs, or declares them, uses is here: `jqd.App`, `jqd.Client`, `jqd.current`, … Each is
-imported when it is first used, so that the command line and the daemon do not pay for it.
+Here are the names for programs that push or declare jobs: `jqd.App`, `jqd.Client`, `jqd.current` and so on. Each is
+imported when it is first used, so that it costs the command line and the daemon nothing.
 """
 
 import importlib

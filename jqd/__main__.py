@@ -5,7 +5,7 @@ import sys
 from jqd.domain.extras import install_with
 from jqd.domain.lossy_stream import make_lossy, open_missing
 
-# Which extra brings what a command needs; of all others it is the first.
+# Extra → commands that need its packages. Other commands need the first one.
 EXTRAS = {
     "cli": (),
     "worker": ("worker",),
@@ -20,11 +20,11 @@ def main() -> None:
     open_missing()
     make_lossy("stderr")
     try:
-        from jqd.cli import run  # here: whoever only pushes from programs has nothing that it needs
+        from jqd.cli import run  # imported here, as its packages may be missing
 
         code = run(words)
     except ImportError as error:
-        # What a command's module imports comes wrapped, for cyclopts imports it by name.
+        # cyclopts imports a command's module by name, and wraps the error of a missing package.
         cause = error if isinstance(error, ModuleNotFoundError) else error.__cause__
         lacking = cause.name if isinstance(cause, ModuleNotFoundError) else None
         if lacking is None or lacking.startswith("jqd"):
@@ -34,7 +34,7 @@ def main() -> None:
 
 
 def _without(lacking: str, words: list[str]) -> int:
-    """Print what to install: this installation has the parts for pushing, or for another command."""
+    """Print which extra to install for a command, as a package is missing. Returns the exit code."""
     named = next((extra for extra, commands in EXTRAS.items() if {*commands} & {*words[:1]}), "cli")
     command = " ".join(["jqd", *words[:1]])
     text = f"`{command}` needs the package {lacking}, which the extra {named!r} brings: {install_with(named)}"

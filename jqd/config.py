@@ -1,9 +1,7 @@
-"""Settings: defaults < TOML file < JQD_SECTION__KEY in the environment < flags → one frozen `Config`.
+"""The daemon's configuration: defaults < TOML file < JQD_SECTION__KEY in the environment < flags → one frozen `Config`.
 
-It is the only place that reads the environment. Each component's own frozen dataclass stands beside the component; this
-file
-only fills them, with what `sources.py` finds. A key nobody knows is an error that names it, where it came from, and
-what was probably meant.
+Only this file reads the environment. Each component has its own frozen dataclass beside it; this file fills them with
+the values that `sources.py` finds. An unknown key is an error that says where it is and what was probably meant.
 """
 
 import dataclasses
@@ -41,10 +39,10 @@ from jqd.service.config import JobConfig
 from jqd.sources import PREFIX, Setting, from_code, from_environment, from_file, from_flags
 from jqd.store import StoreConfig
 
-KEY_LENGTH_MIN = 16  # where tokens are asked for: the master key opens all that there is, and whoever comes may try
+KEY_LENGTH_MIN = 16  # characters of a key if tokens are needed: then anybody may try to guess it
 PROCESSES_MAX = 64  # of one machine; each takes 70 MB and more
-HEAD_BYTES = 80  # of each job of a push beside what its pusher wrote: id, revisions and date, in the head of its frame
-# Two ways to say one thing: a source that says the one takes back the other, which an earlier source said.
+HEAD_BYTES = 80  # that the head of a frame needs for each job: id, revisions and date
+# Two keys for one thing: if a source has one of them, it removes the other one of an earlier source.
 EITHER: dict[tuple[str, ...], tuple[str, ...]] = {
     ("store", "url"): ("store", "urls"),
     ("store", "urls"): ("store", "url"),
@@ -59,34 +57,34 @@ Hosts = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class HttpConfig:
-    """Where pushers and workers reach this daemon."""
+    """Where clients and workers reach this daemon."""
 
     bind: str = "127.0.0.1:7420"
     """Where the daemon listens. `--bind`
     Allowed: host:port; port 0 is any free one"""
     advertise: str = field(default="", metadata={SECRET: True})
-    """The URL by which workers elsewhere reach this daemon when theirs is away. Without it what `http.bind` says.
+    """The URL by which workers on other machines reach this daemon if theirs is away. Default: by `http.bind`.
     Allowed: an http(s) URL"""
     hosts: Hosts = ()
-    """Names that `Host` may have besides loopback's; set it behind a proxy that passes its own on, and with
-    `insecure`, which knows addresses, `http.advertise` and names without a dot, in `.local` or `.internal`.
-    Allowed: names without scheme and port"""
+    """Names that the header `Host` may have besides loopback's. Set it behind a proxy that passes on its own name, and
+    with `insecure`, which accepts only addresses, `http.advertise`, and names without a dot, in `.local` or
+    `.internal`. Allowed: names without scheme and port"""
     tokens: Literal["auto", "required"] = "auto"
-    """`auto`: tokens are needed beyond loopback (unless `insecure`); `required`: on loopback, too, as behind a proxy on
-    the same machine."""
+    """`auto`: tokens are needed unless the daemon listens on loopback, or is `insecure`; `required`: always, such as
+    behind a proxy on the same machine."""
     tls_cert: Path | None = None
-    """The certificate and those that vouch for it; then only TLS is spoken.
+    """The certificate, with those that vouch for it. With it, only TLS is spoken.
     Allowed: a PEM file; together with `http.tls_key`"""
     tls_key: Path | None = None
-    """Its key, without a password.
+    """The certificate's key, without a password.
     Allowed: a PEM file; together with `http.tls_cert`"""
     tls_clients: Path | None = None
-    """Authorities: each client needs a certificate of one of them, besides a token. Health checks, too.
+    """Authorities: each client, health checks too, needs a certificate of one of them, besides a token.
     Allowed: a PEM file; with `http.tls_cert`"""
     connections_max: Count | None = None
-    """Connections at once; without it, and at most, what the limit of open files leaves."""
+    """Connections at once; default, and most: what the limit of open files leaves."""
     address_connections_max: Count | None = None
-    """Connections at once from one address (of IPv6, one /64); without it three quarters; raise it behind one proxy."""
+    """Connections at once from one address (of IPv6, one /64). Default: three quarters. Raise it behind one proxy."""
 
     def __post_init__(self) -> None:
         if (self.tls_cert is None) != (self.tls_key is None):
@@ -100,23 +98,23 @@ class HttpConfig:
             )
 
     def advertised(self, url: str) -> str:
-        """Return the URL that others use for a daemon that listens at `url`; empty: unknown."""
+        """Return the URL that workers elsewhere use, if the daemon listens at `url`; empty if it is unknown."""
         is_wildcard = address.parse(self.bind).host in address.WILDCARDS
         return self.advertise.rstrip("/") or ("" if is_wildcard else url)
 
     @property
     def is_loopback(self) -> bool:
-        """Return whether only this machine reaches it."""
+        """Return whether only this machine reaches the daemon."""
         return address.is_loopback(address.parse(self.bind).host)
 
     @property
     def scheme(self) -> str:
-        """Return the scheme of its URLs."""
+        """Return the scheme of the daemon's URLs."""
         return "https" if self.certificate else "http"
 
     @property
     def certificate(self) -> tuple[Path, Path] | None:
-        """Return certificate and key; None: no TLS."""
+        """Return the files of certificate and key; None: no TLS."""
         return (self.tls_cert, self.tls_key) if self.tls_cert and self.tls_key else None
 
 
@@ -125,11 +123,11 @@ class LogConfig:
     """What is logged, and how."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
-    """What is logged. `--log-level`"""
+    """The lowest level that is logged. `--log-level`"""
     form: Literal["auto", "console", "json"] = "auto"
-    """`auto` is `console` on a terminal, else `json`."""
+    """The format of log lines. `auto` is `console` on a terminal, else `json`."""
     job_log: str = ""
-    """A JSON line per job and event, for analytics: LOGS.md.
+    """The file of the job log: a JSON line per job and event, for analytics: LOGS.md.
     Allowed: a path"""
 
 
@@ -138,13 +136,13 @@ class Config:
     """All settings of a daemon."""
 
     data_dir: Path = Path(".jqd")
-    """Journal and own store lie here; name a disk that stays. `--data-dir`"""
+    """The directory of the journal and the daemon's own store; put it on a disk that lasts. `--data-dir`"""
     drain_s: Annotated[float, Meta(ge=1, le=86_400, description="1 second to 1 day")] = 25.0
-    """How long a stop may take; below the time after which your service manager kills. `--drain`"""
+    """How long a stop may take; less than the time after which your service manager kills. `--drain`"""
     processes: Annotated[int, Meta(ge=1, le=PROCESSES_MAX, description=f"1 to {PROCESSES_MAX}")] = 1
     """Daemons on the port, each a process with a journal and limits of its own. `--processes`"""
     insecure: bool = False
-    """Ask nobody for a token, on any address; only in a network you trust (SECURITY.md).
+    """Need no tokens, on any address; only for a network you trust (SECURITY.md).
     `--insecure`"""
     http: HttpConfig = field(default_factory=HttpConfig)
     journal: JournalConfig = field(default_factory=lambda: JournalConfig(directory=Path(".jqd/journal")))
@@ -164,7 +162,7 @@ class Config:
 
     @property
     def backoff(self) -> Backoff:
-        """Return the back-off of failed attempts, and for how long there are further ones."""
+        """Return the back-off between attempts, with `job.retry_for_s`, after which there are no further ones."""
         return dataclasses.replace(self.retry, for_s=self.job.retry_for_s)
 
     @property
@@ -174,7 +172,7 @@ class Config:
 
     @property
     def guard(self) -> Guard:
-        """Return the guard, which refuses requests that foreign web pages may have sent."""
+        """Return the guard against requests of foreign web pages."""
         http, is_open = self.http, not self.needs_tokens
         own = (
             (urlsplit(http.advertise).hostname, address.parse(http.bind).host)
@@ -205,7 +203,7 @@ class Loaded(NamedTuple):
 
     config: Config
     origins: Mapping[str, str]
-    """Dotted key → the file, variable or flag; what is not there has its default."""
+    """Dotted key → the file, variable or flag that set it; a key that is not here has its default."""
 
 
 def load(
@@ -215,9 +213,10 @@ def load(
     flags: Mapping[str, Any] | None = None,
     defaults: Mapping[str, Any] | None = None,
 ) -> Config:
-    """Fill a Config. `flags`: dotted key → value, None for a flag that was not given. Raises ConfigError.
+    """Return the configuration. Raises ConfigError with all that is wrong.
 
-    `defaults`: dotted key → value, for a command whose defaults differ; anything said elsewhere wins over them.
+    `flags`: dotted key → value; None for a flag that was not given. `defaults`: dotted key → value, for a command with
+    other defaults; all other sources win over them.
     """
     return load_all(file=file, environ=environ, flags=flags, defaults=defaults).config
 
@@ -229,10 +228,10 @@ def load_all(
     flags: Mapping[str, Any] | None = None,
     defaults: Mapping[str, Any] | None = None,
 ) -> Loaded:
-    """As `load`, and where each setting comes from."""
+    """Return the configuration like `load`, and where each setting comes from."""
     env = os.environ if environ is None else environ
     path = file or (Path(env["JQD_CONFIG"]) if env.get("JQD_CONFIG") else None)
-    secrets = {key for key, one in settings(Config) if SECRET in one.metadata}
+    secrets = {key for key, field in settings(Config) if SECRET in field.metadata}
     merged: dict[str, Any] = {}
     origins: dict[tuple[str, ...], str] = {}
     wrong: list[str] = []
@@ -244,20 +243,18 @@ def load_all(
     ):
         listed = list(source)
         for setting in listed:
-            if setting.value:  # an empty variable takes nothing back
+            if setting.value:  # an empty variable removes nothing
                 _take_back(merged, EITHER.get(setting.path, ()), origins)
         for setting in listed:
             try:
                 _put(merged, setting, origins)
             except ConfigError as error:
                 wrong.append(str(error))
-    # Absolute from here on: the store's server, which we start, has another working directory.
+    # Made absolute, as the store's server, which the daemon may start, has another working directory.
     data_dir = Path(merged.get("data_dir", Config.__dataclass_fields__["data_dir"].default)).expanduser().absolute()
     merged["data_dir"] = str(data_dir)
     merged.setdefault("journal", {}).setdefault("directory", str(data_dir / "journal"))
-    merged.setdefault("store", {}).setdefault(
-        "url", ""
-    )  # no store is named: the daemon keeps its own in the data directory
+    merged.setdefault("store", {}).setdefault("url", "")  # by default the daemon runs its own store
     config = _build(Config, merged, (), origins, wrong)
     if wrong:
         raise ConfigError(wrong[0] if len(wrong) == 1 else "\n- ".join([f"{len(wrong)} settings are wrong:", *wrong]))
@@ -267,32 +264,32 @@ def load_all(
 
 
 def settings(kind: Any, above: str = "") -> Iterator[tuple[str, dataclasses.Field[Any]]]:
-    """Yield every public setting, dotted, with its field."""
+    """Yield (dotted key, field) of each setting that is not internal."""
     hints = get_type_hints(kind, include_extras=True)
-    for one in dataclasses.fields(kind):
-        if INTERNAL in one.metadata:
+    for each in dataclasses.fields(kind):
+        if INTERNAL in each.metadata:
             continue
-        if dataclasses.is_dataclass(hints[one.name]):
-            yield from settings(hints[one.name], f"{above}{one.name}.")
+        if dataclasses.is_dataclass(hints[each.name]):
+            yield from settings(hints[each.name], f"{above}{each.name}.")
         else:
-            yield f"{above}{one.name}", one
+            yield f"{above}{each.name}", each
 
 
 def _manager(env: Mapping[str, str]) -> Manager:
-    """Return the service manager from the environment that systemd, or one like it, set."""
+    """Return how to notify the service manager, by the environment variables that systemd sets."""
     watchdog, ours = env.get("WATCHDOG_USEC", ""), env.get("WATCHDOG_PID") in (None, str(os.getpid()))
     return Manager(env.get("NOTIFY_SOCKET", ""), int(watchdog) / 1e6 if watchdog.isdecimal() and ours else None)
 
 
 def store_flags(urls: list[str] | None) -> dict[str, Any]:
-    """Return the flags for `load` of one or several `--store URL`."""
+    """Return the flags for `load` that stand for one or several `--store URL`."""
     if urls and len(urls) == 1:
         return {"store.url": urls[0]}
     return {"store.urls": urls or None}
 
 
 def _take_back(merged: dict[str, Any], path: tuple[str, ...], origins: dict[tuple[str, ...], str]) -> None:
-    """Forget a value of an earlier source."""
+    """Remove the value that an earlier source set."""
     if origins.pop(path, None) is not None:
         place = merged
         for section in path[:-1]:
@@ -315,7 +312,7 @@ def _put(merged: dict[str, Any], setting: Setting, origins: dict[tuple[str, ...]
 
 
 def _unknown(setting: Setting) -> str:
-    """Return the message for an unknown setting: where it stands, and what was probably meant."""
+    """Return the message for an unknown setting: where it comes from, and what was probably meant."""
     given, known = ".".join(setting.path), [key for key, _ in settings(Config)]
     elsewhere = suggest.settings(given)
     if instead := suggest.no_setting(given):
@@ -324,7 +321,7 @@ def _unknown(setting: Setting) -> str:
     if section and not elsewhere:
         there_are = f"is a section; there are {', '.join(path for path in known if path.startswith(f'{given}.'))}"
         return f"{setting.origin}: {given!r} {there_are}"
-    # The same word in another section is likelier than a similar one in this.
+    # A key of the same name in another section is likelier than a similar one in this section.
     same = elsewhere or [path for path in known if path.rpartition(".")[2] == setting.path[-1]]
     close = same or difflib.get_close_matches(given, known, n=1) or _close_words(setting.path[-1], known)
     if not close:
@@ -339,9 +336,9 @@ def _unknown(setting: Setting) -> str:
 
 
 def _fields(kind: Any) -> dict[str, Any]:
-    """Name → type of the settings in a section, without those that only code may set."""
+    """Return name → type of a section's settings, without internal ones."""
     hints = get_type_hints(kind, include_extras=True)
-    return {one.name: hints[one.name] for one in dataclasses.fields(kind) if INTERNAL not in one.metadata}
+    return {field.name: hints[field.name] for field in dataclasses.fields(kind) if INTERNAL not in field.metadata}
 
 
 def _close_words(word: str, known: Iterable[str]) -> list[str]:
@@ -356,10 +353,11 @@ def _build(
     origins: Mapping[tuple[str, ...], str],
     wrong: list[str],
 ) -> Any:
-    """Build a section. None where something is wrong, which is then among `wrong`, so that all is reported at once."""
+    """Build the dataclass of a section. If something is wrong, return None, and add it to `wrong`: so all errors are
+    reported at once."""
     hints, before = _fields(kind), len(wrong)
     built = {}
-    whole = {one.name: one.metadata.get(SECRET) for one in dataclasses.fields(kind)}
+    whole = {field.name: field.metadata.get(SECRET) for field in dataclasses.fields(kind)}
     for name, value in values.items():
         place = (*path, name)
         if dataclasses.is_dataclass(hints[name]):
@@ -369,7 +367,7 @@ def _build(
                 built[name] = read_setting(hints[name], value, name)
             except ValueError as error:
                 message = str(error)
-                if whole.get(name) == WHOLE and str(value) in message:  # it is a password all the same
+                if whole.get(name) == WHOLE and str(value) in message:  # do not show a password of the wrong type
                     message = "is not of the right type: write one text, in quotes"
                 wrong.append(f"{origins.get(place, 'default')}: {'.'.join(place)} {message}")
     if len(wrong) > before:
@@ -384,7 +382,7 @@ def _build(
 
 
 def _named_by(path: tuple[str, ...], message: str, origins: Mapping[tuple[str, ...], str]) -> str:
-    """Return the sources of the settings that an error message of a component names."""
+    """Return, for an error of a section, the sources of the settings that its message names."""
     named = [
         f"{'.'.join(place)} from {origin}"
         for place, origin in origins.items()

@@ -1,6 +1,6 @@
-"""What the API needs of the whole daemon: readiness, counters, what has been applied.
+"""What the service needs of the whole daemon: readiness, warnings, counters, and how far the journal is applied.
 
-Readiness is reported in two halves (`interfaces.md` 1): pushes need the journal only, running needs the store too.
+Readiness has two halves: pushing only needs the journal, running also needs the store.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
@@ -43,34 +43,34 @@ from jqd.shared_parts import SharedParts
 from jqd.store import Owner
 from jqd.tenants.quotas import Quotas
 
-OWED_S = 60.0  # what waits for so long for a quota is complained about, as a date of a schedule is
-OWED_JOBS_WARN = 10_000  # of one tenant: some MB of the store; where each has followers of 1 MiB, 10 GB
-SHELVES_SHOWN_MAX = 10  # tenants that wait for their quotas and are named
-SICK_SHOWN_MAX = 10  # workers in trouble that are named: `GET /v1/workers` lists all
+OWED_S = 60.0  # followers that wait so long for a quota are a warning, like a late date of a schedule
+OWED_JOBS_WARN = 10_000  # jobs of a tenant with waiting followers: some MB in the store, at worst 10 GB
+SHELVES_SHOWN_MAX = 10  # tenants with waiting followers that warnings name
+SICK_SHOWN_MAX = 10  # workers in trouble that warnings name; `GET /v1/workers` lists all
 
 
 class Control:
-    """Answers from the parts of the daemon. Its own state is only whether the daemon shuts down."""
+    """Answers questions about the daemon from its parts."""
 
     def __init__(
         self, shared: SharedParts, partitions: Sequence[Partition], runners: Runners, retention: Retention
     ) -> None:
         self.draining = False
         self.schedules: Schedules | None = None
-        """Set once there are any parts that know of them."""
+        """Set by the daemon, as is `quotas`."""
         self.quotas: Quotas | None = None
         self.reload: Reload | None = None
-        """Set once there is a configuration that can change."""
+        """Set if the configuration can be reloaded."""
         self.certificate: Certificate | None = None
-        """The certificate of the listener, once it is open."""
+        """The listener's certificate, once the listener is made."""
         self._disk = watch_nothing()
         self._shared = shared
         self._surplus = shared.config.process.surplus
         self._journal = shared.journal
         self._partitions, self._runners, self._retention = partitions, runners, retention
-        self._log = get_logger("push").bind()  # at once: a push is too short for a logger to be made for it
+        self._log = get_logger("push").bind()  # bound here, as that would take too long in each push
         self._started_at_s = shared.clock.mono_s()
-        self._had = [shared.journal.opened_at] * len(partitions)  # of the journal, by each partition
+        self._had = [shared.journal.opened_at] * len(partitions)  # position up to which each partition had all records
         stores = [partition.store for partition in partitions]
         self.pressure = Backpressure(shared.config.pressure, stores, self._behind_bytes, shared.source)
         shared.meter.own = self._samples
@@ -85,18 +85,18 @@ class Control:
         return self._partitions[0].membership.sysid
 
     def watch_disk(self, directory: Path, *looks: Callable[[], Iterable[Diagnostic]]) -> None:
-        """Watch the journal's disk, before the daemon runs. `looks`: further checks of it."""
+        """Set up the watch over the journal's disk; to be called before the daemon runs. `looks`: further checks."""
         looks = (partial(self._shared.meter.look_at_disk, directory), *looks)
         self._disk = watch_disk(partial(examine_room, directory), *looks)
 
     def loops(self, services: Services) -> Sequence[Callable[..., Awaitable[None]]]:
-        """Return the loops of the whole daemon that only watch, or tell the administrator."""
+        """Return the daemon's loops that only watch, measure, or notify the administrator."""
         lag = partial(self._shared.meter.watch, lambda: self._journal.end, self._behind_bytes)
         notices = [self.notices.run] if self.notices else ()
         return lag, self.pressure.run, self._disk.run, self.history.run, partial(sample, services), *notices
 
     def push_ready(self) -> str | None:
-        """Return why pushes are not accepted; None: they are."""
+        """Return why pushes are refused; None if they are accepted."""
         if self.draining:
             return "this daemon is shutting down; push to another or try again in a moment"
         return self._surplus or self._journal.refusing
@@ -106,19 +106,19 @@ class Control:
         return self.pressure.refusal() if self.pressure.reached else None
 
     def run_ready(self) -> str | None:
-        """Return why no jobs are being run; None: they are."""
+        """Return why no jobs are run; None if they are."""
         if self.draining:
             return "this daemon is shutting down"
         reasons = [partition.not_ready_reason for partition in self._partitions]
         return reasons[0] if all(reasons) else None
 
     def in_a_line(self) -> str:
-        """Return the daemon's state for the service manager, in a line."""
+        """Return the daemon's state in one line, for the service manager."""
         halves = (("takes jobs", self.push_ready()), ("runs jobs", self.run_ready()))
         return "; ".join(does if reason is None else f"{does} NOT: {reason}" for does, reason in halves)
 
     def warnings(self) -> list[str]:
-        """Return warnings: what is wrong but stops nothing, or not all."""
+        """Return what is wrong, but does not stop the whole daemon."""
         failing = (self._shared.joblog.failing, self._retention.standstill.complaint)
         found = (finding for partition in self._partitions for finding in partition.watch.warnings)
         not_ready = [
@@ -153,15 +153,17 @@ class Control:
         ]
 
     def owed(self, tenant: str) -> int:
-        """How many jobs of that tenant have followers that wait for its quota."""
-        return sum(its.entries for each in self._partitions if (its := each.outbox.shelves.get(tenant)) is not None)
+        """Return how many jobs of a tenant have followers that wait for its quota."""
+        shelves = (each.outbox.shelves.get(tenant) for each in self._partitions)
+        return sum(shelf.entries for shelf in shelves if shelf is not None)
 
     def owes(self, tenant: str) -> bool:
-        """Return whether followers of that tenant's jobs wait for its quota, by the last look at the stores."""
+        """Return whether followers of a tenant's jobs waited for its quota when the store was last asked."""
         return any(each.outbox.owes(tenant) for each in self._partitions)
 
     def owed_text(self, tenant: str) -> str | None:
-        """A warning about that tenant's waiting followers: for a rate many wait for some seconds."""
+        """Return a warning about a tenant's waiting followers, if they wait for long or are many. (If the quota is a
+        rate, many wait for some seconds.)"""
         since_ms = self._owed_since_ms(tenant)
         is_much = (jobs := self.owed(tenant)) >= OWED_JOBS_WARN
         if since_ms is None or not (is_much or since_ms <= self._shared.clock.wall_ms() - OWED_S * 1000):
@@ -171,11 +173,11 @@ class Control:
         return f"{text}; these are {OWED_JOBS_WARN} or more, and {todo}" if is_much else text
 
     def _owed_since_ms(self, tenant: str) -> int | None:
-        its = (each.outbox.shelves.get(tenant) for each in self._partitions)
-        return min((shelf.since_ms for shelf in its if shelf is not None), default=None)
+        shelves = (each.outbox.shelves.get(tenant) for each in self._partitions)
+        return min((shelf.since_ms for shelf in shelves if shelf is not None), default=None)
 
     def _shelf_warnings(self) -> list[str]:
-        """Return warnings about shelves, the largest first, then the oldest."""
+        """Return warnings about waiting followers, by tenant: first those with very many, then the oldest."""
         tenants = sorted(
             {tenant for each in self._partitions for tenant in each.outbox.shelves},
             key=lambda tenant: (self.owed(tenant) < OWED_JOBS_WARN, self._owed_since_ms(tenant) or 0),
@@ -192,10 +194,9 @@ class Control:
         return {"tenants": len(tenants), "jobs": sum(map(self.owed, tenants))}
 
     def entered(self, job_ids: Sequence[str], jobs: Sequence[JobSpec], tenant: str = "") -> None:
-        """Count and log jobs that are in the journal. `job_ids`: those that were made here, also of jobs whose ids
-        their pusher chose."""
+        """Count and log pushed jobs, which are in the journal. `job_ids`: the daemon's ids."""
         self._log.debug("push.batch", count=len(jobs))
-        pushed = self._tally.pushed  # no calls: all pushes go through here
+        pushed = self._tally.pushed  # counted without calls, as all pushes pass here
         for job in jobs:
             of = tenant, job.name
             pushed[of] = pushed.get(of, 0) + 1
@@ -210,7 +211,7 @@ class Control:
         self._shared.joblog.write("entered", rows)
 
     def followed(self, jobs: Sequence[Job]) -> None:
-        """As `entered`, for jobs that came with the success that they follow."""
+        """Count and log followers that came with their parent's outcome, like pushed jobs."""
         pushed = self._tally.pushed
         for of in ((job.tenant, bare(job.jobtype)) for job in jobs):
             pushed[of] = pushed.get(of, 0) + 1
@@ -220,15 +221,17 @@ class Control:
         self._shared.joblog.write("entered", rows)
 
     def listening(self, listener: Callable[[Sequence[Row]], None]) -> AbstractContextManager[None]:
-        """Call `listener` with the events of jobs here, as they happen."""
+        """Call `listener` with the rows of the job log as they are written, during the `with` block."""
         return self._shared.joblog.listening(listener)
 
     def settled(self, where: Collection[int]) -> bool:
-        """Whether all daemons have applied their journals to these partitions: their answers are final."""
+        """Return whether recovery of these partitions is over: all daemons have applied their journals, so the
+        partitions' answers are final."""
         return all(self._partitions[number].membership.settled for number in where)
 
     async def wait_caught_up(self, lane: Lane, position: int, timeout_s: float, where: Collection[int]) -> bool:
-        """Whether nothing of `lane` before `position` is left to apply in these partitions, within `timeout_s`."""
+        """Wait up to `timeout_s` until these partitions have applied a lane up to `position`. Return whether they
+        have."""
         with trio.move_on_after(timeout_s):
             for number in where:
                 await self._partitions[number].lanes[lane].wait_caught_up(position)
@@ -236,24 +239,24 @@ class Control:
         return False
 
     async def wait_ingested(self, timeout_s: float) -> bool:
-        """Whether all that is journaled here is in the store, and known to those that it has to do with, in time. Where
-        a partition does not answer it is not, and is not waited for."""
+        """Wait up to `timeout_s` until all that is journaled here is in the store, with its links to other jobs. Return
+        whether it is. Partitions that are known to be away are not waited for."""
         end = self._journal.end
         there = [partition for partition in self._partitions if partition.flows.backoff.reason is None]
 
-        async def one(partition: Partition) -> None:
+        async def wait(partition: Partition) -> None:
             for lane in (Lane.JOBS, Lane.CHANGES, Lane.OUTCOMES, Lane.CANCELS):
                 await partition.lanes[lane].wait_caught_up(end)
             await partition.flows.wait_links_applied()
 
         with trio.move_on_after(timeout_s) as waiting:
             async with trio.open_nursery() as nursery:
-                for partition in there:  # one that is away holds up no other
-                    nursery.start_soon(one, partition)
+                for partition in there:
+                    nursery.start_soon(wait, partition)
         return len(there) == len(self._partitions) and not waiting.cancelled_caught
 
     def daemons(self) -> list[Peer]:
-        """The daemons of the store, from the last renewals: each with its worst known state of all partitions."""
+        """Return the daemons of the store, from the last heartbeats: each with its worst state in any partition."""
 
         def rank(peer: Peer) -> tuple[int, bool]:
             return 2 if peer.living is None else int(peer.living), peer.through
@@ -267,40 +270,40 @@ class Control:
         return list(worst.values())
 
     def sharers(self) -> list[str]:
-        """The living daemons that share the slots of workers, this one first: those that some partition shows."""
+        """Return the daemons that share the slots of workers, this one first: those that live in some partition."""
         living = {peer.sysid for partition in self._partitions for peer in partition.heartbeat.peers() if peer.living}
         return [self.sysid, *sorted(living - {self.sysid})]
 
     def posted(self, worker_id: str) -> int:
-        """Return how many jobs of that worker this daemon waits for."""
+        """Return how many jobs this daemon has posted to a worker and waits for."""
         return self._shared.capacity.in_flight(worker_id)
 
     def seen(self, worker_id: str) -> dict[str, WorkerHealth]:
-        """Return how the living daemons see that worker."""
+        """Return daemon → how it sees a worker, for living daemons."""
         return self._shared.worker_views.of(worker_id, self.sharers())
 
     def gone(self, kind: Kind) -> list[Gone]:
-        """Return which daemons, or workers, went away within the last day: the newest first."""
+        """Return the daemons, or workers, that went away within the last day, the newest first."""
         return self._shared.worker_views.gone(kind)
 
     def urls(self, peer: str | None, *, absent: bool = False) -> list[str]:
-        """Return URLs of daemons for a client at `peer`, this one first.
+        """Return the URLs of the living daemons for a client at `peer`, this one first.
 
-        `absent`: also of daemons that no partition shows.
+        `absent`: also those of daemons that were seen recently.
         """
         others = self._shared.worker_views.recent() if absent else []
         return self._shared.worker_views.urls(dict.fromkeys([*self.sharers(), *others]), peer)
 
     def place(self, machine: str | None = None) -> tuple[int, int]:
-        """The index of this daemon among those that take pushes, by name; and their number. `machine`: among those
-        that send jobs to workers there, or empty: to any."""
+        """Return this daemon's index, by name, among the daemons that take pushes, and their number. `machine`: only
+        daemons that send jobs to workers there ("": to workers anywhere) count."""
         others = [name for name in self.sharers()[1:] if self._shared.worker_views.begins(name, machine)]
         if self._surplus:
-            return len(others), max(1, len(others))  # behind all: no share is left
+            return len(others), max(1, len(others))  # behind all others, so it has no share
         return sum(name < self.sysid for name in others), len(others) + 1
 
     async def in_flight(self, sysid: str) -> int | None:
-        """Return how many jobs are leased to that daemon; None while the store is away. Raises StoreRefused."""
+        """Return how many jobs a daemon holds; None while the store is away. Raises StoreRefused."""
         total = 0
         for partition in self._partitions:
             for peer in partition.heartbeat.peers():
@@ -308,16 +311,16 @@ class Control:
                     try:
                         total += len(await partition.store.get_held(Owner(sysid, peer.epoch)))
                     except StaleOwner:
-                        continue  # it left, or its epoch was burnt, since we heard of it: it holds nothing under it
+                        continue  # it left, or its epoch was ended since, so it holds nothing
                     except StoreAway:
                         return None
         return total
 
     def stats(self) -> dict[str, object]:
-        """Counters of this daemon's own parts, as `GET /v1/stats` shows them.
+        """Return the counters of this daemon for `GET /v1/stats`.
 
-        With several partitions each has a row. The fields beside the rows are those of the first partition, and `lanes`
-        has the positions that all partitions have reached."""
+        With several partitions, `partitions` has a row for each; other fields are those of the first, and `lanes` has
+        the positions that all have reached."""
         rows = [self._look(partition) for partition in self._partitions]
         lanes = {
             lane.name.lower(): self._place(lane, _least(partition.lanes[lane].done for partition in self._partitions))
@@ -340,7 +343,7 @@ class Control:
         }
 
     def _samples(self) -> Iterable[Metric]:
-        """Return the samples of `GET /metrics` that are about this daemon."""
+        """Return the metrics about this daemon for `GET /metrics`."""
         meter, clock, reaps = self._shared.meter, self._shared.clock, [each.reap for each in self._partitions]
         ends_ms = self.certificate.ends_ms if self.certificate else None
         own = Own(
@@ -359,10 +362,10 @@ class Control:
         return families(own)
 
     def _behind_bytes(self) -> int:
-        """Return the bytes of the journal that some partition of the store never had, as far as they were written in
-        this life.
+        """Return the bytes of the journal, of those written since the start, that some partition never had.
 
-        A store that was emptied, or set back, gets the rest again, and pushes are accepted meanwhile."""
+        If a store was emptied or set back, older bytes are applied again, but do not count: pushes are still accepted.
+        """
         for number, partition in enumerate(self._partitions):
             applied = [
                 self._journal.reached(lane, done)
@@ -383,12 +386,12 @@ class Control:
         }
 
     def _place(self, lane: Lane, position: int | None) -> dict[str, int | None]:
-        """`applied` is `end` when no records of the lane are left to apply."""
+        """Return how far a lane is applied: `applied` is `end` if none of its records is left."""
         applied = None if position is None else self._journal.reached(lane, position)
         return {"applied": applied, "end": self._journal.end}
 
 
 def _least(positions: Iterable[int | None]) -> int | None:
-    """The position that all have reached; None when one of them is not known."""
+    """Return the least of some positions; None if one of them is unknown."""
     known = list(positions)
     return None if None in known else min(position for position in known if position is not None)

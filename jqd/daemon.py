@@ -1,10 +1,10 @@
-"""Builds every part, opens the long-lived nursery, walks the stages of start and shutdown.
+"""Builds all parts of a daemon, runs them, and shuts them down in stages.
 
     start     lock and recover the journal → open the store (it may be away) → join, run the loops → read the own
               settings → listen
     shutdown  refuse pushes → stop dispatching → drain the runner → settle → hand back the rest → leave → close
 
-SIGTERM and kill -9 lead to the same recovery at the next start; SIGTERM only makes it quick and quiet.
+After SIGTERM as after kill -9, the next start recovers; a shutdown by SIGTERM only makes that quick.
 """
 
 import random
@@ -55,20 +55,21 @@ from jqd.shared_parts import SharedParts
 from jqd.store import PartitionedStore, Store
 from jqd.tenants.quotas import Quotas
 
-OWN_CONNECTIONS_MAX = 64  # of the other processes: each keeps one or two
-FLUSH_S = 2.0  # for the job log at the end: it is no promise, and the process must end
+OWN_CONNECTIONS_MAX = 64  # from sibling processes, which keep one or two each
+FLUSH_S = 2.0  # wait at the end for the job log to be written; lines that are late are lost
 
 log = get_logger("daemon")
 
-SETTINGS_S = 2.0  # then it listens without what others changed: a store that is there has that in half a second. It is
-# logged when the settings of its own journal take longer: 16 s of 4 GiB
+# How long a start waits for the settings that other daemons changed, which a store that answers sends in half a second.
+# If reading the settings in its own journal takes longer, that is logged: of 4 GiB it takes 16 s.
+SETTINGS_S = 2.0
 
 
 class Daemon:
     """All parts of one daemon, built but not yet running."""
 
-    server: Listener | None = None  # where it listens, once it does
-    own: socket.socket | None = None  # where the other processes of its port reach it alone
+    server: Listener | None = None  # the listener, once the daemon runs
+    own: socket.socket | None = None  # the socket for sibling processes; set by the caller if there are any
 
     def __init__(
         self,
@@ -79,7 +80,7 @@ class Daemon:
         source: random.Random,
         watches: Sequence[Watch] | None = None,
     ) -> None:
-        """`stores`: one for each partition; `watches`: over their servers, None for stores that have none."""
+        """`stores`: one for each partition. `watches`: one for each store's server; None: none is watched."""
         self.config, self.journal, self.clock = config, journal, clock
         sysid = journal.journal_id[:10]
         ssrf = SsrfGuard(config.runner.worker_networks, config.runner.callback_networks)
@@ -109,7 +110,7 @@ class Daemon:
             constraints=self.constraints,
             partitions=len(stores),
             stores=stores,
-            # The settings may be loaded anew.
+            # Functions, as the attributes that they use are set later, or change.
             wrong=lambda follows, scopes: wrong(self.config.api, self.workers.why_no_callback, follows, scopes),
             options=lambda *follows: options_of(self.parts.services, *follows),
             push=lambda entries, **how: follow(self.parts.services, entries, **how),
@@ -118,8 +119,8 @@ class Daemon:
             settled=lambda where: self.control.settled(where),
             wake=lambda job_ids: self.parts.services.waiters.ring(job_ids),
         )
-        each = zip(stores, watches or [watch_nothing() for _ in stores], strict=True)
-        self.partitions = [Partition(shared, number, *its) for number, its in enumerate(each)]
+        watched = zip(stores, watches or [watch_nothing() for _ in stores], strict=True)
+        self.partitions = [Partition(shared, number, store, watch) for number, (store, watch) in enumerate(watched)]
         poison = PoisonGuard(clock, config.store.alone_s)
         self.dispatch = Dispatch([each.claims for each in self.partitions], self.scheduler, clock, poison)
         self.retention = self._retention(source)
@@ -131,6 +132,7 @@ class Daemon:
         self.api = Api(self.parts, ROUTES)
 
     async def run(self, *, stop: trio.Event, listener: Any, ready: Callable[[str], None]) -> None:
+        """Run the daemon until `stop` is set, then shut down. `ready` is called with the URL once it listens."""
         api, config = self.api, self._listener_config()
         server = self.server = Listener(api, listener, config, whose=api.whose, urgent=api.urgent, clock=self.clock)
         self.control.certificate = server.certificate
@@ -152,7 +154,7 @@ class Daemon:
                 async with trio.open_nursery() as dispatching:
                     if await self._know_settings(stop):
                         await dispatching.start(self.dispatch.run)
-                        if not self.config.process.surplus:  # its journal is to become empty
+                        if not self.config.process.surplus:  # a surplus process only empties its journal
                             await dispatching.start(self.cron.run)
                             await listening.start(server.serve, http_closed.wait)
                         if self.own is not None:
@@ -172,9 +174,11 @@ class Daemon:
             http_closed.set()
 
     async def _know_settings(self, stop: trio.Event) -> bool:
-        """Wait for the settings of our journal, without which a revoked token is let in and a good one is not; then for
-        those of others, for a time. Meanwhile the kernel takes connections, of a single process. Returns whether to go
-        on: not where it is to stop before."""
+        """Wait until the settings in this daemon's journal are read, then SETTINGS_S for those of other daemons.
+
+        Without the former a revoked token would be accepted and a valid one refused. Returns False if the daemon is to
+        stop before they are read.
+        """
         settings = self.workers.settings
 
         async def wait_all() -> None:
@@ -194,7 +198,7 @@ class Daemon:
         return settings.loaded.is_set()
 
     def _sibling_loops(self) -> Sequence[Callable[..., Any]]:
-        """Return the loops of one of several processes."""
+        """Return the loop that sends settings to sibling processes, if there are any."""
         siblings = self.parts.siblings
         loop = SiblingSettings(
             journal=self.journal,
@@ -257,7 +261,9 @@ class Daemon:
         return services
 
     def change(self, config: Config) -> None:
-        """Use another configuration, as far as possible now. Raises ConfigError for its certificate, first."""
+        """Use the settings of another configuration that can change while the daemon runs.
+
+        Raises ConfigError for a bad certificate, before anything changes."""
         self.config, before = config, self.config
         try:
             if self.server is not None:
@@ -281,9 +287,8 @@ class Daemon:
         )
 
     async def _shut_down(self) -> None:
-        """Drain, settle, hand back, leave; each stage has its time, and none of them can lose a job.
-
-        Partitions walk the stages side by side: one that is away takes nobody else's time.
+        """Shut down all partitions at the same time, so that one that is away takes no time of the others. Each stage
+        of that has a time limit, and none can lose a job.
         """
         log.info("daemon.draining", in_flight=self.runners.in_flight, drain_s=self.config.drain_s)
         async with trio.open_nursery() as nursery:

@@ -1,7 +1,8 @@
-"""What becomes of the records of one partition: how each lane applies them to the store, and what is woken by that.
+"""Applies the journal's records to one partition: how each lane applies its records to the store, and which loops are
+told or woken then.
 
 jobs, changes ──▶ claims, flows      outcomes ──▶ runner, outbox, flows, claims      cancels ──▶ runner, flows
-settings ───────▶ all that is known of workers, schedules and constraints
+settings ───────▶ the daemon's table of settings
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -29,17 +30,17 @@ from jqd.store import Store
 
 
 class Applied(NamedTuple):
-    """Outcomes as they were applied."""
+    """Outcomes that were applied to the store."""
 
     outcomes: Sequence[Outcome]
     late: Collection[int] | None
-    """Places of those that came too late to count; None: not known."""
+    """Places of outcomes that came too late to count; None: unknown."""
     followers: Mapping[int, Sequence[Job]]
-    """Place → jobs that the outcome brought."""
+    """Place → jobs that the outcome contained."""
 
 
-MATCH_S = 0.01  # of matching constraints in a row, which blocks the event loop
-GATHER_S = 0.002  # single pushes become one call of the store, 500 a second at most: a job may begin so much later
+MATCH_S = 0.01  # of matching jobs with constraints at a time, as it blocks the event loop
+GATHER_S = 0.002  # single pushes of so long become one call of the store; a job may begin so much later
 
 
 class PartitionLanes:
@@ -69,11 +70,11 @@ class PartitionLanes:
         self._links = Links(number, store, shared.partitions)
 
     def is_mine(self, job_id: str) -> bool:
-        """Return whether a job lives in this partition, by its id."""
+        """Return whether a job is in this partition, by its id."""
         return partition_of(job_id, self._shared.partitions) == self._number
 
     def build(self, rolled_back: Callable[[], None]) -> dict[Lane, Ingest[Any]]:
-        """Return the loop of each lane. `rolled_back`: called when the store has forgotten what it had applied."""
+        """Return the loop of each lane. `rolled_back`: called when the store has lost records that it had applied."""
         shared, store, mine = self._shared, self._store, self.is_mine
         some = shared.partitions > 1
         whole: LaneRules[Job] = LaneRules(
@@ -96,7 +97,7 @@ class PartitionLanes:
             Lane.CANCELS: LaneRules(
                 store.apply_cancels, lambda _: RECORD_BYTES, self._cancelled, mine if some else None
             ),
-            # All partitions get all settings: whichever answers has them.
+            # All partitions get all settings, so that any of them can send them to daemons.
             Lane.RULES: LaneRules(
                 store.apply_settings,
                 lambda setting: len(bytes(setting.body)) + RECORD_BYTES,
@@ -125,7 +126,8 @@ class PartitionLanes:
         await self._store.apply_changes(journal_id, start, end, self._queued(self._links.here(jobs)))
 
     def _queued(self, jobs: Sequence[Job]) -> Sequence[Job]:
-        """Return jobs with their queues. Jobs that take too long to match are matched by the claiming daemon."""
+        """Return jobs with the queues that constraints give them. After MATCH_S the others get none: the daemon that
+        claims them matches them."""
         constraints, clock = self._shared.constraints, self._shared.clock
         if not constraints.known:
             return jobs
@@ -133,13 +135,13 @@ class PartitionLanes:
         return [replace(job, queue=constraints.queue_of(job)) if clock.mono_s() < until_s else job for job in jobs]
 
     async def _apply_outcomes(self, journal_id: str, start: int, end: int, outcomes: Sequence[Outcome]) -> Applied:
-        """Apply outcomes to the store; return them as they were applied: without a result that the store had no room
-        for."""
+        """Apply outcomes to the store. Returns them as they were applied: a result may have been dropped for lack of
+        room."""
         journal = self._shared.journal
-        # Their followers were journaled before that, or copied, and may have ended and be forgotten.
+        # Before this position, followers were applied or copied already, and may have ended and been deleted since.
         left_out = end <= journal.retired
         if left_out:
-            outcomes = [replace(one, follows=b"") if one.follows else one for one in outcomes]
+            outcomes = [replace(each, follows=b"") if each.follows else each for each in outcomes]
         outcomes = await self._store.put_results(journal_id, start, outcomes)
         found = followers_in(outcomes)
         queued = iter(self._queued([job for jobs in found.values() for job in jobs]))
@@ -173,7 +175,7 @@ class PartitionLanes:
         self._runner.skip_succeeded((outcome.job_id, outcome.fence) for outcome in outcomes if outcome.fate is success)
         shared.wake(outcome.job_id for outcome in outcomes)
         self._claims.ended(outcomes)
-        if void is None or void:  # an outcome of content that was replaced makes the new one ready
+        if void is None or void:  # an outcome of a replaced content makes the new content ready
             self._claims.wake()
         if any(outcome.follows and place not in followers for place, outcome in enumerate(outcomes)):
             self._outbox.wake()
@@ -184,14 +186,14 @@ class PartitionLanes:
         shared.joblog.ended(outcomes, void)
 
     def _followed(self, jobs: Sequence[Job]) -> None:
-        """Count and log jobs that came with the success that they follow."""
+        """Handle followers that came with their parent's outcome like pushed and ingested jobs."""
         self._shared.followed(jobs)
         self._ingested(jobs, None)
 
     def _cancelled(self, records: Sequence[str], jobtypes: Sequence[str] | None) -> None:
         job_ids = [split_cancel(record)[0] for record in records]
         if any(self._runner.at_work(job_id) for job_id in job_ids):
-            self._membership.hurry()  # the renewal says which of them are cancelled as they run now
+            self._membership.hurry()  # the next heartbeat returns which running jobs are cancelled
         self._shared.wake(job_ids)
         self._flows.note_ends()
         self._shared.joblog.cancelled(job_ids, jobtypes)

@@ -1,9 +1,10 @@
-"""One partition of the store at a daemon: its membership there, its jobs in flight, and its loops.
+"""What a daemon has for one partition of the store: its membership there, the jobs that run, and the loops.
 
     journal ──lanes──▶ store ──claims──▶ runner ──outcomes──▶ journal      one such circle per partition
 
-A partition is a store of its own, and may be on another server: one that is away blocks its own jobs and no others. All
-partitions share the journal, the workers, and `dispatch`, which decides what is claimed next. docs/adr/0009.
+A partition is a store of its own and may be on another server. If it cannot be reached, only its own jobs have to wait.
+All partitions share the journal, the workers and the scheduler, which decides which jobs are claimed next
+(docs/adr/0009).
 """
 
 import shlex
@@ -39,21 +40,23 @@ from jqd.runner import Runner
 from jqd.shared_parts import SharedParts
 from jqd.store import Store
 
-SETTLE_S = 3.0  # of the drain time, reserved for writing and applying the last outcomes
-LEAVE_S = 2.0  # to hand jobs back and leave the store; else other daemons reap them after a lease
+SETTLE_S = 3.0  # the part of the drain time that is reserved for writing and applying the last outcomes
+LEAVE_S = (
+    2.0  # to give jobs back and leave the store; otherwise other daemons take them over when the lease has expired
+)
 
 log = get_logger("daemon")
 
 
 class Partition:
-    """One partition, built but not yet running."""
+    """One partition of the store at this daemon; `start` starts its loops."""
 
     def __init__(self, shared: SharedParts, number: int, store: Store, watch: Watch) -> None:
         config, clock, source, gone = shared.config, shared.clock, shared.source, shared.workers.departures
         sysid = shared.journal.journal_id[:10]
         self.number, self.store, self.watch, self._shared = number, store, watch, shared
         self._log_fields = {"partition": number} if shared.partitions > 1 else {}
-        # A store of our own in our data directory: no other daemon can hold jobs of it.
+        # The daemon's own store is in its data directory, so no other daemon can hold jobs of it.
         self.membership = Membership(sysid, config.lease, clock, sole=config.store.is_own)
         self._drains = Pauses(shared.workers.settings, DRAIN)
         self.runner = self._build_runner(sysid)
@@ -104,7 +107,7 @@ class Partition:
 
     def loops(self) -> list[Callable[..., Any]]:
         """Return all loops that run until the last outcome is in the store, in the order of their start."""
-        # Of these it does not matter which daemon does it, and one whose journal is to become empty must not.
+        # Any daemon can do the work of these loops; a surplus process must not, because its journal is to become empty.
         writing = (
             [] if self._shared.config.process.surplus else [self.worker_timeouts.run, self.outbox.run, self.flows.run]
         )
@@ -126,21 +129,24 @@ class Partition:
         ]
 
     async def start(self, nursery: trio.Nursery, loops: Sequence[Callable[..., Any]]) -> None:
-        """Start loops of this partition. Where there are several, their log lines name it."""
+        """Start loops of this partition. If there are several partitions, the loops' log lines name theirs."""
         with logging_with(**self._log_fields):
             for loop in loops:
                 await nursery.start(loop)
 
     async def shut_down(self, drain_s: float) -> None:
-        """Drain, write outcomes, hand jobs back, leave; each stage has its time, and none of them can lose a job.
+        """Wait for running jobs, write their outcomes, give back jobs that were not started, and leave the store.
 
-        A membership whose outcomes are not all in the store is not released: others would run those jobs again at once.
-        The next process takes it over and applies them, or it is reaped after a lease."""
+        Each stage has a time limit, and no job is lost if one of them runs out. The membership is not released while
+        outcomes are missing in the store, because other daemons would run those jobs again at once. Then the next
+        process of this daemon takes it over and applies the outcomes, or other daemons end it when its lease has
+        expired.
+        """
         until_s = trio.current_time() + drain_s - LEAVE_S
         with trio.move_on_at(until_s - SETTLE_S):
             await self.runner.drain()
         self.runner.stop_work("its daemon was stopped, and did not wait for it any longer")
-        with trio.move_on_at(until_s - SETTLE_S):  # a slow disk may take the outcomes by then
+        with trio.move_on_at(until_s - SETTLE_S):  # even a slow disk may have written the outcomes by then
             while self.outcomes.unwritten:  # noqa: ASYNC110 - as below
                 await trio.sleep(0.02)
         with trio.move_on_after(SETTLE_S) as settling:
@@ -157,14 +163,14 @@ class Partition:
                     log.warning("daemon.not_left", error=str(error))
 
     async def _drain_outcomes(self) -> None:
-        """Wait until every outcome is in the journal and the store, and every untried job is handed back."""
+        """Wait until all outcomes are in the journal and the store, and all jobs not started are given back."""
         while self.runner.in_flight or self.outcomes.pending:  # noqa: ASYNC110 - three parts, one short moment
             await trio.sleep(0.02)
         await self.lanes[Lane.OUTCOMES].wait_caught_up(self._shared.journal.end)
 
     @property
     def retention(self) -> PartitionRetention:
-        """Return what retention must know of this partition before it deletes a segment."""
+        """Return what retention must know about this partition before it deletes a segment of the journal."""
         return PartitionRetention(self.store, self.membership, self.lanes, lambda: self.watch.reason is not None)
 
     @property
@@ -175,18 +181,18 @@ class Partition:
     def _known_not_ready_reason(self) -> str | None:
         always = (backoff.reason for backoff in self._backoffs())
         standing = (self.membership.not_ready_reason(), self.claims.reason, self._barred())
-        # These try only while claims may be made: until then they keep an error that may be over.
+        # These two try only while claims are allowed, so otherwise they keep an error that may be over by now.
         pausing = (self.claims.backoff.reason, self.worker_timeouts.backoff.reason)
         reasons = (self.watch.reason, *always, *standing, *pausing)
         return next((reason for reason in reasons if reason is not None), None)
 
     @property
     def rests(self) -> bool:
-        """Return whether no job is begun here, as the daemon is drained or cannot note outcomes, and none runs."""
+        """Return whether no job runs here and none is started: the daemon is drained or cannot write outcomes."""
         return self._barred() is not None and not (self.claims.is_claiming or self.claims.is_working)
 
     def _barred(self) -> str | None:
-        """Return why no job may be started, whatever the store says; None: it may."""
+        """Return why no job may be started, regardless of the store; None if jobs may be started."""
         return self._drained() or self.outcomes.reason
 
     def _drained(self) -> str | None:

@@ -1,4 +1,7 @@
-"""The processes of one `jqd serve --processes N`: which there are, and how the configuration of each differs."""
+"""The processes of one `jqd serve --processes N`: which ones there are, and how their configurations differ.
+
+A process is *surplus* if its number is N or more: N was larger before, and its journal may still have jobs.
+"""
 
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,30 +22,30 @@ from jqd.journal.inspect import Good, SegmentView, snapshot, walk
 from jqd.loops.settings import is_stale
 from jqd.loops.systemd import Manager
 
-NAME = "process-"  # and a number: of directories
-LEFT = ".left"  # behind the name of a journal that is needed no more
+NAME = "process-"  # followed by the process's number, the name of its directories
+LEFT = ".left"  # appended to the name of a journal that is no longer needed
 JOBS = frozenset(Lane) - {Lane.RULES}
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """How the configuration of a process differs from that of all."""
+    """How the configuration of one process differs from the common configuration."""
 
     process: Process
     bind: str
     store_url: str
-    """Of the own store, which the supervisor keeps; empty: servers are named."""
+    """The URL of the store that the supervisor runs; empty if the configuration names servers."""
     manager: Manager
 
     def fit(self, config: Config) -> Config:
-        """Return the configuration of this process. A surplus one listens where nobody comes."""
+        """Return the configuration of this process. A surplus process listens at an address that no client knows."""
         data_dir, directory = directories(self.process.number, config)
         at = "127.0.0.1:0" if self.process.surplus else self.bind
         return replace(
             config,
             data_dir=data_dir,
             journal=replace(config.journal, directory=directory),
-            # It asks for a token where the others do, wherever it listens: they pass on what their callers showed.
+            # It requires a token if the others do, wherever it listens: they pass their callers' tokens on to it.
             http=replace(config.http, bind=at, tokens="required" if config.needs_tokens else config.http.tokens),
             store=replace(config.store, url=self.store_url) if self.store_url else config.store,
             manager=self.manager,
@@ -52,26 +55,27 @@ class Fit:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What a process is told before all else; pickled."""
+    """What the supervisor sends, pickled, to a process that it starts, before anything else."""
 
     config: Config
-    """Of all, with what was reloaded since the start."""
+    """The common configuration, including what was reloaded since the supervisor started."""
     file: Path | None
     flags: Mapping[str, Any]
     fit: Fit
     own_fd: int
-    """Listens where the others reach it alone."""
+    """The file descriptor of a socket where the other processes reach exactly this process."""
     root: str
+    """The root token, which is the same in all processes."""
 
     def load(self) -> Config:
-        """Return the configuration again, as it is for this process. Raises ConfigError."""
+        """Read the configuration again and return it with what differs for this process. Raises ConfigError."""
         return self.fit.fit(load(file=self.file, flags=self.flags))
 
 
 def directories(number: int, config: Config) -> tuple[Path, Path]:
-    """Return data directory and journal of a process. Process 0 has those that a single daemon has.
+    """Return the data directory and the journal directory of a process. Process 0 has those of a single daemon.
 
-    Its journal has those of the others below it: whoever moves it takes them along.
+    The journals of the others are inside the journal directory of process 0, so that whoever moves it moves them too.
     """
     if number == 0:
         return config.data_dir, config.journal.directory
@@ -80,17 +84,17 @@ def directories(number: int, config: Config) -> tuple[Path, Path]:
 
 
 def journals(directory: Path) -> dict[int, Path]:
-    """Return the journals of other processes that there are in the directory of that of process 0."""
+    """Return the journals of the other processes, by number, which are in the journal directory of process 0."""
     texts = {path.name.removeprefix(NAME): path for path in directory.glob(f"{NAME}*") if path.is_dir()}
     found = {int(text): path for text, path in texts.items() if text.isdecimal() and int(text) < PROCESSES_MAX}
     return dict(sorted(found.items()))
 
 
 def surplus(config: Config) -> list[int]:
-    """Return the numbers of processes beyond those that are wanted whose journals may be needed yet.
+    """Return the numbers of the surplus processes: those beyond `--processes` whose journals may still be needed.
 
-    A journal that is not is put aside: should there be so many processes again, settings would come back from it whose
-    deletions are forgotten by then.
+    A journal that is no longer needed is renamed. Otherwise, when there are that many processes again one day, settings
+    would come back from it whose deletions have been forgotten by then.
     """
     there = journals(config.journal.directory)
     beyond = {number: journal for number, journal in there.items() if number >= config.processes}
@@ -104,16 +108,19 @@ def _is_put_aside(journal: Path, stay: Sequence[Path]) -> bool:
             if _is_needed(journal, stay):
                 return False
             left = journal.with_name(journal.name + LEFT)
-            shutil.rmtree(left, ignore_errors=True)  # of an earlier time
+            shutil.rmtree(left, ignore_errors=True)  # one that was renamed long ago
             journal.replace(left)
-    except (JqdError, OSError):  # a daemon lives there, or the disk is bad: its own process says so
+    except (JqdError, OSError):  # a daemon uses it, or the disk is bad: its own process reports that
         return False
     return True
 
 
 def _is_needed(journal: Path, stay: Sequence[Path]) -> bool:
-    """Return whether a job, an end that a job in another journal needs, or what cannot be read stands in a journal; or
-    a setting that stands in none of those that stay."""
+    """Return whether a journal is still needed.
+
+    It is if it has a job, an end that a job in another journal needs, something that cannot be read, or a setting that
+    none of the journals in `stay` has.
+    """
     settings, now_ms = dict[tuple[str, str], Setting](), SystemClock().wall_ms()
     for seen in snapshot(Files(), journal):
         found = chain(seen.places, walk(Files(), seen, kinds=JOBS))
@@ -133,7 +140,7 @@ def _is_needed(journal: Path, stay: Sequence[Path]) -> bool:
 
 
 def _settings(seen: SegmentView) -> Iterator[Setting]:
-    """Raises JournalDamaged."""
+    """Yield the settings in a segment of a journal. Raises JournalDamaged."""
     for each in walk(Files(), seen, kinds=[Lane.RULES]):
         if isinstance(each, Good):
             yield from decode_rules(each.body)

@@ -1,7 +1,8 @@
-"""Reloads the configuration at SIGHUP. What can change while a daemon runs does; the rest is named.
+"""Reloads the configuration when the process gets SIGHUP.
 
-A configuration that is wrong changes nothing. Settings that wait for a restart are named in the log and in the daemon's
-health, until it was restarted or the change is taken back: nobody believes a limit that does not hold.
+Settings that can change while a daemon runs are changed. The others need a restart: they are named in the log and in
+the daemon's health until it is restarted or the change is undone, so that nobody relies on a limit that is not in
+force. A configuration with an error changes nothing.
 """
 
 import dataclasses
@@ -15,8 +16,8 @@ from jqd.domain.errors import ConfigError
 from jqd.domain.log import get_logger
 from jqd.domain.setting_text import SECRET, masked, text_of
 
-# What a daemon takes over while it runs: these, and all of these sections. The certificate's files are read again, too;
-# where they lie needs a restart, for whether TLS is spoken is part of the URL that workers were told.
+# The settings that a running daemon changes are these, and all in RELOADED_SECTIONS. The certificate's files are read
+# again, too. Their paths need a restart, because whether the daemon uses TLS is part of the URL that workers know.
 RELOADED = frozenset(
     {
         "drain_s",
@@ -35,35 +36,38 @@ RELOADED_SECTIONS = frozenset({"api", "pressure"})
 
 
 def reloads(key: str) -> bool:
-    """Whether a change of that setting holds without a restart."""
+    """Whether a change of that setting takes effect without a restart."""
     return key in RELOADED or key.partition(".")[0] in RELOADED_SECTIONS
 
 
 class Reload:
-    """Holds the present configuration, through all lives of a daemon."""
+    """Holds the present configuration, also while a daemon starts again with a new journal id (serve.py)."""
 
     def __init__(self, config: Config, load: Callable[[], Config] | None) -> None:
-        """`load`: from the same places as at the start. Raises ConfigError."""
+        """`load` reads the configuration from the same places as at the start; it raises ConfigError."""
         self.config = config
         self.complaints: Sequence[str] = ()
-        """What is wrong, or waits for a restart, for health."""
+        """What is wrong with the configuration or waits for a restart, for `/readyz`."""
         self.change: Callable[[Config], None] = lambda config: None
-        """Takes over what can be. Raises ConfigError, and changes nothing then."""
+        """Puts a configuration into force. If it raises ConfigError, nothing has changed."""
         self._load = load
         self._lock = trio.Lock()
         self._log = get_logger("config")
 
     @property
     def on_signal(self) -> Callable[[], Awaitable[None]] | None:
-        """Return the handler of SIGHUP; None: there is nothing to load."""
+        """Return the handler of SIGHUP; None if the configuration cannot be loaded again."""
         return self.now if self._load is not None else None
 
     async def now(self) -> None:
-        """Load, compare, apply; one at a time. Raises nothing for a wrong configuration."""
+        """Load the configuration and put what changed into force, one call at a time.
+
+        A configuration with an error is logged and kept for `complaints`; it raises nothing.
+        """
         assert self._load is not None, "on_signal says so"
         async with self._lock:
             try:
-                # A file may lie on a disk that hangs. Nobody waits for it but this.
+                # The file may be on a disk that hangs; nothing else waits for it.
                 wanted = await trio.to_thread.run_sync(self._load, abandon_on_cancel=True)
             except ConfigError as error:
                 self._refuse(error)
@@ -99,7 +103,7 @@ def _value(config: Any, key: str) -> Any:
 
 
 def _merged(config: Config, wanted: Config, keys: Sequence[str]) -> Config:
-    """Return `config` with these settings of `wanted`. Raises ConfigError where they do not go with the rest."""
+    """Return `config` with these settings from `wanted`. Raises ConfigError if they contradict the other settings."""
     sections: dict[str, dict[str, Any]] = {}
     for key in keys:
         section, _, name = key.rpartition(".")

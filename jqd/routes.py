@@ -1,7 +1,7 @@
-"""The one table of routes: handlers, and the types of requests and responses.
+"""The table of all routes: their handlers, and the types of their requests and responses.
 
-An answer with an error is `problems.Details` on every route; which status an error has says `problems.STATUSES`, or the
-table of the surface.
+A route that answers with an error sends `problems.Details`. Which status an error has is in `problems.STATUSES`; the
+LightJQ, miniq and Skygear routes have tables and bodies of their own (`jqd/api/compat`).
 """
 
 from typing import Any
@@ -67,7 +67,7 @@ SKYGEAR: Facts = {
     "heeds": {skygear.KEY_HEADER: "the master key, where it is not in the body"},
     "refusal": skygear.SkyRefusal,
     "refuse": skygear.refuse,
-    "roles": (),  # its key comes in ways of its own
+    "roles": (),  # its handlers check the key, which may be in the body
 }
 DATED = {200: schedules.SchedulePage}
 SCHEDULED = {200: schedules.ScheduleView, 201: schedules.ScheduleView}
@@ -77,7 +77,7 @@ PUSH: Facts = {"roles": (Role.PUSH,)}
 READ: Facts = {"roles": (Role.PUSH, Role.VIEWER)}
 WAIT: Facts = READ | {"polls": True}
 WORK: Facts = {"roles": (Role.WORKER,)}
-SOURCE: Facts = {"roles": (Role.VIEWER, Role.WORKER)}  # who works sees the code that he runs
+SOURCE: Facts = {"roles": (Role.VIEWER, Role.WORKER)}  # a worker may see the code that it runs
 OPERATE: Facts = {"roles": (Role.OPERATOR,)}
 MASTER: Facts = {"roles": (Role.MASTER,)}
 ONE: Facts = {"one_tenant": True}
@@ -176,7 +176,7 @@ ROUTES = [
     Route("GET", "/openapi.json", PAGES.as_json, {200: Document(media.JSON)}, **OPEN),
     Route("GET", "/openapi.yaml", PAGES.as_yaml, {200: Document(YAML)}, **OPEN),
     Route("GET", "/docs", PAGES.as_html, {200: Document(HTML)}, **OPEN),
-    # LightJQ's own interface has no answer for a query that is wrong: what it does not know is passed over.
+    # LightJQ's interface has no answer for a wrong query, so unknown parameters are ignored.
     Route("POST", "/job", lightjq.push_job, TAKEN, lightjq.LightJob, **LIGHT, refuses=(400,), **PUSH),
     Route("GET", "/job/<job_id>", lightjq.get_job, {200: lightjq.Status}, **LIGHT, refuses=(404,), **READ),
     Route("DELETE", "/job/<job_id>", lightjq.delete_job, {204: None}, **LIGHT, refuses=(404, 409), **PUSH),

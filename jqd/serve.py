@@ -1,6 +1,9 @@
-"""Runs a daemon until it is stopped: one life after another, each with its journal, its stores and its tasks.
+"""Runs a daemon until it is stopped, in one or more *lives*. Each life opens the journal and the stores anew.
 
 look at the servers ─▶ a life: journal, stores, Daemon.run ─▶ stopped; or the journal was forked: another life
+
+A journal is *forked* if its directory was copied and two daemons use the copies under the same id. Then one of them
+begins another life with a new id.
 """
 
 import dataclasses
@@ -34,7 +37,7 @@ from jqd.reload import Reload
 from jqd.signals import watch_signals
 from jqd.store import StoreConfig, open_embedded, open_store
 
-FORK_RETRY_S = 1.0  # between looks at a partition that is away while the journal gets a new id
+FORK_RETRY_S = 1.0  # between two tries to reach a partition while the journal gets a new id
 
 log = get_logger("daemon")
 
@@ -42,13 +45,13 @@ E = TypeVar("E", bound=Exception)
 
 
 class Seat(NamedTuple):
-    """What a daemon has that is one of several processes of a port (supervisor.py)."""
+    """What a daemon has in addition if it is one of several processes on a port (supervisor.py)."""
 
     siblings: Siblings
     own: socket.socket
-    """Listens where the others reach it alone."""
+    """A listening socket where the other processes reach exactly this one."""
     root: str
-    """The root token, which is the same at all of them."""
+    """The root token, which is the same in all processes."""
 
 
 async def serve(
@@ -61,11 +64,12 @@ async def serve(
 ) -> None:
     """Run one daemon until SIGTERM or SIGINT; a second signal, or the end of the drain time, ends it at once.
 
-    `ready` is called with the URL once jobs are accepted, `interrupted` at the first Ctrl-C with how many jobs are
-    waited for. `load`: the configuration again, from the same places, for SIGHUP. `seat`: as one of several processes.
-    Raises ConfigError, JournalLocked, JournalVersion and StoreUnsafe before anything is accepted.
+    `ready` is called with the URL once jobs are accepted; `interrupted` is called at the first Ctrl-C with the number
+    of jobs that the daemon waits for. `load` reads the configuration again from the same places, for SIGHUP. `seat` is
+    given if this is one of several processes. Raises ConfigError, JournalLocked, JournalVersion and StoreUnsafe before
+    anything is accepted.
     """
-    if load is not None:  # until the daemon listens for it: a start reads the files anyhow
+    if load is not None:  # until the daemon handles it: a start reads the files anyway
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     share_out(open_files_max(), partitions=len(config.store.parts()))
     if config.http.certificate:
@@ -80,7 +84,7 @@ async def serve(
     rows: list[str] = []
 
     def ready_once(url: str) -> None:
-        if not rows:  # a life may end before it was ready, and the next one is the first to say so
+        if not rows:  # a life may end before it was ready; then the next one is the first to call this
             rows.append(url)
             ready(url)
 
@@ -93,8 +97,10 @@ async def serve(
 
 
 async def _look_at_all(parts: Sequence[StoreConfig]) -> list[Watch]:
-    """Examine all servers concurrently. Returns their watches, which have reported their findings. Raises ConfigError,
-    StoreUnsafe."""
+    """Examine all servers of the store concurrently, and return their watches, which have logged what they found.
+
+    Raises ConfigError, StoreUnsafe.
+    """
     watches = [watch_over(part) for part in parts]
     refused: dict[int, JqdError] = {}
 
@@ -102,7 +108,7 @@ async def _look_at_all(parts: Sequence[StoreConfig]) -> list[Watch]:
         try:
             await watches[number].start()
         except JqdError as error:
-            refused[number] = error  # raised below, outside the nursery, as what it is
+            refused[number] = error  # raised below: inside the nursery it would become an ExceptionGroup
 
     async with trio.open_nursery() as nursery:
         for number in range(len(parts)):
@@ -121,13 +127,11 @@ async def _serve_once(
     watches: Sequence[Watch],
     seat: Seat | None,
 ) -> bytes | None:
-    """Run one life of the daemon. Returns the journal id to begin another with, or None when it was stopped by a
-    signal.
-    """
+    """Run one life of the daemon. Returns the journal id for the next one, or None if a signal stopped the daemon."""
     clock, source, config = SystemClock(), random.Random(), reload.config
     forked: bytes | None = None
     async with AsyncExitStack() as stack:
-        if journal_id is not None:  # it was ready in the life before, so it is watched
+        if journal_id is not None:  # it has reported that it is ready, so the service manager expects signs of life
             loading = await stack.enter_async_context(_going_on(config, "it opens its journal under a new id"))
         journal = await stack.enter_async_context(open_journal(config.journal, clock=clock, journal_id=journal_id))
         settings, watches = await stack.enter_async_context(_store_settings(config, watches))
@@ -155,7 +159,7 @@ async def _serve_once(
             await daemon.run(stop=stop, listener=listener, ready=ready)
         except* JournalForked as group:
             log.error("daemon.journal_forked", error=str(_leaf(group)), journal=journal.journal_id)
-            listener.close()  # whoever pushes tries elsewhere, instead of waiting here
+            listener.close()  # so that clients try another daemon instead of waiting for this one
             forked = await _fork(daemon, stop)
         nursery.cancel_scope.cancel()
     return forked
@@ -167,11 +171,10 @@ def _leaf(group: ExceptionGroup[E]) -> E:
 
 
 async def _fork(daemon: Daemon, stop: trio.Event) -> bytes | None:
-    """Return a new id for this journal directory. What was applied under the old one is marked as applied for the new
-    one.
+    """Return a new id for this journal directory, once each partition has noted what was applied under the old one.
 
-    Partitions that are away are waited for, and nothing is taken meanwhile: the next life could not tell what this one
-    took apart from what the other copy had applied. None when it was told to stop.
+    This waits for partitions that cannot be reached, and accepts no jobs meanwhile: the next life could not tell what
+    this life accepted from what the other copy's daemon had applied. Returns None if it was told to stop.
     """
     async with _going_on(daemon.config, "its journal gets a new id"):
         return await _hand_down_all(daemon, stop)
@@ -179,8 +182,10 @@ async def _fork(daemon: Daemon, stop: trio.Event) -> bytes | None:
 
 @asynccontextmanager
 async def _going_on(config: Config, state: str) -> AsyncIterator[trio.CancelScope]:
-    """Say that we go on, until the scope is cancelled: a partition that is away for long, or a journal that is long, is
-    no reason to be killed."""
+    """Tell the service manager that the daemon is alive, until the yielded scope is cancelled.
+
+    So it is not killed while it waits for a partition or reads a long journal.
+    """
     rounds, scope = count(), trio.CancelScope()
     notifier = SystemdNotifier(config.manager, lambda: next(rounds), lambda: state)
 
@@ -216,7 +221,10 @@ async def _hand_down_all(daemon: Daemon, stop: trio.Event) -> bytes | None:
 async def _store_settings(
     config: Config, watches: Sequence[Watch]
 ) -> AsyncIterator[tuple[StoreConfig, Sequence[Watch]]]:
-    """Give settings and watches of the named store, or of our own, examined once it runs. Raises StoreUnsafe."""
+    """Yield the settings and the watches of the configured store.
+
+    If none is configured, start the daemon's own store and examine it. Raises StoreUnsafe.
+    """
     if not config.store.is_own:
         yield config.store, watches
         return
@@ -226,7 +234,7 @@ async def _store_settings(
         try:
             watches = await _look_at_all(own.parts())
         except JqdError as error:
-            refused = error  # raised below, outside the server's nursery, as what it is
+            refused = error  # raised below: inside the server's nursery it would become an ExceptionGroup
         else:
             yield own, watches
     if refused is not None:

@@ -1,4 +1,4 @@
-"""What all partitions of a daemon use together: its journal, workers and scheduler, and calls to its other parts."""
+"""What all partitions of a daemon share: its journal, workers and scheduler, and functions of its other parts."""
 
 import random
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -26,7 +26,7 @@ class SharedParts:
     config: Config
     journal: Journal
     clock: Clock
-    """Its wall time is the store's."""
+    """Its wall time follows the store's clock."""
     source: random.Random
     scheduler: Scheduler
     workers: WorkerRegistry
@@ -38,15 +38,17 @@ class SharedParts:
     meter: Meter
     partitions: int
     wrong: Callable[[bytes, Sequence[str]], str]
-    """Checks jobs that are to follow others: what is wrong with them, or ""; with the scopes that bind them."""
+    """Takes jobs, encoded, that are to follow another one, and the scopes of their token. Returns what is wrong with
+    them, or ""."""
     options: FollowerOptions
     stores: Sequence[Store]
     """The stores of all partitions, in order."""
     push: Push
-    """Pushes jobs that follow others, of entries of an outbox."""
+    """Pushes jobs that follow others, from the entries of an outbox."""
     release: Release
+    """Releases jobs that waited for others."""
     followed: Callable[[Sequence[Job]], None]
-    """Counts and logs jobs that came with the success that they follow."""
+    """Counts and logs jobs that arrived together with the success of the job that they follow."""
     settled: Callable[[Collection[int]], bool]
     wake: Callable[[Iterable[str]], None]
-    """Wakes who waits for these jobs."""
+    """Wakes the requests that wait for these jobs."""

@@ -1,4 +1,4 @@
-"""What a daemon does at signals: stop, or reload its settings."""
+"""What a daemon does when it gets a signal: stop, or reload its configuration."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ import trio
 
 from jqd.domain.log import get_logger
 
-EXIT_GRACE_S = 3.0  # past the drain time the process ends, whatever a peer's socket is doing
+EXIT_GRACE_S = 3.0  # so long after the drain time the process ends, whatever it waits for
 
 log = get_logger("daemon")
 
@@ -22,9 +22,9 @@ async def watch_signals(
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """First signal: stop in order. Second: end now; the journal makes that safe.
+    """At the first signal stop in order; at the second end at once, which is safe because of the journal.
 
-    `reload`: called at SIGHUP; without it SIGHUP stops, too, as when a terminal is closed.
+    `reload` is called at SIGHUP. If it is None, SIGHUP also stops the daemon, as when a terminal is closed.
     """
     async with trio.open_nursery() as nursery:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
@@ -32,7 +32,7 @@ async def watch_signals(
             async for number in signals:
                 if number == signal.SIGHUP and reload is not None:
                     if not stop.is_set():
-                        nursery.start_soon(reload)  # beside this: it reads files, and a stop waits for no disk
+                        nursery.start_soon(reload)  # in a task of its own: it reads files, and a stop must not wait
                     continue
                 if stop.is_set():
                     log.warning("daemon.ended_by_second_signal", signal=signal.Signals(number).name)
@@ -45,13 +45,13 @@ async def watch_signals(
 
 
 def _end_by(drain_s: float) -> None:
-    """End the process when the drain time is past, whatever it waits for then."""
+    """End the process some seconds after the drain time, whatever it waits for then."""
     deadline = threading.Timer(drain_s + EXIT_GRACE_S, _end_overdue, [drain_s])
     deadline.daemon = True
     deadline.start()
 
 
 def _end_overdue(drain_s: float) -> None:
-    """End the process: a disk or a store that hangs can hold a stage for ever. All that was promised is on disk."""
+    """End the process, because a disk or a store that hangs could block it for ever. All accepted jobs are on disk."""
     log.error("daemon.ended_overdue", drain_s=drain_s)
     os._exit(0)

@@ -1,7 +1,7 @@
-"""Reads settings from their sources: TOML files, the environment, files of secrets, flags.
+"""Reads settings from where they are given: TOML files, environment variables, files with secrets, and flags.
 
-A secret has no good place in the environment of a process, which its children inherit and `docker inspect` shows. So
-`JQD_SECTION__KEY_FILE` names a file that holds it, as container platforms mount secrets. Pure, but for reading files.
+The environment of a process is a bad place for a secret: its children inherit it, and `docker inspect` shows it. So
+`JQD_SECTION__KEY_FILE` names a file with the secret, which is how container platforms provide secrets.
 """
 
 import re
@@ -15,9 +15,11 @@ import msgspec
 from jqd.domain.errors import ConfigError
 
 PREFIX = "JQD_"
-FILE = "_FILE"  # behind the name of a secret: its value stands in a file
-SECRET_BYTES_MAX = 64 << 10  # of such a file: a list of URLs has a few hundred, and another file was named by a slip
-# Read by other commands (`interfaces.md` 1), not part of the daemon's configuration.
+FILE = "_FILE"  # at the end of a variable's name: the value is in a file
+SECRET_BYTES_MAX = (
+    64 << 10
+)  # in such a file: a list of URLs has a few hundred bytes; a larger file was named by mistake
+# Other commands read these; they are not part of the daemon's configuration.
 OTHERS = frozenset(
     {
         "JQD_URL",
@@ -31,14 +33,14 @@ OTHERS = frozenset(
     }
 )
 OTHERS_PREFIX = "JQD_TEST_"
-# What Kubernetes (and Docker's links) put into every container beside a Service called `jqd` or `jqd-something`. The
-# values are looked at, too: JQD_PORT=7420 is an operator's wish for a port, and must not be passed over in silence.
+# The variables that Kubernetes (and Docker's links) set in every container if a Service is called `jqd` or `jqd-…`. The
+# values are matched, too: an operator who sets JQD_PORT=7420 wants a port, and that must not be ignored silently.
 _SERVICE = re.compile(
     r"JQD_(?:[A-Z0-9]+_)*?(?:SERVICE_HOST=[0-9a-fA-F.:]+|SERVICE_PORT(?:_[A-Z0-9]+)*=\d+"
     r"|PORT(?:_\d+_(?:TCP|UDP|SCTP))?=(?:tcp|udp|sctp)://\S+"
     r"|PORT_\d+_(?:TCP|UDP|SCTP)_(?:PROTO=(?:tcp|udp|sctp)|PORT=\d+|ADDR=[0-9a-fA-F.:]+))"
 )
-# How commands spell the settings that have a flag, for messages; others are spelled after their key.
+# The flags of settings, for messages; a setting that is not here has the flag that its key's last part makes.
 FLAGS = {
     "http.bind": "--bind",
     "store.url": "--store",
@@ -50,7 +52,7 @@ FLAGS = {
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One value from a source: `path` as in ("store", "url"), `origin` for messages."""
+    """One setting from one source. `path` is its key, as in ("store", "url"); `origin` names the source in messages."""
 
     path: tuple[str, ...]
     value: Any
@@ -64,7 +66,7 @@ def from_code(values: Mapping[str, Any]) -> Iterator[Setting]:
 
 
 def from_flags(flags: Mapping[str, Any]) -> Iterator[Setting]:
-    """Yield flags by dotted key; None for a flag that was not given."""
+    """Yield the settings of flags. `flags`: dotted key → value; None for a flag that was not given."""
     for key, value in flags.items():
         if value is not None:
             flag = FLAGS.get(key, f"--{key.rpartition('.')[2].replace('_', '-')}")
@@ -72,7 +74,7 @@ def from_flags(flags: Mapping[str, Any]) -> Iterator[Setting]:
 
 
 def from_file(path: Path | None) -> Iterator[Setting]:
-    """Yield the settings of a TOML file. Raises ConfigError naming it."""
+    """Yield the settings of a TOML file. Raises ConfigError, which names the file."""
     if path is None:
         return
     try:
@@ -93,9 +95,9 @@ def _walk(tree: Mapping[str, Any], path: tuple[str, ...], origin: str) -> Iterat
 
 
 def from_environment(environ: Mapping[str, str], secrets: Collection[str]) -> Iterator[Setting]:
-    """Yield variables. `secrets`: dotted keys that may stand in a file of their own.
+    """Yield the settings of environment variables. `secrets`: the dotted keys whose value may be in a file.
 
-    Raises ConfigError naming variable and file.
+    Raises ConfigError, which names the variable and the file.
     """
     for name, value in sorted(environ.items()):
         if not name.startswith(PREFIX) or name in OTHERS or name.startswith(OTHERS_PREFIX):
@@ -105,7 +107,7 @@ def from_environment(environ: Mapping[str, str], secrets: Collection[str]) -> It
         bare = name.removesuffix(FILE)
         path = tuple(bare[len(PREFIX) :].lower().split("__"))
         if bare != name and ".".join(path) in secrets:
-            if value:  # an empty variable says nothing, as elsewhere
+            if value:  # an empty variable counts as not set, as for other settings
                 if environ.get(bare):
                     raise ConfigError(f"{bare} and {name} are both given; say it once")
                 yield Setting(path, read_secret(name, Path(value)), f"{name} ({value})")
@@ -114,9 +116,9 @@ def from_environment(environ: Mapping[str, str], secrets: Collection[str]) -> It
 
 
 def read_secret(name: str, path: Path) -> str:
-    """Return what a file holds, without its last line end.
+    """Return the text of a file, without white space around it.
 
-    `name`: of the variable, for messages. Raises ConfigError.
+    `name` is the name of the variable, for messages. Raises ConfigError.
     """
     try:
         with path.open("rb") as file:

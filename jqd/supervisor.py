@@ -1,11 +1,12 @@
-"""Runs `jqd serve --processes N`: so many daemons on one port, each in a process, and starts again what dies.
+"""Runs `jqd serve --processes N`: N daemons on one port, each in a process, which is started again when it dies.
 
     supervisor   holds the port (SO_REUSEPORT), the own store where none is named, and the root token
       ├─ process 0   the journal that a single daemon has     ◀─ stdin: what it is, then which others are away
       ├─ process 1   a journal of its own                     ─▶ sd_notify: ready, its state, that it is alive
       └─ process 2   surplus, where N is 2 now: its journal may be needed yet; it takes no pushes
 
-It is to its processes what systemd is to a daemon (loops/systemd.py). When it dies their stdin ends, and they stop.
+The processes send it the messages that a daemon sends systemd (loops/systemd.py). When the supervisor dies, their stdin
+ends, and they stop. A process is *away* while it is dead and not ready again.
 """
 
 import os
@@ -40,14 +41,15 @@ from jqd.signals import EXIT_GRACE_S
 from jqd.store import open_embedded
 from jqd.worker.programs import children_of, ending, wait_dead
 
-FAILED = 1  # the exit code where a process did not stop in order
-CALM_S = 60.0  # a process that lived so long has not died in a row
-BACKOFF = Backoff(first_s=0.5, factor=2.0, cap_s=30.0)  # one that dies at once must not use up a core
-KILL_S = 5.0  # processes end by themselves soon after the drain time; then they are killed
-LOOK_S = 1.0  # between looks for who is silent, and for what pid 1 has to reap
-WATCHDOG_S = 30.0  # a process that takes jobs and has not said for so long that it goes on hangs: it says so every 5 s,
-# busy or not, and waits in threads for its disk. As WatchdogSec of deploy/jqd.service; that of a manager counts first
-NOTICE_BYTES = 16 << 10  # of one message: a state is a line
+FAILED = 1  # the exit code if a process did not stop in order
+CALM_S = 60.0  # when a process has lived so long, its deaths are counted from 1 again
+BACKOFF = Backoff(first_s=0.5, factor=2.0, cap_s=30.0)  # a process that dies at once must not use up a core
+KILL_S = 5.0  # processes end by themselves soon after the drain time; so long after that they are killed
+LOOK_S = 1.0  # between two checks for processes that are silent, and for orphans that pid 1 has to reap
+# A ready process that has sent no sign of life for so long hangs: it sends one every 5 s, busy or not, and waits for
+# its disk in threads. The same as WatchdogSec in deploy/jqd.service; a service manager's own time has precedence.
+WATCHDOG_S = 30.0
+NOTICE_BYTES = 16 << 10  # the most that one message has: a state is one line
 
 log = get_logger("supervisor")
 
@@ -57,10 +59,11 @@ async def supervise(
 ) -> int:
     """Run the processes until SIGTERM or SIGINT; a second signal ends them at once. Returns the exit code.
 
-    `ready` is called with the URL once all take jobs. `file`, `flags`: where the configuration was read. A process that
-    cannot be started at first ends all, with its exit code: it has said why. Raises ConfigError, StoreRefused.
+    `ready` is called with the URL once all processes accept jobs. `file` and `flags` are where the configuration was
+    read from. If a process fails before all have been ready once, all are stopped, and its exit code is returned; it
+    has printed the reason. Raises ConfigError, StoreRefused.
     """
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until we listen for it: the files were read a moment ago
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until it is handled below: the files were read a moment ago
     async with AsyncExitStack() as stack:
         port = stack.enter_context(reserve(config.http.bind))
         base = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="jqd-")))
@@ -75,13 +78,16 @@ async def supervise(
 
 
 def _read_certificate(config: Config) -> None:
-    """Raise ConfigError for one that the processes refuse: who is started later has the settings of the others."""
+    """Raise ConfigError for a certificate that the processes would refuse.
+
+    Then the supervisor keeps its configuration as they do, so that a process started later has the same settings.
+    """
     if config.http.certificate:
         tls_context(*config.http.certificate, config.http.tls_clients)
 
 
 class _Member(ExitStack):
-    """One process, through all its lives."""
+    """The place of one process: when the process dies, another one is started here."""
 
     def __init__(self, number: int, base: Path) -> None:
         super().__init__()
@@ -91,23 +97,23 @@ class _Member(ExitStack):
         self.notices.bind(self.address)
         self.process: subprocess.Popen[bytes] | None = None
         self.config: Config | None = None
-        """As it was started with."""
+        """The configuration that the process was started with or has reloaded."""
         self.is_ready, self.was_ready = False, trio.Event()
         self.state = "starts"
         self.silent_s = 0.0
-        """How long it has not said that it goes on, by looks: time in which we stood still ourselves does not count."""
+        """How long it has sent no sign of life, counted in checks: time in which the supervisor hung does not count."""
         self.is_informed = True
-        """It was written whole which others are away."""
+        """Whether the last line about the processes that are away was written to it completely."""
         self.deaths = 0
-        """In a row."""
+        """How often it died in a row."""
         self.away = ""
-        """Why it is not there, while it is not."""
+        """Why it is away; empty if it is not."""
 
     def start(self, start: Start) -> "subprocess.Popen[bytes]":
-        """Start a life of it. Raises OSError."""
+        """Start a process here. Raises OSError."""
         self.is_ready, self.state, self.config = False, "starts", start.config
         command = [sys.executable, "-m", "jqd.cli.process", str(self.number)]
-        # In a session of its own: Ctrl-C reaches us alone, and we say who is to stop.
+        # In a session of its own, so that Ctrl-C reaches the supervisor only, which stops the processes.
         process = self.process = subprocess.Popen(
             command, bufsize=0, stdin=subprocess.PIPE, pass_fds=(start.own_fd,), start_new_session=True
         )
@@ -115,13 +121,13 @@ class _Member(ExitStack):
         data = pickle.dumps(start)
         try:
             process.stdin.write(len(data).to_bytes(4, "big") + data)  # a pipe has room for some ten of these
-        except BrokenPipeError:  # it was killed before it read: how it ended is seen as with any other
+        except BrokenPipeError:  # it was killed before it read; the caller notices its end as usual
             log.warning("supervisor.not_read", process=self.number)
         os.set_blocking(process.stdin.fileno(), False)
         return process
 
     def notice(self) -> str:
-        """Return what a process has said of itself next; "": nothing is there."""
+        """Return the next message of the process, or "" if there is none."""
         try:
             return self.notices.recv(NOTICE_BYTES).decode("utf-8", "replace")
         except BlockingIOError:
@@ -132,12 +138,15 @@ class _Member(ExitStack):
             self.process.send_signal(number)
 
     def send(self, away: Mapping[int, str]) -> None:
-        """Write to its stdin which processes are away: all of them, in a line. One that was cut is ended first."""
+        """Write to its stdin one line with all processes that are away.
+
+        A line break comes first, which ends a line that was only partly written before.
+        """
         if self.process is not None and self.process.stdin is not None and self.process.poll() is None:
             line = b"\n%b\n" % msgspec.json.encode(away)
             try:
                 self.is_informed = self.process.stdin.write(line) == len(line)  # None: the pipe is full
-            except OSError as error:  # it ends just now
+            except OSError as error:  # the process is just ending
                 log.warning("supervisor.not_told", process=self.number, error=str(error))
 
 
@@ -177,13 +186,13 @@ class _Supervisor:
     # ------------------------------------------------------------ one process
 
     async def _keep(self, member: _Member) -> None:
-        """Start a process, and again whenever it dies, later each time; return when all are to stop."""
+        """Start a process, and again whenever it dies, after a longer pause each time. Returns when all are to stop."""
         while not self._stopping.is_set():
             began_s = trio.current_time()
             how, code = await self._live(member)
             member.is_ready, was_ready = False, member.is_ready
             if self._stopping.is_set():
-                if code and (was_ready or code != -signal.SIGTERM):  # before it began it may be ended anyhow
+                if code and (was_ready or code != -signal.SIGTERM):  # SIGTERM kills a process that is still starting
                     log.error("supervisor.process_failed", process=member.number, how=how)
                     self._code = self._code or FAILED
                 return
@@ -202,7 +211,7 @@ class _Supervisor:
                 await self._stopping.wait()
 
     async def _live(self, member: _Member) -> tuple[str, int]:
-        """Run one life of a process. Returns how it ended, and its exit code."""
+        """Run a process until it ends. Returns how it ended, as text, and its exit code."""
         number, sharing = member.number, self._reload.config.processes
         urls = dict.fromkeys(range(1 + max(each.number for each in self._members)), "")
         urls |= {each.number: url_of(each.own) for each in self._members}
@@ -223,7 +232,7 @@ class _Supervisor:
         return ending(child.returncode), child.returncode
 
     async def _listen(self, member: _Member) -> None:
-        """Note what a process says of itself."""
+        """Note the messages of a process: its state, that it is ready, and that it is alive."""
         while True:
             await trio.lowlevel.wait_readable(member.notices)
             for line in member.notice().splitlines():
@@ -236,7 +245,7 @@ class _Supervisor:
                     member.is_ready, member.away, member.silent_s = True, "", 0.0
                     member.was_ready.set()
                     self._send_away()
-                    if member.config is not self._reload.config:  # it was being started when others were told
+                    if member.config is not self._reload.config:  # it was starting when the others were told to reload
                         member.signal(signal.SIGHUP)
 
     def _send_away(self) -> None:
@@ -263,10 +272,10 @@ class _Supervisor:
                 self._stop(number)
 
     async def _reload_all(self) -> None:
-        """Reload what is known here, for processes that are started later, and have each process reload."""
+        """Reload the configuration here, for processes that are started later, and tell each process to reload it."""
         await self._reload.now()
         for member in self._members:
-            if member.is_ready:  # before, the signal would end it
+            if member.is_ready:  # the signal would end a process that is not
                 member.config = self._reload.config
                 member.signal(signal.SIGHUP)
 
@@ -278,14 +287,14 @@ class _Supervisor:
             member.signal(number)
 
     async def _end_overdue(self) -> None:
-        """Kill what has not ended by itself long after it was told to."""
+        """Kill the processes that have not ended by themselves long after they were told to stop."""
         await self._stopping.wait()
         await trio.sleep(self._reload.config.drain_s + EXIT_GRACE_S + KILL_S)
         for member in self._members:
             member.signal(signal.SIGKILL)
 
     async def _look(self) -> None:
-        """Kill a process that hangs, tell again who was not told, and reap what pid 1 inherits."""
+        """Each second kill processes that hang, repeat lines that were cut, and reap orphans if this is pid 1."""
         dead = frozenset[int]()
         while True:
             await trio.sleep(LOOK_S)
@@ -293,7 +302,7 @@ class _Supervisor:
                 if not member.is_informed:
                     member.send(self._away())
                 member.silent_s += LOOK_S
-                # One that is not ready may load for long, and one that stops has its time.
+                # A process that is not ready may load for long, and one that is stopping has the drain time.
                 if member.is_ready and member.silent_s > self._watchdog_s and not self._stopping.is_set():
                     log.error("supervisor.process_hangs", process=member.number, silent_s=member.silent_s)
                     member.signal(signal.SIGKILL)
@@ -309,8 +318,10 @@ class _Supervisor:
 
 
 def reap(before: frozenset[int]) -> frozenset[int]:
-    """Reap dead children that were dead at the look before, too: whoever started one has reaped it by then, and what is
-    left was an orphan. Returns those that are dead now."""
+    """Reap the children that are dead and were dead at the check `before`. Returns those that have died since.
+
+    A child that this process started is reaped elsewhere within that time, so what is left was an orphan.
+    """
     flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
     dead = frozenset(pid for pid in children_of(os.getpid()) if os.waitid(os.P_PID, pid, flags) is not None)
     for pid in dead & before:

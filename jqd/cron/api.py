@@ -1,4 +1,4 @@
-"""Jobs at dates that come again: /v1/schedules."""
+"""The HTTP routes of schedules, /v1/schedules: jobs that are pushed at recurring dates."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -19,11 +19,11 @@ from jqd.http import Request, Response
 from jqd.service.server_only import expect_allowed
 from jqd.service.settings import revision_of
 
-LIST_SCHEDULES = 50  # in one answer, as of jobs: 1,000 of rare dates take some 2 s once
+LIST_SCHEDULES = 50  # in one answer, as with jobs; to compute the next dates of 1,000 with rare dates takes some 2 s
 
 
 class LastDate(Struct, frozen=True):
-    """The date that was fired last."""
+    """The date that was fired last, and the job that was pushed for it."""
 
     date: Instant | None
     job_id: str
@@ -31,22 +31,22 @@ class LastDate(Struct, frozen=True):
 
 
 class ScheduleView(Plan, frozen=True, kw_only=True, forbid_unknown_fields=False):
-    """A schedule, and which dates of it come next."""
+    """A schedule, its next dates, and what it has done so far."""
 
     name: str
     until: Instant | None
     paused_at: Instant | None
     next: Sequence[Instant]
-    """The next five; none while it is paused."""
+    """The next five dates; empty while it is paused."""
     last: LastDate | None
     fired: int
     skipped: int
     waits: str | None
-    """Why a due date is not fired."""
+    """Why a date that has come is not fired; null if none waits."""
     revision: int
-    """Another one after each change."""
+    """A number that every change replaces."""
     tenant: str | UnsetType = UNSET
-    """Left out for the tenant ""."""
+    """Left out for a schedule of no tenant."""
 
 
 class SchedulePage(Page, frozen=True):
@@ -65,18 +65,18 @@ class PutQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """The query of a PUT."""
 
     revision: Revision = None
-    """Set it only if it still has this revision, else 409; 0: only if there is none."""
+    """Set the schedule only if it still has this revision, otherwise answer 409; 0: only if there is none."""
 
 
 class Pushed(Struct, frozen=True):
-    """The job of a schedule, pushed apart from its dates."""
+    """The job that `run-now` has pushed."""
 
     job_id: str
 
 
 async def put(parts: ApiContext, request: Request, name: str) -> tuple[int, ScheduleView]:
-    """201 and the schedule; 200 where it replaces one. Only dates after this call are fired; a
-    new job alone leaves the dates as they were."""
+    """Set a schedule: 201 and the schedule, or 200 if it replaces one. Only dates after this call are
+    fired; but if only the job changes, dates that have come and wait stay."""
     revision, plan = read_query(request, PutQuery).revision, read_body(request, Plan)
     expect_allowed(parts.services, [parts.services.qualified_name(plan.job.name)])
     new = await service.put(parts.services, name, plan, revision)
@@ -98,23 +98,23 @@ async def list_schedules(parts: ApiContext, request: Request) -> Response:
 
 
 async def delete(parts: ApiContext, request: Request, name: str) -> None:
-    """204: no date is fired any more; pushed jobs stay."""
+    """Delete a schedule: 204. None of its dates is fired any more; jobs that it pushed stay."""
     await service.delete(parts.services, name)
 
 
 async def run_now(parts: ApiContext, request: Request, name: str) -> Pushed:
-    """201 {job_id}: its job is pushed once, apart from its dates, also while it is paused."""
+    """Push the schedule's job once, independent of its dates and even while it is paused: 201 {job_id}."""
     return Pushed(await service.run_now(parts.services, name))
 
 
 async def pause(parts: ApiContext, request: Request, name: str) -> ScheduleView:
-    """200 and the schedule: no date is fired until it is resumed."""
+    """Pause a schedule: 200 and the schedule. No date is fired until it is resumed."""
     await service.pause(parts.services, name)
     return _shown(parts, name)
 
 
 async def resume(parts: ApiContext, request: Request, name: str) -> ScheduleView:
-    """200 and the schedule: dates are fired again, from now on."""
+    """Resume a schedule: 200 and the schedule. Dates from now on are fired."""
     await service.resume(parts.services, name)
     return _shown(parts, name)
 

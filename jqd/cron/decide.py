@@ -1,4 +1,8 @@
-"""Decides which date of a schedule is fired next, and which are skipped. Pure: all daemons decide alike."""
+"""Decides which date of a schedule is fired next, and which dates are skipped.
+
+To *fire* a date is to push the schedule's job for it. It is *missed* if it passed some time ago and was not fired. The
+decision depends only on the arguments, so all daemons decide alike.
+"""
 
 from collections.abc import Sequence
 from itertools import islice, takewhile
@@ -6,28 +10,28 @@ from typing import NamedTuple
 
 from jqd.cron.schedules import KnownSchedule
 
-LATE_MS = 60_000  # a date is missed when it passed so long ago: a restart or a failover takes less
-AT_ONCE = 500  # dates in one step, some 10 ms: after a day away a schedule of every second has 86,400
+LATE_MS = 60_000  # a date that passed longer ago is missed: a restart or a failover takes less
+AT_ONCE = 500  # the most dates in one step, some 10 ms: after an idle day a schedule of every second has 86,400
 
 
 class Last(NamedTuple):
     """The job that a schedule pushed last."""
 
     ended_at_ms: int | None
-    """None: it has not ended. 0: it has, and the time is not known any more."""
+    """None if it has not ended; 0 if it has, but when is no longer known."""
 
 
 class Step(NamedTuple):
-    """The next step of a schedule: fire a date or skip some. If dates are left, another step follows."""
+    """The next step of a schedule: fire one date, skip some dates, or both. If dates are left, another step follows."""
 
     through_ms: int
     """The last date that it fires or skips."""
     fires: bool = False
     """Whether that date is fired."""
     skipped: int = 0
-    """How many dates are skipped: those before it, and itself if it is not fired."""
+    """How many dates are skipped: those before that date, and the date itself if it is not fired."""
     replaces: bool = False
-    """Whether the last job is cancelled with that."""
+    """Whether the last job, which still runs, is cancelled."""
 
 
 class Firing(NamedTuple):
@@ -38,12 +42,15 @@ class Firing(NamedTuple):
 
     @property
     def job_id(self) -> str:
-        """Return the id of the job that it pushes, if it fires."""
+        """Return the id of the job that the step pushes if it fires."""
         return self.one.job_id(self.step.through_ms)
 
 
 def decide(one: KnownSchedule, last: Last | None, now_ms: int) -> Step | None:
-    """The next step; None: no date has come, or the last job has not ended yet. `last`: None if there was none."""
+    """Return the next step of a schedule. None if no date has come, or if it waits for the last job.
+
+    `last`: the job that it pushed last, None if there was none.
+    """
     schedule = one.schedule
     running = last is not None and last.ended_at_ms is None
     if running and schedule.overlap == "queue":
@@ -58,13 +65,16 @@ def decide(one: KnownSchedule, last: Last | None, now_ms: int) -> Step | None:
     missed = _missed(due, now_ms, waited_ms)
     if not missed or schedule.missed == "all":
         return Step(due[0], fires=True, replaces=running)
-    if schedule.missed == "skip" or len(missed) > AT_ONCE:  # the latest of several hundred may be missing here
+    if schedule.missed == "skip" or len(missed) > AT_ONCE:  # more dates may follow, so the latest one is not known yet
         return Step(missed[:AT_ONCE][-1], skipped=len(missed[:AT_ONCE]))
     return Step(missed[-1], fires=True, skipped=len(missed) - 1, replaces=running)
 
 
 def _missed(due: Sequence[int], now_ms: int, waited_ms: int) -> Sequence[int]:
-    """The dates that passed too long ago; none if they only waited for the last job, which ended at `waited_ms`."""
+    """Return the dates that are missed: those that passed too long ago.
+
+    If they only waited for the last job, which ended at `waited_ms`, none is missed.
+    """
     if due[0] <= waited_ms:
         return ()
     return [date_ms for date_ms in due if now_ms - date_ms > LATE_MS]

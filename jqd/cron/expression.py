@@ -1,8 +1,8 @@
-"""Dates that come again: by a cron expression in a time zone, or every so many seconds. cronsim knows the calendar.
+"""Recurring dates: by a cron expression in a time zone, or every so many seconds. cronsim does the calendar.
 
-Daylight saving, as Debian's cron has it (SCHEDULING.md): a time of day that a night leaves out comes at the end of
-the gap, one that it has twice comes once, the first time. Where minute or hour begin with `*` real time counts: every
-ten minutes is every ten minutes, also in that night.
+When clocks are set forward or back, this does what Debian's cron does (SCHEDULING.md). A time of day that does not
+exist that night is replaced by the end of the gap; one that exists twice counts once, the first time. If the field of
+the minute or the hour begins with `*`, the time that passes counts: every ten minutes is every ten minutes also then.
 """
 
 import difflib
@@ -20,7 +20,7 @@ from jqd.domain.dates import date_of, ms_of
 from jqd.domain.errors import Fault
 
 UTC = "UTC"
-OF_THIS_MACHINE = frozenset({"localtime", "posixrules", "Factory"})  # on each daemon's another one
+OF_THIS_MACHINE = frozenset({"localtime", "posixrules", "Factory"})  # these may differ from one daemon to another
 FIELDS = (
     ("second", "0 to 59"),
     ("minute", "0 to 59"),
@@ -47,17 +47,17 @@ class Recurrence(Struct, frozen=True, omit_defaults=True):
 
     cron: str = ""
     every_ms: int = 0
-    """Instead of `cron`: so many ms from one to the next, counted from `anchor_ms`, so that it never drifts."""
+    """The time between two dates if `cron` is empty. It is counted from `anchor_ms`, so the dates never drift."""
     tz: str = UTC
     """The time zone of `cron`."""
     anchor_ms: int = 0
     until_ms: int = 0
-    """None after this; 0: without end."""
+    """No date comes after this one; 0: there is no end."""
 
     def after(self, at_ms: int) -> int | None:
-        """The first date after an instant, both in ms since 1970; None when none comes any more.
+        """Return the first date after an instant, both in ms since 1970; None if there is no more.
 
-        Raises ValueError where this machine does not know the time zone.
+        Raises ValueError if this machine does not know the time zone.
         """
         found = self._next(at_ms)
         return None if found is None or 0 < self.until_ms < found else found
@@ -73,10 +73,11 @@ class Recurrence(Struct, frozen=True, omit_defaults=True):
             return self.anchor_ms + max(1, (at_ms - self.anchor_ms) // self.every_ms + 1) * self.every_ms
         begin = date_of(at_ms).astimezone(zone(self.tz))
         found = self._first(begin, at_ms)
-        # It may begin in the very hour of a shift, behind it.
+        # `begin` may be in the same hour as a change of the clocks, after it.
         began = {begin.utcoffset(), begin.replace(minute=0).utcoffset()}
         if found is not None and began != {found.utcoffset()}:
-            # cronsim goes by whole hours: past a shift of half an hour it comes to the middle of one, or misses one.
+            # cronsim goes in whole hours, so after a change by half an hour it is in the middle of an hour, or leaves
+            # one out. So search again from the beginning of that hour, and from the first hour after the change.
             hour = found.replace(minute=0, second=0).astimezone(UTC_ZONE)
             begins = (hour, _hour_after_shift(begin, found))
             later = (self._first((each - timedelta(seconds=1)).astimezone(begin.tzinfo), at_ms) for each in begins)
@@ -84,13 +85,13 @@ class Recurrence(Struct, frozen=True, omit_defaults=True):
         return None if found is None else ms_of(found)
 
     def _first(self, begin: datetime, at_ms: int) -> datetime | None:
-        # In an hour that comes twice cronsim counts the first one, which may lie before the instant.
+        # When an hour comes twice, cronsim returns its first occurrence, which may be before the instant.
         cron = MACROS.get(self.cron.strip().lower(), self.cron)
         return next((date for date in CronSim(cron, begin) if ms_of(date) > at_ms), None)
 
 
 def _hour_after_shift(begin: datetime, found: datetime) -> datetime:
-    """The first full hour, by the clock there, behind the shift between the two."""
+    """Return the first full hour, by the clocks there, after the change of the clocks between the two."""
     before, behind, there = ms_of(begin.replace(minute=0)) // 1000, ms_of(found) // 1000, begin.tzinfo
     while behind - before > 1:
         between = (before + behind) // 2
@@ -104,14 +105,14 @@ def _hour_after_shift(begin: datetime, found: datetime) -> datetime:
 
 @cache
 def zone(name: str) -> ZoneInfo:
-    """A time zone by its name. Raises ValueError for one that this machine does not know."""
+    """Return a time zone by its name. Raises ValueError for one that this machine does not know."""
     if name not in _zones():
         raise ValueError(f"{name[:64]!r} is no time zone{_near(name)}")
     return ZoneInfo(name)
 
 
 def cron_fault(text: str) -> str | None:
-    """Return what is wrong with a cron expression, and where. None: nothing, although its dates may never come."""
+    """Return what is wrong with a cron expression, and where. None if it can be read, even if its dates never come."""
     if text.strip().lower() in MACROS:
         return None
     words = [*_WORD.finditer(text)]
@@ -134,13 +135,13 @@ def cron_fault(text: str) -> str | None:
 
 
 def expect_cron(text: str) -> None:
-    """Raise ValueError that says what is wrong with a cron expression."""
+    """Raise ValueError, which says what is wrong, if a cron expression cannot be read."""
     if why := cron_fault(text):
         raise ValueError(why)
 
 
 def faults(recurrence: Recurrence, now_ms: int) -> Iterator[Fault]:
-    """What is wrong with the dates that somebody wants, from now on."""
+    """Yield what is wrong with the dates that a client wants, from now on."""
     why = cron_fault(recurrence.cron) if recurrence.cron else None
     if why is not None:
         yield Fault("/cron", why)
@@ -161,7 +162,7 @@ def _never_comes(recurrence: Recurrence, now_ms: int) -> bool:
     try:
         return Recurrence(recurrence.cron, tz=recurrence.tz).after(now_ms) is None
     except CronSimError:
-        return True  # it knows that the 30th of February never comes
+        return True  # for example for the 30th of February
 
 
 def _is_term(place: int, term: str) -> bool:
@@ -169,7 +170,7 @@ def _is_term(place: int, term: str) -> bool:
     parts[place] = term
     try:
         CronSim(" ".join(parts), date_of(0))
-    except (CronSimError, ValueError):  # of a number of thousands of digits Python itself says the latter
+    except (CronSimError, ValueError):  # Python raises the latter for a number with thousands of digits
         return False
     return bool(term)
 

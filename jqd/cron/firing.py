@@ -1,7 +1,8 @@
-"""Firing schedules: the job of a date and the note that this date was fired reach the disk together.
+"""Fires dates of schedules: writes the job of a date, and the setting that says that this date was fired.
 
-Any daemon may fire any date, and two may at once: the job's id is made of schedule and date, and the store gives a name
-to one job. Each step here has its reason in docs/adr/0044, and a planted mistake in tests/cron/test_firing_model.py.
+One sync brings both to disk. Any daemon may fire any date, and two may fire the same one at the same time: the job's id
+is made of the schedule's name and the date, and the store lets only one job have an id. docs/adr/0044 has the reason of
+each step; tests/cron/test_firing_model.py shows what goes wrong without it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -32,10 +33,11 @@ from jqd.service.services import Services
 from jqd.store import JobView
 from jqd.tenants.quota_service import reserve_owed
 
-GIVEN_S = 10.0  # well below the store's `name_reserve_s`: a name reserved longer ago may be another job's by now
+# Well below the store's `name_reserve_s`: a name that was reserved longer ago may belong to another job by now.
+GIVEN_S = 10.0
 TAKEN = "another job has the id {!r}, and has not come to the store yet"
-COMING_S = 600.0  # a last job that lies in a journal only for longer was lost with its daemon's disk
-TAKEN_S = 90.0  # a name reserved for so long without a job belongs to a job in a journal that is away
+COMING_S = 600.0  # a job that has not come to the store for so long was lost with its daemon's disk
+TAKEN_S = 90.0  # if a name is reserved for so long and its job has not come, that job is in a journal that is away
 
 _encoder = msgspec.msgpack.Encoder()
 _fields_decoder = msgspec.msgpack.Decoder(dict[str, Raw])
@@ -43,15 +45,18 @@ _job_decoder = msgspec.msgpack.Decoder(JobSpec)
 
 
 async def last_of(services: Services, one: KnownSchedule, steady_s: float) -> Last | None:
-    """The state of the job that a schedule pushed last. `steady_s`: for so long its partition has answered without a
-    break, in one life. Raises StoreAway, StoreRefused."""
+    """Return the state of the job that a schedule pushed last, None if it has pushed none.
+
+    `steady_s`: how long the job's partition of the store has answered without a break or a restart. Raises StoreAway,
+    StoreRefused.
+    """
     job_id = one.fired.job_id
     if not job_id:
         return None
     try:
         services = _of(services, one)
         view = await find(services, await resolve(services, bare(job_id)), named=True)
-        # Between the two calls it may have been purged: a job that just got its name is not in the store either.
+        # The job may have been purged between the two calls, which then look as if it had not come to the store yet.
         if not isinstance(view, Coming):
             one.coming = None
         else:
@@ -67,8 +72,11 @@ async def last_of(services: Services, one: KnownSchedule, steady_s: float) -> La
 
 
 def _is_lost(services: Services, coming: ComingSince, job_id: str, steady_s: float) -> bool:
-    """Return whether a job has been on its way for longer than a journal takes that is there. While the store was away,
-    nothing could come to it; and what this daemon's journal may still have is not lost."""
+    """Return whether a job has been on its way to the store for longer than any journal that still exists needs.
+
+    Time in which the store could not be reached does not count. The job is not lost either while this daemon's own
+    journal may still bring it.
+    """
     home = partition_of_name(job_id, services.partitions)
     if services.journal.read_point(Lane.CHANGES, home) < coming.end:
         return False
@@ -76,10 +84,10 @@ def _is_lost(services: Services, coming: ComingSince, job_id: str, steady_s: flo
 
 
 def _is_late(fired: FiredDate, view: Coming) -> bool:
-    """Return whether the date's name was reserved again for a push that never comes: a store does so if it has no such
-    job.
+    """Return whether the last job is gone, and `view` only shows that its name was reserved again.
 
-    The setting has no id if another job had that name.
+    A store that has no job of a name reserves the name for whoever asks for it. So the id differs from the one that
+    was noted, or, where none was noted because another job had the name, the reservation is too young.
     """
     if fired.given:
         return view.id != fired.given
@@ -87,17 +95,18 @@ def _is_late(fired: FiredDate, view: Coming) -> bool:
 
 
 async def fire(services: Services, firings: Sequence[Firing], is_current: Callable[[str], bool]) -> dict[str, str]:
-    """Fire dates whose jobs live in one partition. Dates that are outdated by now are left for the next round.
+    """Fire dates whose jobs belong to one partition of the store. Those that have changed by now are not fired.
 
-    Returns the schedules that have to wait, and why. `is_current`: whether that partition said a moment ago what other
-    daemons fired, and is in the same life still: in another one it may give the jobs' names to others. Raises Closed;
-    StoreAway, StoreRefused, JournalRefused, NotYet: a repetition fires each date once.
+    Returns the schedules that have to wait, and why. `is_current` takes the store's life (one run of its server) in
+    which the jobs' names were reserved, and returns whether it still lasts, and the partition reported a moment ago
+    what other daemons fired: after a restart the store may give the names to other jobs. Raises Closed, StoreAway,
+    StoreRefused, JournalRefused, NotYet; it is safe to call this again, since each date is fired once.
     """
-    expect_open(services, under_pressure=False)  # a skipped date does not come again
+    expect_open(services, under_pressure=False)  # also under pressure: a date that is skipped does not come again
     wait: dict[str, str] = {}
     for tenant in dict.fromkeys(tenant_of(each.one.name) for each in firings):
-        its = [each for each in firings if tenant_of(each.one.name) == tenant]
-        wait |= await _fire(_of(services, its[0].one), its, is_current)
+        same = [each for each in firings if tenant_of(each.one.name) == tenant]
+        wait |= await _fire(_of(services, same[0].one), same, is_current)
     return wait
 
 
@@ -112,7 +121,7 @@ async def _fire(services: Services, firings: Sequence[Firing], is_current: Calla
 async def _within(
     services: Services, firings: Sequence[Firing], charges: ExitStack
 ) -> tuple[dict[str, Charge], dict[str, str]]:
-    """Return, by schedule, what those that fire cost the tenant's quota, and why the others wait for it."""
+    """Reserve room in the tenant's quota for each job. Returns schedule → its charge, and schedule → why it waits."""
     charge: dict[str, Charge] = {}
     over: dict[str, str] = {}
     for each in firings:
@@ -134,7 +143,7 @@ async def _fire_all(
     agreed = await reserve_ids(services, _batch(jobs), dated=True) if jobs else None
     refused = [jobs[place] for place in (agreed.refused if agreed else ())]
     unsure = {each.one.name: TAKEN.format(bare(each.job_id)) for each in refused if not await _stands(services, each)}
-    # From here to the write no other task runs. The process may have stood still before.
+    # No other task runs between here and the write. The process may have been stopped for a while before.
     if not is_current(agreed.life if agreed else "") or services.clock.boot_s() - asked_at_s > GIVEN_S:
         raise NotYet("the store did not say in time what other daemons fired")
     if any(services.feature(Schedules).known.get(each.one.name) is not each.one for each in firings):
@@ -149,14 +158,15 @@ async def _fire_all(
                 charge[each.one.name].taken([home], len(each.one.schedule.packed_job))
     if not done:
         return unsure
-    # The last job is cancelled where its successor is written, or nowhere.
+    # The job before is cancelled only together with the write of the one that replaces it.
     taken = (each.job_id for place, each in enumerate(jobs) if agreed is not None and place not in agreed.refused)
     if up_to := {job_id: number for each in taken for job_id, number in stops.get(each, {}).items()}:
         write_cancels(services, up_to)
     now_ms, given = services.clock.wall_ms(), agreed.ids if agreed else {}
-    # The job stands before its `fired` setting and one sync covers both: a torn tail loses the setting first.
+    # The job is before its `fired` setting in the journal, and one sync covers both. If a crash cuts the end of the
+    # journal off, the setting is lost first, and the date is fired again under the same id.
     fired = [(each.one, _fired(each, now_ms, given)) for each in done]
-    await note(services, [fired_setting(one.name, its, now_ms=now_ms, after=one.revision) for one, its in fired])
+    await note(services, [fired_setting(one.name, date, now_ms=now_ms, after=one.revision) for one, date in fired])
     for each in done:
         services.feature(Schedules).counts["fired"] += each.step.fires
         services.feature(Schedules).counts["skipped"] += each.step.skipped
@@ -167,7 +177,7 @@ async def _fire_all(
 
 
 async def note(services: Services, settings: Sequence[Setting]) -> None:
-    """Write settings that have their revisions, sync them with all that was written before, and let them hold here."""
+    """Write settings to the journal, sync it, and put them into force at this daemon."""
     position = services.journal.write(Lane.RULES, len(settings), encode_rules(settings))
     await services.journal.wsync(position, shielded=True)
     services.workers.settings.take(settings)
@@ -191,9 +201,11 @@ def _batch(firings: Sequence[Firing]) -> Batch:
 
 
 def _fired(each: Firing, now_ms: int, given: Mapping[str, str]) -> FiredDate:
-    """Return the setting that notes a fired date. `given`: names of jobs → ids that the store has them under, also of
-    dates that another daemon fired: either of
-    two settings of one date may stay."""
+    """Return what the setting `fired` of a schedule has after this step.
+
+    `given`: names of jobs → the ids that the store gave them, including jobs of dates that another daemon fired: both
+    daemons write a setting of the date, and either may be the one that stays.
+    """
     before, step = each.one.fired, each.step
     after = structs.replace(before, through_ms=step.through_ms, skipped=before.skipped + step.skipped)
     if not step.fires:
@@ -205,7 +217,10 @@ def _fired(each: Firing, now_ms: int, given: Mapping[str, str]) -> FiredDate:
 
 
 async def _stands(services: Services, each: Firing) -> bool:
-    """Return whether another job has the date's id, as far as is known."""
+    """Return whether another job has the id of this date's job, as far as is known here.
+
+    It also counts as one if the id has been reserved for TAKEN_S without a job.
+    """
     if await exists(services, bare(each.job_id)):
         return True
     now_s, one = services.clock.boot_s(), each.one
@@ -214,11 +229,14 @@ async def _stands(services: Services, each: Firing) -> bool:
 
 
 async def _stop(services: Services, one: KnownSchedule) -> Mapping[str, int]:
-    """Return up to which generation the last job of a schedule is to be cancelled, if it has not ended."""
+    """Return id → the last attempt that is to be cancelled of the job that a schedule pushed last.
+
+    Empty if that job has ended.
+    """
     try:
         view = await find(services, await resolve(services, bare(one.fired.job_id)), named=True)
     except NotFound:
-        get_logger("schedules").debug("schedules.gone", job_id=one.fired.job_id)  # it has ended, and is deleted
+        get_logger("schedules").debug("schedules.gone", job_id=one.fired.job_id)  # it has ended and was deleted
         return {}
     return {} if view.state.is_final else (await cancelled_to(services, [view]))[0]
 

@@ -1,7 +1,8 @@
-"""Fires schedules, each date once, at every daemon and without a leader. Sleeps until the next date.
+"""The loop that fires schedules. It runs at every daemon, without a leader, and sleeps until the next date.
 
-Any daemon may fire any date. They take turns in an order made of the schedule's name: each waits a second longer than
-the one before, and finds the date fired if that one is well. No daemon needs to know which others are well.
+Any daemon may fire any date. For each schedule the daemons have an order, which depends on its name. Each daemon waits
+a second longer than the one before it, and finds that the date was fired already if that one works. So no daemon needs
+to know which others work.
 """
 
 import zlib
@@ -21,22 +22,28 @@ from jqd.domain.tenant import bare
 from jqd.loops.settings import SettingsSync
 from jqd.service.services import Services
 
-AT_ONCE = 100  # schedules fired in one call: a few ms of the store, one sync
-TURN_S = 1.0  # between the turns of two daemons: longer than one takes to learn what the other fired
-PLACES_MAX = 5  # of ten daemons the last wait no longer
-LOOK_S = 0.25  # between rounds while a date is due that this daemon may not fire yet
-AGAIN_S = 1.0  # until a schedule that could not be fired is tried again
-SLEEP_S = 10.0  # longest sleep: so soon a clock that was set forward is noticed
-CURRENT_S = 5.0  # settings of other daemons must be no older: ten polls of the store
+AT_ONCE = 100  # the most schedules in one round: they take a few ms of the store, and one sync
+TURN_S = 1.0  # how much longer each daemon waits than the one before it: in less, it learns what that one fired
+PLACES_MAX = 5  # no daemon waits more turns than this, however many daemons there are
+LOOK_S = 0.25  # between rounds while a date has come that this daemon may not fire yet
+AGAIN_S = 1.0  # when a schedule that could not be fired is tried again
+SLEEP_S = 10.0  # the longest sleep, so that a clock that was set forward is noticed
+CURRENT_S = (
+    5.0  # what other daemons fired must have been read no longer ago: the store is polled ten times in that time
+)
 
-WEATHER = (StoreAway, StoreRefused, JournalRefused, ServiceError)  # the last: it shuts down, or was too slow
+# Errors that pass: the loop tries again. A ServiceError is raised when the daemon shuts down, or was too slow.
+WEATHER = (StoreAway, StoreRefused, JournalRefused, ServiceError)
 
 
 class CronLoop:
     def __init__(
         self, services: Services, *, follows: Sequence[SettingsSync], place: Callable[[], tuple[int, int]]
     ) -> None:
-        """`place`: which of the living daemons this one is, and how many they are."""
+        """`place` returns this daemon's number among the living daemons, and how many those are.
+
+        `follows`: for each partition the loop that reads the settings of other daemons.
+        """
         self._services, self._clock = services, services.clock
         self._schedules = services.feature(Schedules)
         self._follows = follows
@@ -60,10 +67,10 @@ class CronLoop:
                 await changed.wait()
 
     async def _look(self) -> None:
-        """Fire what is due and this daemon's turn. A partition that fails holds up no other."""
+        """Fire the dates that have come if it is this daemon's turn. A partition that fails delays no other."""
         by_home: dict[int, list[Firing]] = {}
-        away: dict[int, str] = {}  # a server that hangs costs its timeout once a round
-        # New ones first, then the longest waiting: many schedules that wait hold up no others.
+        away: dict[int, str] = {}  # partition → why it failed: so a server that hangs costs one timeout a round
+        # Schedules that have not failed come first, then those that failed longest ago, so that all get a turn.
         ours = sorted(filter(self._is_ours_now, self._schedules.due()), key=lambda one: one.again_at_s)
         for one in ours[:AT_ONCE]:
             home = partition_of_name(one.fired.job_id, self._services.partitions)
@@ -106,7 +113,7 @@ class CronLoop:
         return 0.0 if since_s is None else self._clock.boot_s() - since_s
 
     def _put_off(self, one: KnownSchedule, why: str) -> None:
-        """Try a schedule again a little later; the API shows why."""
+        """Try a schedule again a little later; the API shows `why` it waits."""
         if why != one.trouble:
             self._log.info("schedules.waits", name=one.name, why=why)
         one.trouble = why

@@ -1,8 +1,9 @@
-"""Schedules: jobs that the daemons push by themselves, at dates that come again (docs/adr/0044).
+"""Schedules: jobs that the daemons push by themselves, at recurring dates (docs/adr/0044).
 
-Each is two settings: the schedule itself, of the kind `schedule`, and the last date that was fired, of the kind
-`fired`. The revision of `fired` is made of that date, so the latest date holds, in whatever order daemons learn of it.
-Where the store's clock was ahead, it goes on from the revision that was made then (`set_back`).
+Each schedule is two settings: the schedule itself, of the kind `schedule`, and the last date that was fired or skipped,
+of the kind `fired`. The revision of `fired` is made from that date, so the setting with the latest date wins, in
+whatever order daemons learn of them. If the store's clock was ahead for a while, dates in the future were fired then;
+`set_back` makes a setting that takes that back and still has a higher revision.
 """
 
 import hashlib
@@ -24,15 +25,15 @@ from jqd.domain.log import get_logger
 from jqd.domain.settings import FIRED, ORIGINS, SCHEDULE, Setting, SettingTable
 from jqd.domain.tenant import bare, of_tenant
 
-FORGOTTEN = 2  # flag in the revision of a date
-NAME_LENGTH_MAX = 100  # with "@" and a date behind it a name is the id of a job, of 128 characters at most
+FORGOTTEN = 2  # the bit in the revision of a `fired` setting that is deleted together with its schedule
+NAME_LENGTH_MAX = 100  # a schedule's name, "@" and a date are the id of a job, which may have 128 characters
 OVERDUE_S = 60.0  # health reports a date that passed so long ago and was not fired
-OVERDUE_SHOWN_MAX = 10  # reported at once: the list of schedules has all
-AHEAD_MS = 600_000  # nobody fires a date so long before it comes: the store's clock was ahead when it was passed
+OVERDUE_SHOWN_MAX = 10  # so many are reported; the list of schedules has all
+AHEAD_MS = 600_000  # if a date so far in the future was fired or skipped, the store's clock was ahead then
 
-CRON_LENGTH_MAX = 200  # characters: a line; what is longer takes long to look through for a date that never comes
-EVERY_S_MIN, EVERY_S_MAX = 1.0, 366 * 86_400.0  # more often is work for a worker's own loop; more rarely one takes cron
-JITTER_S_MAX = 86_400.0  # a day: whatever comes more often would come in another order
+CRON_LENGTH_MAX = 200  # characters: a longer expression takes long to check for dates that never come
+EVERY_S_MIN, EVERY_S_MAX = 1.0, 366 * 86_400.0  # a worker's own loop is better for shorter times, cron for longer ones
+JITTER_S_MAX = 86_400.0  # a day
 
 Missed = Literal["skip", "once", "all"]
 Overlap = Literal["skip", "queue", "replace"]
@@ -58,7 +59,7 @@ Jitter = Annotated[float, Meta(ge=0, le=JITTER_S_MAX, description=f"a number of 
 
 
 class Template(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=False):
-    """A job as a schedule pushes it; id and date are the schedule's."""
+    """The job that a schedule pushes, without an id and a date, which it gets for each date."""
 
     name: Name
     argument: Value = msgspec.field(default_factory=nothing)
@@ -66,7 +67,7 @@ class Template(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Plan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A schedule as a client sets it: `cron` or `every`."""
+    """A schedule as a client sets it, with either `cron` or `every`."""
 
     job: Template
     cron: Cron | None = None
@@ -78,7 +79,7 @@ class Plan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     until: Date | None = None
 
     def given(self) -> dict[str, Any]:
-        """Return its fields, without those that a subclass adds."""
+        """Return the fields of a Plan, without those that a subclass adds."""
         return {name: getattr(self, name) for name in Plan.__struct_fields__}
 
 
@@ -86,15 +87,15 @@ class Schedule(Plan, frozen=True, kw_only=True, omit_defaults=True):
     """A schedule in force: the body of the setting `schedule`."""
 
     anchor_ms: int = 0
-    """The date (ms) from which `every` counts."""
+    """The date (ms) from which `every` is counted."""
     since_ms: int = 0
-    """Only later dates count: before it was set, or while it was paused, none was missed."""
+    """When it was set or resumed last: only later dates are fired, and none before was missed."""
     paused_at_ms: int = 0
-    """0: it is not paused."""
+    """When it was paused; 0 if it is not."""
 
     @property
     def when(self) -> Recurrence:
-        """Return its dates. Raises ValueError for an `until` that is no date."""
+        """Return its recurring dates. Raises ValueError for an `until` that is no date."""
         until_ms = 0 if self.until is None else max(1, instant_ms(self.until))
         if self.every is not None:
             return Recurrence(every_ms=round(self.every * 1000), anchor_ms=self.anchor_ms, until_ms=until_ms)
@@ -102,7 +103,7 @@ class Schedule(Plan, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def packed_job(self) -> bytes:
-        """Return its job, packed as a push is."""
+        """Return its job, encoded like a job in the body of a push."""
         return _encoder.encode(self.job)
 
 
@@ -112,23 +113,25 @@ class FiredDate(Struct, frozen=True, omit_defaults=True):
     through_ms: int
     """The last date that was fired or skipped."""
     job_id: str = ""
-    """The id of the last job."""
+    """The id of the job that was pushed last, made of schedule and date; its name in the store."""
     date_ms: int = 0
     """The date that it was pushed for."""
     at_ms: int = 0
     """When it was pushed."""
     fired: int = 0
     skipped: int = 0
-    """Dates so far, about: two daemons that fire at the same moment count once."""
+    """How many dates were fired and skipped so far, about: two daemons that do it at the same moment count once."""
     given: str = ""
-    """The id that the store gave the last job. A daemon that learns of it late may ask for another one by its name."""
+    """The id that the store gave that job: when the job is purged, its name may be reserved again with another id."""
 
 
 class ComingSince(NamedTuple):
+    """When this daemon first learned that the last job of a schedule is in a journal, but not in the store."""
+
     since_s: float
-    """On the clock since boot."""
+    """The time since boot."""
     end: int
-    """The end of this daemon's journal then: up to there the job may lie in it."""
+    """The end of this daemon's journal then: if the job is in it, it is before that."""
 
 
 class KnownSchedule(Struct):
@@ -138,17 +141,17 @@ class KnownSchedule(Struct):
     schedule: Schedule
     fired: FiredDate
     revision: int = 0
-    """Of the setting `fired`."""
+    """The revision of its setting `fired`; 0 if there is none."""
     next_ms: int | None = None
-    """The first date that was neither fired nor skipped."""
+    """The first date that was neither fired nor skipped; None if there is none."""
     trouble: str = ""
     """Why this daemon does not fire it."""
     again_at_s: float = 0.0
-    """When this daemon tries again, on the monotonic clock; 0: it has not failed since the last date."""
+    """When this daemon tries again, by the monotonic clock; 0 if it has not failed since the last date."""
     taken_at_s: float = 0.0
-    """Since when another job has had the id of that date, on the clock since boot; 0: none has."""
+    """Since when the id of that date's job has been reserved by others, in time since boot; 0 if it is not."""
     coming: ComingSince | None = None
-    """Since when the store has said that the last job is on its way; None: it does not."""
+    """Since when the last job has been on its way to the store; None if it is not."""
 
     @property
     def through_ms(self) -> int:
@@ -156,11 +159,11 @@ class KnownSchedule(Struct):
         return max(self.schedule.since_ms, self.fired.through_ms)
 
     def job_id(self, date_ms: int) -> str:
-        """The id of the job of a date: the same at every daemon."""
+        """Return the id of the job of a date, which is the same at every daemon."""
         return f"{self.name}@{iso(date_ms)}"
 
     def run_at_ms(self, date_ms: int) -> int:
-        """When the job of a date may start: the date and a jitter, the same at every daemon."""
+        """Return when the job of a date may start: the date plus a random delay, the same at every daemon."""
         jitter_ms = round(self.schedule.jitter * 1000)
         if not jitter_ms:
             return date_ms
@@ -169,9 +172,9 @@ class KnownSchedule(Struct):
 
 
 def fired_setting(name: str, fired: FiredDate, *, now_ms: int, after: int = 0) -> Setting:
-    """Return the setting of a fired or skipped date. `after`: the revision of the one before.
+    """Return the setting of a date that was fired or skipped. `after`: the revision of the setting before.
 
-    For one date fired beats skipped: a daemon that skips may have looked a moment too early.
+    If one daemon fired a date and another skipped it, the setting that says "fired" wins.
     """
     is_fired = fired.date_ms == fired.through_ms
     revision = fired.through_ms * ORIGINS + is_fired
@@ -181,7 +184,7 @@ def fired_setting(name: str, fired: FiredDate, *, now_ms: int, after: int = 0) -
 
 
 def set_back(setting: Setting, *, now_ms: int) -> Setting | None:
-    """Return the setting in place of one that was made while the store's clock was ahead; None: it was not."""
+    """Return a setting that replaces one from a time when the store's clock was ahead; None if it is not from then."""
     seen = _seen_to(setting)
     if seen.through_ms <= now_ms + AHEAD_MS:
         return None
@@ -189,14 +192,19 @@ def set_back(setting: Setting, *, now_ms: int) -> Setting | None:
 
 
 def forgotten(setting: Setting, *, now_ms: int) -> Setting:
-    """Return the setting that deletes this one together with its schedule. A later date under that name beats it."""
+    """Return the setting that deletes this one, for a schedule that is deleted.
+
+    If a schedule of that name fires a later date, the setting of that date wins.
+    """
     return Setting(FIRED, setting.name, setting.revision | FORGOTTEN, now_ms)
 
 
 def _seen_to(setting: Setting) -> FiredDate:
-    """Note up to which date a name was fired. A deleted schedule counts, too: a daemon that did not learn of the
-    deletion may change the schedule afterwards, which
-    restores it. No setting of a date up to that one would hold then."""
+    """Return the body of a `fired` setting; for a deleted one just the date, which its revision still has.
+
+    It is needed after a deletion, too: a daemon that has not learned of the deletion may change the schedule, which
+    restores it. Then dates up to that one must not be fired, since settings of them would have lower revisions.
+    """
     return FiredDate(setting.revision // ORIGINS) if setting.is_deleted else _fired_decoder.decode(setting.body)
 
 
@@ -211,17 +219,17 @@ def body_of(schedule: Schedule) -> bytes:
 
 
 class Schedules:
-    """All schedules that this daemon knows, and which is due next. Costs nothing while there is none."""
+    """All schedules that this daemon knows, and which of them is due next."""
 
     def __init__(self, settings: SettingTable, clock: Clock) -> None:
         self.changed = trio.Event()
-        """Set and replaced when a schedule is set, or fired by any daemon."""
+        """An event that is set, and replaced by a new one, when a schedule was changed, or fired by any daemon."""
         self.counts = {"fired": 0, "skipped": 0}
         """How many dates this daemon fired and skipped since it started."""
         self._settings = settings
         self._clock = clock
         self._known: dict[str, KnownSchedule] = {}
-        self._new: set[str] = set()  # whose next date is not computed yet: a start reads a day of `fired` settings
+        self._new: set[str] = set()  # names whose next date is not computed yet; a start reads many `fired` settings
         self._heap: list[tuple[int, str]] = []
         self._log = get_logger("schedules")
         settings.read(SCHEDULE, lambda setting: _schedule_decoder.decode(setting.body))
@@ -235,7 +243,7 @@ class Schedules:
         return self._known
 
     def looks(self) -> Steps[None]:
-        """Compute the next date of schedules that changed since the last call: some take 0.2 ms."""
+        """Compute the next dates of schedules that changed since the last call, one in each step of some 0.2 ms."""
         while self._new:
             one = self._known.get(self._new.pop())
             if one is not None:
@@ -247,13 +255,13 @@ class Schedules:
         return self._settings.now_ms(self._clock)
 
     def due(self) -> list[KnownSchedule]:
-        """Schedules whose date has come, the longest overdue first."""
+        """Return the schedules whose next date has come, the longest overdue first."""
         finish(self.looks())
         found, now_ms = dict[str, KnownSchedule](), self.now_ms()
         while self._heap and self._heap[0][0] <= now_ms:
             one = self._first()
             if one is not None:
-                found[one.name] = one  # the same date may stand there twice
+                found[one.name] = one  # the heap may have the same date twice
                 heapq.heappop(self._heap)
         for one in found.values():
             self._note(one)
@@ -267,7 +275,10 @@ class Schedules:
         return None
 
     def overdue(self) -> Iterator[tuple[KnownSchedule, int]]:
-        """Return schedules whose date passed long ago, and that date, whatever the firing daemons report."""
+        """Yield each schedule whose next date passed OVERDUE_S ago and was not fired, and that date.
+
+        A schedule whose next date cannot be computed here counts, too.
+        """
         now_ms = self.now_ms()
         for one in self.known.values():
             if one.next_ms is not None and now_ms - one.next_ms > OVERDUE_S * 1000:
@@ -299,7 +310,7 @@ class Schedules:
         return [*rows, *([f"and {more} more schedules; `jqd schedules` shows them"] if more else [])]
 
     def _first(self) -> KnownSchedule | None:
-        """The schedule at the head of the heap; None, and it is dropped, if its date has changed."""
+        """Return the schedule at the head of the heap. If its date has changed, drop it and return None."""
         next_ms, name = self._heap[0]
         one = self._known.get(name)
         if one is not None and one.next_ms == next_ms:
@@ -315,7 +326,7 @@ class Schedules:
             done = NEVER if fired is None else _seen_to(fired)
             one = KnownSchedule(setting.name, schedule, done, fired.revision if fired else 0)
             if before and before.fired.job_id == done.job_id:
-                one.coming = before.coming  # each date that is skipped comes by here
+                one.coming = before.coming  # kept: this is called for skipped dates, too, which push no job
             self._known[setting.name] = one
             self._new.add(setting.name)
         self.changed.set()

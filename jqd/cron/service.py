@@ -1,4 +1,4 @@
-"""Schedules: set, found, paused and deleted at any daemon, for all of them. `firing.py` fires their dates."""
+"""Sets, finds, pauses and deletes schedules, at any daemon and for all of them. `firing.py` fires their dates."""
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
@@ -36,19 +36,19 @@ from jqd.service.push import expect_open, push
 from jqd.service.services import Services
 from jqd.service.settings import expect_revision, expect_room, get_or_refresh, refresh, save, wait_loaded
 
-SCHEDULES = Share("schedules", 10_000)  # every daemon keeps them in memory: 10 MB, and a second at the start
-ARGUMENT_BYTES_MAX = 65_536  # of a schedule's job, which all daemons keep in memory
-NEXT = 5  # dates shown
+SCHEDULES = Share("schedules", 10_000)  # every daemon keeps them in memory: 10 MB, and a second when it starts
+ARGUMENT_BYTES_MAX = 65_536  # for the argument of a schedule's job, which all daemons keep in memory
+NEXT = 5  # how many dates are shown
 
 _job_decoder = msgspec.msgpack.Decoder(JobSpec)
 
 
 async def put(services: Services, name: str, plan: Plan, revision: int | None = None) -> bool:
-    """Set a schedule; it is on disk when this returns. Returns whether there was none of that name. `revision`: set it
-    only if it has that one still.
+    """Set a schedule; it is on disk when this returns. Returns whether there was none of that name.
 
-    If only the job changes, dates that are due stay due; else only dates after now count. A pause stays.
-    Raises Invalid, Conflict, NotYet, JournalRefused.
+    `revision`: set it only if it still has this revision. If only the job changes, dates that have come are still
+    fired; otherwise only dates from now on are. A paused schedule stays paused. Raises Invalid, Conflict, NotYet,
+    JournalRefused.
     """
     found = _name_faults(name) + _faults(services, plan)
     if found:
@@ -66,7 +66,7 @@ async def put(services: Services, name: str, plan: Plan, revision: int | None = 
             expect_new_name("schedule", name)
             expect_room(SCHEDULES, services.principal.tenant, map(tenant_of, services.feature(Schedules).known))
         schedule = _merged(plan, before.schedule if before else None, services.feature(Schedules).now_ms())
-        return {(SCHEDULE, own): body_of(schedule)}  # unchanged, too: it may be deleted elsewhere, and this comes after
+        return {(SCHEDULE, own): body_of(schedule)}  # even if unchanged: another daemon may just have deleted it
 
     await save(services, make)
     await _set_back(services, own)
@@ -74,7 +74,10 @@ async def put(services: Services, name: str, plan: Plan, revision: int | None = 
 
 
 async def delete(services: Services, name: str) -> None:
-    """Fire no date of it any more; jobs that it pushed stay. Raises NotFound, NotYet, JournalRefused."""
+    """Delete a schedule: none of its dates is fired any more; jobs that it pushed stay.
+
+    Raises NotFound, NotYet, JournalRefused.
+    """
     await wait_loaded(services)
     await known(services, name)
     await save(services, lambda: {(SCHEDULE, find(services, name).name): NIL})
@@ -84,7 +87,7 @@ async def delete(services: Services, name: str) -> None:
 
 
 async def pause(services: Services, name: str) -> None:
-    """Fire none of its dates until it is resumed. Raises as `delete`."""
+    """Fire none of the schedule's dates until it is resumed. Raises the same as `delete`."""
 
     def paused(schedule: Schedule, now_ms: int) -> Schedule:
         return schedule if schedule.paused_at_ms else structs.replace(schedule, paused_at_ms=now_ms)
@@ -93,23 +96,24 @@ async def pause(services: Services, name: str) -> None:
 
 
 async def resume(services: Services, name: str) -> None:
-    """Fire its dates from now on, and none that passed during the pause, also those that were passed while the store's
-    clock was ahead. Raises as `delete`."""
+    """Fire the schedule's dates from now on, but none that passed during the pause.
+
+    This also lets dates come again that were fired or skipped too early while the store's clock was ahead. Raises the
+    same as `delete`.
+    """
 
     def resumed(schedule: Schedule, now_ms: int) -> Schedule:
         is_ahead = schedule.since_ms > now_ms + AHEAD_MS
-        return (
-            structs.replace(schedule, paused_at_ms=0, since_ms=now_ms)
-            if schedule.paused_at_ms or is_ahead
-            else schedule
-        )
+        if not schedule.paused_at_ms and not is_ahead:
+            return schedule
+        return structs.replace(schedule, paused_at_ms=0, since_ms=now_ms)
 
     await _change(services, name, resumed)
     await _set_back(services, services.qualified_name(name))
 
 
 async def run_now(services: Services, name: str) -> str:
-    """Push its job once, apart from its dates. Returns the job's id.
+    """Push the schedule's job once, independent of its dates. Returns the job's id.
 
     Raises NotFound, NotYet, Closed, JournalRefused.
     """
@@ -122,13 +126,13 @@ async def run_now(services: Services, name: str) -> str:
 
 
 async def known(services: Services, name: str) -> KnownSchedule:
-    """One schedule, also if another daemon learned of it a moment ago. Raises NotFound."""
+    """Return a schedule, even if another daemon set it a moment ago. Raises NotFound."""
     await get_or_refresh(services, partial(services.feature(Schedules).known.get, services.qualified_name(name)))
     return find(services, name)
 
 
 def find(services: Services, name: str) -> KnownSchedule:
-    """Return a schedule that is known here. Raises NotFound."""
+    """Return a schedule that this daemon knows. Raises NotFound."""
     one = services.feature(Schedules).known.get(services.qualified_name(name))
     if one is None:
         raise NotFound(f"there is no schedule {name[:64]!r}")
@@ -136,7 +140,10 @@ def find(services: Services, name: str) -> KnownSchedule:
 
 
 def next_dates(one: KnownSchedule, now_ms: int) -> list[int]:
-    """The next few dates; the first may be due by now. None while it is paused, or if its time zone is unknown here."""
+    """Return the next NEXT dates; the first may have come already.
+
+    There are none while the schedule is paused, or if this machine does not know its time zone.
+    """
     if one.schedule.paused_at_ms or one.next_ms is None:
         return []
     when = one.schedule.when
@@ -148,7 +155,7 @@ def _dates(when: Recurrence, after_ms: int) -> tuple[int, ...]:
 
 
 _following = lru_cache(maxsize=SCHEDULES.most)(_dates)
-"""Cached until the next date comes: the 29th of February takes 1 ms, and a list of all asks for thousands."""
+"""Cached: to find the next dates of a 29th of February takes 1 ms, and a list of all schedules needs thousands."""
 
 
 async def _change(services: Services, name: str, change: Callable[[Schedule, int], Schedule]) -> None:
@@ -166,7 +173,7 @@ async def _change(services: Services, name: str, change: Callable[[Schedule, int
 
 
 async def _set_back(services: Services, own: str) -> None:
-    """Let dates come again that were passed while the store's clock was ahead."""
+    """Let dates come again that were fired or skipped too early because the store's clock was ahead."""
     fired = services.workers.settings.get(FIRED, own)
     if fired is not None and (since := set_back(fired, now_ms=services.feature(Schedules).now_ms())) is not None:
         await note(services, [since])
@@ -192,7 +199,7 @@ def _name_faults(name: str) -> list[Fault]:
 
 
 def _faults(services: Services, plan: Plan) -> list[Fault]:
-    """What is wrong with a plan that was decoded."""
+    """Return what is wrong with a plan, apart from what decoding has found already."""
     job = plan.job
     fields: dict[str, Any] = dict(job.given())
     template = JobSpec(name=job.name, argument=job.argument, tags=job.tags, **fields)

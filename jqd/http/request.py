@@ -1,7 +1,4 @@
-"""The request that a listener hands to an application, and the response that it takes back.
-
-No body is in memory outside of the one budget that all requests share.
-"""
+"""The request that an application gets, the response that it returns, and the memory limit for all bodies together."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -18,18 +15,18 @@ from jqd.domain import json_ext, media
 from jqd.domain.errors import JqdError
 from jqd.domain.media import Language
 
-SOME_BYTES = 4_096  # of a body: a hundred wrong jobs, of which each takes as long as twenty good requests
-PUSHES, REPORTS = 12 / 16, 15 / 16  # of the budget, up to which such bodies are taken that are larger than that
-AGAIN_S = 1  # until a body may be sent again for which there was no room: most are answered within it
+SOME_BYTES = 4_096  # a body up to this size is small. It may have a hundred wrong jobs, as much work as 2,000 requests
+PUSHES, REPORTS = 12 / 16, 15 / 16  # shares of the budget up to which larger bodies of each kind are taken
+AGAIN_S = 1  # the `Retry-After` if there is no room for a body: most others are answered by then
 _msgpack_encoder = msgspec.msgpack.Encoder()
 _json_encoder = msgspec.json.Encoder()
 
 Owner = tuple[str, bool]
-"""Who makes a request, and whether it is a worker's report of its jobs."""
+"""(owner of a request, whether it is a worker's report)."""
 
 
 class Refused(JqdError):
-    """The bytes are no request that we take: it is answered with `status`, and the connection closed."""
+    """A request that the server itself refuses: it is answered with `status`, and the connection is closed."""
 
     def __init__(self, status: int, detail: str, retry_after_s: int | None = None) -> None:
         super().__init__(detail)
@@ -44,102 +41,102 @@ class Foreign(Refused):
 
 @dataclass(slots=True, eq=False)
 class RequestHead:
-    """The head of a request. Requests with the same head share it; only its verdict is set."""
+    """The head of a request, for the application. Requests with the same head share one object."""
 
     method: str
     path: str
-    """Decoded."""
+    """The decoded path."""
     raw_path: str
-    """The path as the client sent it, still percent-encoded."""
+    """The path as the client sent it, percent-encoded."""
     query: bytes
     headers: Mapping[str, str]
-    """Names in lower case; of one that stands there twice the last."""
+    """Name in lower case → value; if a name occurs twice, the last one."""
     admission: Any = None
-    """What the application makes of it, kept for the next request with this head; the application's alone."""
+    """A place where the application keeps what follows from this head, for later requests with it."""
 
 
 class Request:
-    """One request whose head has come. Its body is read on demand, once. Fields that are not of the connection are set
-    by the application."""
+    """One request whose head has come. Its body is read on demand, once."""
 
     whole = False
-    """Whether its body was read to its end."""
+    """Whether the body was read to its end."""
     patient = False
-    """Whether it waited behind other requests of its owner while other owners have some, too: it may wait longer."""
+    """Whether the request may wait a bit longer: it waited behind others of its owner, while other owners ask, too."""
     held_bytes = 0
-    """What its body takes of the budget."""
+    """Bytes that the body takes of the `BodyBudget`."""
     owner: Owner | None = None
-    """The owner of the reserved bytes; set for bodies above SOME_BYTES."""
+    """The owner of these bytes; set for bodies above SOME_BYTES."""
     packed: bytes | None = None
-    """The body as MessagePack, where it was large and was made so aside."""
+    """The body as MessagePack, if the application converted it in a thread."""
     plain: Mapping[str, str] = MappingProxyType({})
-    """Types of bodies that are taken for others, "" for none."""
+    """Media type of the body, "" for none → the type that it counts as; set by the application."""
     hurried = False
-    """Its client has left, or only listens on: nothing is waited for."""
+    """Whether the application must not wait, as the client has closed its side; set by the application."""
     held_s = 0.0
-    """For how long the loop did nothing but read its body, in one piece."""
+    """Processor time for which reading the body held the event loop in one piece; set by the application."""
     breathe: Callable[[], Awaitable[None]] = staticmethod(trio.lowlevel.checkpoint)
-    """Leaves the loop to others between two pieces."""
+    """To be awaited between two pieces of work, so that other tasks run."""
 
     def __init__(self, heading: RequestHead, peer: str | None = None, body: bytes = b"") -> None:
-        """`peer`: the address it came from; None: through no network. `body`: if it was read already."""
+        """`peer`: the client's address; None: no network is used. `body`: if it was read already."""
         self.heading = heading
         self.method, self.path, self.headers = heading.method, heading.path, heading.headers
         self.peer = peer
         self.body = body
 
     def read_nowait(self) -> bytes:
-        """Return what has come of the body already; perhaps nothing."""
+        """Return the next piece of the body that has already come, perhaps nothing."""
         return b""
 
     async def read(self) -> bytes | None:
-        """Return the next piece of the body; None when no more will come although it is incomplete: nobody waits for a
-        response. For a body that is too slow the listener answers itself, and cancels the application."""
+        """Wait for the next piece of the body, and return it; None if the client left before its end.
+
+        If a body is too slow, the server itself answers, and cancels the application."""
         await trio.lowlevel.checkpoint()
         return None
 
     async def wait_left(self) -> None:
-        """Return when the client sends no more: most have left then, some only listen. Only after a whole body."""
+        """Wait until the client closes its side: most have left then, some still read. Only after the whole body."""
         await trio.sleep_forever()
 
     def while_there(self) -> AbstractContextManager[trio.CancelScope]:
-        """Cancel the block within a second after the client left; a commit is never cancelled. Most requests end before
-        the first look, so they cost no watcher."""
+        """Cancel the `with` block within a second after the client left. Quick requests cost nothing, as connections
+        are only checked now and then."""
         return trio.CancelScope()
 
     def wait_s(self, asked_s: float, max_s: float) -> float:
-        """Return how long it may wait: as asked, at most `max_s`."""
+        """Return for how many seconds the request may wait: as asked, but at most `max_s`; 0 if it is `hurried`."""
         return 0.0 if self.hurried else min(max(asked_s, 0.0), max_s)
 
     def media_type(self) -> str:
-        """Return the Content-Type without parameters, in lower case; empty when there is none."""
+        """Return the Content-Type without parameters, in lower case; empty if there is none. See `plain`."""
         kind = media.bare(self.headers.get("content-type", ""))
         return self.plain.get(kind, kind)
 
     def answer_language(self, otherwise: Language = "json") -> Language:
-        """Return the format that the client wants to read: by Accept, else the one it wrote in."""
+        """Return the format that the client wants: by Accept, else by its Content-Type, else `otherwise`."""
         headers = self.headers
         return media.answer_language(headers.get("content-type", ""), headers.get("accept", ""), otherwise)
 
 
 class BodyBudget:
-    """The memory that the bodies of all requests take together: one number. Requests above it are refused.
+    """The memory for the bodies of all requests together. A request for which there is no room is refused.
 
-    Large pushes are refused first, so that they fail no worker's report; then reports, so that small bodies have room.
-    Large ones may wait in line for a turn, and stay for long: so while others ask, too, each owner's take at most half
-    of what those of other owners leave. One always may, if there is room.
+    Small bodies may use all of it, larger reports of workers 15/16, and larger pushes 12/16: so pushes cannot keep out
+    reports. Larger bodies may wait long for their turn. So while several owners ask, one owner's may take at most half
+    of what the others leave; but one body of each owner is always taken if there is room.
     """
 
     def __init__(self, bytes_max: int, whose: Callable[["Request"], Owner], shared: Callable[[], bool]) -> None:
-        """`shared`: whether requests of several owners are under way."""
+        """`whose`: returns a request's owner. `shared`: returns whether several owners ask."""
         self.bytes, self.bytes_max = 0, bytes_max
         self._whose, self._shared = whose, shared
         self._owners: Counter[Owner] = Counter()
 
     async def read(self, request: Request, bytes_max: int) -> bytes | None:
-        """The whole body, which is held until `release`; None: the client has left, and a cut body is no body.
+        """Read and return the whole body, which counts until `release`; None if the client left before its end.
 
-        Raises Refused 413, 503.
+        Raises Refused 413 for more than `bytes_max`, 503 if there is no room.
         """
         piece: bytes | None = request.read_nowait()
         pieces: list[bytes] = []
@@ -154,7 +151,7 @@ class BodyBudget:
         return None
 
     def take(self, request: Request, size: int) -> None:
-        """Hold so many bytes more. Raises Refused 503 when there is no room."""
+        """Count `size` more bytes for a request. Raises Refused 503 if there is no room."""
         held, most = request.held_bytes, self.bytes_max
         if held + size > SOME_BYTES:
             if request.owner is None:
@@ -168,7 +165,7 @@ class BodyBudget:
         self._add(request, size)
 
     def release(self, request: Request) -> None:
-        """Let go of its body: its answer may be written for long."""
+        """Drop a request's body, as its answer may take long to be sent."""
         request.body, request.packed = b"", None
         self._add(request, -request.held_bytes)
 
@@ -182,44 +179,43 @@ class BodyBudget:
 
 
 def too_large(bytes_max: int) -> Refused:
-    """Return the error for a body that is longer than its call takes."""
+    """Return the error for a body that is too long for its route."""
     return Refused(413, f"the body has more than {bytes_max} bytes; push smaller jobs, or fewer in one request")
 
 
 Write = Callable[[bytes], Awaitable[bool]]
-"""Sends a piece of a body, nothing perhaps; whether more of it is wanted: the client listens, and the door is open."""
+"""Sends a piece of a body, which may be empty. Returns False if no more is wanted: the client left, or the server
+closes."""
 Stream = Callable[[Write], Awaitable[str | None]]
-"""Writes a body. Why it could not be written to its end: the connection ends then, so that the client notices."""
+"""Writes a body. Returns None, or why it could not be written to its end: then the connection is closed, so that the
+client notices."""
 
 
 class Response(Struct, gc=False):
-    """A whole response. The connection sets its length."""
+    """A response. The server adds its Content-Length."""
 
     status: int
     body: bytes = b""
     content_type: str = ""
     headers: dict[str, str] = {}
-    """Names in lower case. `connection: close` ends the connection with it."""
+    """Name in lower case → value. `connection: close` closes the connection after the response."""
     lost: Sequence[Callable[[], None]] = ()
-    """Each is called when it is known that the client has not got this answer."""
+    """Functions to be called if the client did not get the response."""
     stream: Stream | None = None
-    """Writes the body, in place of one that is whole: it returns when a piece is not wanted any more, soon."""
+    """Writes the body, instead of `body`. It must return soon after no more is wanted."""
 
     def fields(self) -> list[tuple[str, str]]:
         """Return all headers."""
-        return (
-            [*self.headers.items(), ("content-type", self.content_type)]
-            if self.content_type
-            else [*self.headers.items()]
-        )
+        fields = [*self.headers.items()]
+        return [*fields, ("content-type", self.content_type)] if self.content_type else fields
 
 
 def answer(status: int, value: Any, language: Language, headers: dict[str, str] | None = None) -> Response:
-    """Render `value`. MessagePack values inside are `msgspec.Raw`; what JSON cannot say is as `json_ext` has it."""
+    """Return a response with `value` encoded. A `msgspec.Raw` in it is MessagePack; for JSON see `json_ext.show`."""
     if language == "msgpack":
         return Response(status, _msgpack_encoder.encode(value), media.MSGPACK, headers or {})
     return Response(status, _json_encoder.encode(json_ext.show(value)), media.JSON, headers or {})
 
 
 Core = Callable[[Request], Awaitable[Response | None]]
-"""An application. None: there is nobody to answer, or nothing to say."""
+"""An application. Returns None if the client has left."""

@@ -1,8 +1,7 @@
-"""TLS by trio's own streams, as a Transport; and the certificate of a listener, read again when its files are replaced.
+"""TLS as a Transport, by trio's streams; and a listener's certificate, which is read again when its files change.
 
-A renewal that cannot be used, or that clients would refuse today, ends nothing: the certificate before it goes on until
-the files are whole and their day has come. Health reports that, and the day on which the one in use ends, while there
-is time to mend it.
+If new files cannot be used, or their certificate is not valid now, the one before stays in use, and the files are tried
+again. Health reports that, and in time, that the certificate in use will expire.
 """
 
 import re
@@ -21,15 +20,14 @@ from jqd.http.config import ListenerConfig
 from jqd.http.request import Refused
 from jqd.http.transport import NotAgreedError, Transport, Turn
 
-HELLO = b"\x16"  # the first byte of a handshake
-FIRST_BYTES = 4_096  # read at first: a hello has some 500
+HELLO = b"\x16"  # the first byte of a TLS handshake
+FIRST_BYTES = 4_096  # of the first read: the first message of a handshake has some 500
 PLAIN = "this port speaks TLS; ask for https:// instead of http://"
 
 
 def tls_context(cert: Path, key: Path, clients: Path | None = None) -> ssl.SSLContext:
-    """Return the TLS context: 1.2 or later, with this certificate.
-
-    Raises ConfigError naming the file. `clients`: clients need a certificate of one of these authorities.
+    """Return a TLS context (1.2 or later) with a certificate and its key. `clients`: a file of authorities, of one of
+    which each client needs a certificate. Raises ConfigError, which names the file.
     """
     files = (("http.tls_cert", cert), ("http.tls_key", key), ("http.tls_clients", clients))
     for name, path in files:
@@ -67,7 +65,7 @@ def _no_password() -> str:
 
 
 class TlsTransport:
-    """A Transport through TLS, over another."""
+    """A Transport that speaks TLS over another one."""
 
     __slots__ = ("_ended", "_kept", "_plain", "_raw", "_stream", "_under")
 
@@ -78,7 +76,7 @@ class TlsTransport:
         as_context: Any = self._kept
         self._stream = trio.SSLStream(self._under, as_context, server_side=True)
         self._plain = False
-        """Whether the peer speaks no TLS, or no version of ours, and can only get an error."""
+        """Whether the peer speaks no TLS, or none that is accepted, so that it can only get an error."""
         self._ended = False
 
     async def begin(self, turn: Turn) -> None:
@@ -100,13 +98,13 @@ class TlsTransport:
             raise NotAgreedError(getattr(error.__cause__, "reason", None) or str(error.__cause__), alert) from error
 
     async def receive_some(self, size: int) -> bytes:
-        if self._plain or self._ended:  # behind our last word what comes is only read over
+        if self._plain or self._ended:  # after `finish`, data is only read to be dropped
             return await self._raw.receive_some(size)
         try:
             return bytes(await self._stream.receive_some(size))
         except trio.BrokenResourceError as error:
             if isinstance(error.__cause__, ssl.SSLEOFError):
-                return b""  # without a goodbye: lengths and chunks tell what is whole
+                return b""  # closed without TLS's goodbye: HTTP's lengths tell whether a request is whole
             raise
 
     async def receive_next(self, size: int) -> bytes:
@@ -116,7 +114,7 @@ class TlsTransport:
         return self._raw.has_left()
 
     def send_now(self, data: bytes) -> int:
-        """See Transport. A TLS record has to be sent as a whole."""
+        """Send nothing: `send_all` is needed, as a TLS record has to be sent as a whole."""
         return 0
 
     async def send_all(self, data: bytes | memoryview) -> None:
@@ -137,8 +135,8 @@ class TlsTransport:
 
 
 class _Context:
-    """A context that keeps what is to be sent: when a handshake fails trio's stream does not send the alert, and
-    without it the peer only sees a broken connection."""
+    """An SSL context that keeps its outgoing buffer. If a handshake fails, trio's stream does not send the alert that
+    is in it, and without that the peer only sees a broken connection."""
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self._context = context
@@ -150,12 +148,12 @@ class _Context:
 
 
 class _Under(trio.abc.Stream):
-    """The transport under trio's stream. Closing it only says that nothing more comes: its owner closes it."""
+    """A Transport as a stream for trio's SSLStream. `aclose` only ends the sending side; the owner closes it."""
 
     def __init__(self, raw: Transport) -> None:
         self._raw = raw
         self.ahead = b""
-        """What was read already."""
+        """Data that was read before, to be returned first."""
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         if self.ahead:
@@ -173,15 +171,15 @@ class _Under(trio.abc.Stream):
         await self._raw.finish()
 
 
-SOON_DAYS = 14  # before its end it is worth saying: renewals come 30 days before it, and are tried each day
+SOON_DAYS = 14  # before expiry there is a warning: renewals are usually tried each day from 30 days before
 _DAY_MS = 86_400_000
 _PEM = re.compile(r"-----BEGIN (?:X509 |TRUSTED )?CERTIFICATE-----(.+?)-----END ", re.DOTALL)
 _SEQUENCE, _UTC_TIME, _VERSION = 0x30, 0x17, 0xA0
-_BEFORE_VALIDITY = 3  # of what is signed: serial number, algorithm, issuer; before them a version, or none
+_BEFORE_VALIDITY = 3  # items before the validity: serial number, algorithm, issuer; a version may be before these
 
 
 class Certificate:
-    """The certificate in use, and what the last look at its files found."""
+    """The certificate in use, and the state of its files."""
 
     def __init__(self, config: ListenerConfig, log: Any, clock: Clock) -> None:
         """Read the certificate. Raises ConfigError."""
@@ -194,7 +192,7 @@ class Certificate:
         self._begins_ms, self._ends_ms = _dates(config)
 
     def change(self, config: ListenerConfig) -> None:
-        """Read the files of the certificate again. Raises ConfigError, and keeps the one before."""
+        """Read the certificate's files again. If they cannot be used, raise ConfigError and keep the one before."""
         seen = _look_at(config)
         try:
             context, dates = _context(config), _dates(config)
@@ -217,13 +215,13 @@ class Certificate:
         raise ConfigError(f"http.tls_cert = {config.certificate[0]}: the certificate there {when}")
 
     def look(self) -> None:
-        """Use new files from the next connection on, if they were replaced."""
+        """Check whether the files were replaced; use new ones from the next connection on. Log an early expiry."""
         if self._wrong or _look_at(self._config) != self._seen:
             before = self._wrong
             try:
                 self.change(self._config)
             except ConfigError as error:
-                # Half of it may be written, or its day is still to come: it is tried again until it can be used.
+                # The file may be half-written, or the certificate not valid yet: it is tried again.
                 if self._wrong != before:
                     self._log.error("http.certificate_unusable", error=str(error))
             else:
@@ -239,7 +237,7 @@ class Certificate:
 
     @property
     def complaint(self) -> str | None:
-        """Return what somebody should mend about the certificate, in a sentence."""
+        """Return a warning about the certificate, or None if all is well."""
         if self._config.certificate is None:
             return None
         now = self._clock.wall_ms()
@@ -261,7 +259,7 @@ class Certificate:
 
     @property
     def ends_ms(self) -> int | None:
-        """Return when the one in use ends; None: there is none."""
+        """Return when the certificate in use expires (Unix ms); None if there is none."""
         return None if self.context is None else self._ends_ms
 
     @property
@@ -278,7 +276,7 @@ class Certificate:
 
 
 def dates_ms(pem: str) -> tuple[int, int]:
-    """Return when the first certificate in a PEM file begins and ends. Raises ValueError for what is none."""
+    """Return from when to when the first certificate in a PEM text is valid (Unix ms). Raises ValueError."""
     if (found := _PEM.search(pem)) is None:
         raise ValueError("there is no certificate in it")
     der = b64decode(found[1])
@@ -301,12 +299,12 @@ def _date(kind: int, text: bytes) -> int:
 
 
 def _item(der: bytes, at: int) -> tuple[int, bytes, int]:
-    """Return the tag and content of one item of DER, and where the next begins. Raises ValueError."""
+    """Return the tag and content of the DER item at a position, and the position of the next one. Raises ValueError."""
     try:
         tag, size, begin = der[at], der[at + 1], at + 2
     except IndexError as error:
         raise ValueError("it is cut off") from error
-    if size & 0x80:  # the length stands in so many bytes
+    if size & 0x80:  # then the other bits say how many bytes the length has
         begin, size = begin + (size & 0x7F), int.from_bytes(der[begin : begin + (size & 0x7F)], "big")
     if begin + size > len(der):
         raise ValueError("it is cut off")
@@ -319,7 +317,7 @@ def _dates(config: ListenerConfig) -> tuple[int, int]:
     cert = config.certificate[0]
     try:
         return dates_ms(cert.read_text("ascii", errors="replace"))
-    except (OSError, ValueError) as error:  # it was read as a certificate just before
+    except (OSError, ValueError) as error:
         raise ConfigError(f"http.tls_cert = {cert} has no dates between which it is valid: {error}") from error
 
 
@@ -328,13 +326,13 @@ def _context(config: ListenerConfig) -> ssl.SSLContext | None:
 
 
 def _look_at(config: ListenerConfig) -> list[tuple[int, int, int] | None]:
-    """Return what changes when the files are replaced."""
+    """Return times, sizes and inodes of the files, which change when these are replaced."""
     found: list[tuple[int, int, int] | None] = []
     for path in config.files:
         try:
             stat = path.stat()
         except OSError:
-            found.append(None)  # it is being replaced, or gone: who reads it says so
+            found.append(None)  # being replaced, or gone: reading it will raise the error
         else:
             found.append((stat.st_mtime_ns, stat.st_size, stat.st_ino))
     return found

@@ -1,4 +1,4 @@
-"""A connected socket that costs few turns of the loop: available data is read, and what fits is written, at once."""
+"""Connected sockets. Available data is read, and data that fits is written, without a turn of the event loop."""
 
 import select
 import socket
@@ -8,16 +8,16 @@ from typing import Protocol
 
 import trio
 
-STRAIGHT_MAX = 16  # reads in a row without letting others on
-_LEFT = getattr(select, "POLLRDHUP", select.POLLHUP)  # where a system does not know that: what has gone altogether
-_RESET = struct.pack("ii", 1, 0)
+STRAIGHT_MAX = 16  # reads in a row before other tasks have their turn
+_LEFT = getattr(select, "POLLRDHUP", select.POLLHUP)  # the peer closed its side; on some systems only: both sides
+_RESET = struct.pack("ii", 1, 0)  # the value of SO_LINGER with which closing resets the connection
 
 Turn = Callable[[], Awaitable[None]]
-"""Returns when it is somebody's turn."""
+"""Waits until work may begin."""
 
 
 class NotAgreedError(Exception):
-    """The handshake failed; `why`, and the bytes that the peer gets in its protocol."""
+    """The TLS handshake failed. `why`: OpenSSL's reason. `last`: the alert to be sent to the peer."""
 
     def __init__(self, why: str, last: bytes) -> None:
         super().__init__(why)
@@ -29,46 +29,46 @@ class Transport(Protocol):
     """Both directions of one connection."""
 
     async def begin(self, turn: Turn) -> None:
-        """Do the TLS handshake, before anything else. `turn` is awaited before its work, once the peer has sent
-        something. Raises Refused, NotAgreedError for a peer that cannot read a refusal, trio.BrokenResourceError."""
+        """Do the TLS handshake, if there is one; to be called first. `turn` is awaited before the work, once the peer
+        has sent something. Raises Refused if the peer speaks plain HTTP, NotAgreedError, trio.BrokenResourceError."""
         ...
 
     async def receive_some(self, size: int) -> bytes:
-        """Return available data, up to `size` bytes; b"" when the peer sends no more.
+        """Wait for data, and return up to `size` bytes; b"" if the peer sends no more.
 
         Raises trio.BrokenResourceError.
         """
         ...
 
     async def receive_next(self, size: int) -> bytes:
-        """As `receive_some`, for a peer whose turn it is: most likely nothing is there yet."""
+        """Receive like `receive_some`, when most likely no data is there yet."""
         ...
 
     def has_left(self) -> bool:
-        """Return whether the peer sends no more, apart from unread data. Most have left then."""
+        """Return whether the peer has closed its side; unread data may still be there."""
         ...
 
     def send_now(self, data: bytes) -> int:
-        """Send what can be sent without waiting. Returns how many bytes. Raises trio.BrokenResourceError."""
+        """Send as much as possible without waiting. Returns how many bytes. Raises trio.BrokenResourceError."""
         ...
 
     async def send_all(self, data: bytes | memoryview) -> None:
-        """Return when the kernel has taken all of it. Raises trio.BrokenResourceError."""
+        """Send data, and wait until the kernel has taken all of it. Raises trio.BrokenResourceError."""
         ...
 
     async def finish(self) -> None:
-        """Say that nothing more is sent. Raises trio.BrokenResourceError when the peer has gone."""
+        """Close the sending side. Raises trio.BrokenResourceError if the connection is broken."""
         ...
 
     def close(self) -> None: ...
 
     def abort(self) -> None:
-        """Break the connection off, so that the peer cannot take a part for the whole."""
+        """Reset the connection, so that the peer does not take a cut response for a whole one."""
         ...
 
 
 class SocketTransport:
-    """A Transport over a socket that does not block."""
+    """A Transport over a non-blocking socket."""
 
     __slots__ = ("_sock", "_straight")
 
@@ -77,17 +77,17 @@ class SocketTransport:
         self._straight = 0
 
     async def begin(self, turn: Turn) -> None:
-        """See Transport. There is no handshake."""
+        """Do nothing, as there is no handshake."""
 
     async def receive_some(self, size: int) -> bytes:
         self._straight += 1
-        if self._straight >= STRAIGHT_MAX:  # who sends without a pause does not have the loop for itself
+        if self._straight >= STRAIGHT_MAX:  # a client that sends without a pause must not take the whole loop
             self._straight = 0
             await trio.lowlevel.checkpoint()
         try:
             while True:
                 try:
-                    return self._sock.recv(size)  # nothing may be awaited behind it: what came would be lost
+                    return self._sock.recv(size)  # nothing may be awaited after it: if cancelled, data would be lost
                 except (BlockingIOError, InterruptedError):
                     self._straight = 0
                     await trio.lowlevel.wait_readable(self._sock)
@@ -102,7 +102,7 @@ class SocketTransport:
                 try:
                     return self._sock.recv(size)
                 except (BlockingIOError, InterruptedError):
-                    continue  # it was readable for somebody else
+                    continue  # woken without data
         except OSError as error:
             raise trio.BrokenResourceError(f"reading failed: errno {error.errno}") from error
 
@@ -120,8 +120,8 @@ class SocketTransport:
             raise trio.BrokenResourceError(f"writing failed: errno {error.errno}") from error
 
     async def send_all(self, data: bytes | memoryview) -> None:
-        rest = memoryview(data)
-        while rest := rest[self.send_now(rest) :]:
+        unsent = memoryview(data)
+        while unsent := unsent[self.send_now(unsent) :]:
             try:
                 await trio.lowlevel.wait_writable(self._sock)
             except OSError as error:

@@ -1,1 +1,1 @@
-"""Tenants: their tokens, their quotas and the notes of who changed what (docs/adr/0054)."""
+"""Tenants: their tokens, their quotas, and the audit, which notes who changed what (docs/adr/0054)."""

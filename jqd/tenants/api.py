@@ -1,5 +1,5 @@
-"""Tenants over HTTP: how the jobs of each stand (/v1/tenants), how much it may push (/v1/quotas), its tokens
-(/v1/tokens), and who changed what with them (/v1/audit)."""
+"""The HTTP routes of tenants: their jobs (/v1/tenants), quotas (/v1/quotas), tokens (/v1/tokens), and the audit of who
+changed what with a token (/v1/audit)."""
 
 import re
 from collections import Counter
@@ -34,8 +34,8 @@ from jqd.tenants import quota_service, tokens
 from jqd.tenants.quotas import Quota, Quotas
 from jqd.tenants.tokens import DerivedWanted, TokenMade, TokenWanted
 
-NOTES, NOTES_MAX = 100, 1_000  # in one answer
-CURSOR = re.compile(r"[0-9]{16}\.[0-9a-f]+")  # the name of a note: its date, and its place among those of that moment
+NOTES, NOTES_MAX = 100, 1_000  # in one answer, by default and at most
+CURSOR = re.compile(r"[0-9]{16}\.[0-9a-f]+")  # the name of a note: its date, and its place among notes with that date
 
 
 # ------------------------------------------------------------ /v1/tenants
@@ -44,8 +44,8 @@ CURSOR = re.compile(r"[0-9]{16}\.[0-9a-f]+")  # the name of a note: its date, an
 class Tenant(Struct, frozen=True, kw_only=True):
     """A tenant that has jobs, a quota or a pause. Each job counts in one of the eight states."""
 
-    tenant: Annotated[str, Meta(description="empty: what is of no tenant")]
-    types: Annotated[int, Meta(description="jobtypes that have jobs")]
+    tenant: Annotated[str, Meta(description="empty for what belongs to no tenant")]
+    types: Annotated[int, Meta(description="the number of jobtypes that have jobs")]
     waiting: int
     running: int
     scheduled: int
@@ -56,14 +56,16 @@ class Tenant(Struct, frozen=True, kw_only=True):
     blocked: int
     per_minute: PerMinute
     oldest_at: Instant | None
-    """When the job that is next of all its jobtypes was pushed; null: none is ready."""
+    """When the oldest of the jobs that come next in its jobtypes was pushed; null if none is ready to run."""
     quota: Quota | None
-    """Null: none."""
-    put_off: Annotated[int, Meta(description="parents whose followers wait for the quota")]
-    paused_types: Annotated[int, Meta(description="jobtypes that are paused")]
+    """Null if it has none."""
+    put_off: Annotated[int, Meta(description="the number of parents whose followers wait for the quota")]
+    paused_types: Annotated[int, Meta(description="the number of paused jobtypes")]
     paused_at: Instant | None
-    """All of it is paused since."""
-    barred: Annotated[bool, Meta(description="paused by who runs this jqd: no token of its own resumes it")]
+    """Since when the whole tenant is paused; null if it is not."""
+    barred: Annotated[
+        bool, Meta(description="paused by whoever runs this jqd, so that none of its own tokens resumes it")
+    ]
 
 
 class Tenants(Page, frozen=True):
@@ -73,6 +75,8 @@ class Tenants(Page, frozen=True):
 
 
 class _Sum:
+    """Adds up the jobs of a tenant's jobtypes."""
+
     def __init__(self) -> None:
         self.types = 0
         self.states: Counter[str] = Counter()
@@ -96,7 +100,7 @@ async def list_tenants(parts: ApiContext, request: Request) -> Response:
     wanted, services = page_wanted(request, ListQuery), parts.services
     views = await services.store.list_types()
     sums = await in_steps(_added(services, views), request.breathe)
-    # A page goes on behind a name, and there is none before "".
+    # A page continues after a name, and no name comes before "", so each has a slash before it.
     found = ((f"/{tenant}", tenant) for tenant in [*sums] if services.principal.can_see(tenant))
     return await answer_page(request, wanted, Tenants, found, lambda tenant: _tenant(services, tenant, sums[tenant]))
 
@@ -134,11 +138,11 @@ def _tenant(services: Services, tenant: str, of: _Sum) -> Tenant:
 
 
 class QuotaView(Quota, frozen=True, kw_only=True, forbid_unknown_fields=False, omit_defaults=False):
-    """A tenant's quota; null: no limit."""
+    """A tenant's quota; a field that is null sets no limit."""
 
     tenant: str
     put_off: int
-    """Parents whose followers wait for this quota."""
+    """The number of parents whose followers wait for this quota."""
 
 
 class QuotaPage(Page, frozen=True):
@@ -148,13 +152,13 @@ class QuotaPage(Page, frozen=True):
 
 
 async def put(parts: ApiContext, request: Request, tenant: str) -> QuotaView:
-    """200 and the quota: all daemons know it within a second."""
+    """Set a quota: 200 and the quota. All daemons know it within a second."""
     await quota_service.put(parts.services, tenant, read_body(request, Quota))
     return _quota(parts, tenant)
 
 
 async def list_quotas(parts: ApiContext, request: Request) -> Response:
-    """Quotas by tenant; a tenant's token reads its own."""
+    """The quotas, ordered by tenant; a tenant's token sees its own only."""
     wanted, known = page_wanted(request, ListQuery), parts.services.feature(Quotas).known
     found = ((tenant, tenant) for tenant in [*known] if quota_service.exists(parts.services, tenant))
     return await answer_page(
@@ -163,7 +167,7 @@ async def list_quotas(parts: ApiContext, request: Request) -> Response:
 
 
 async def get(parts: ApiContext, request: Request, tenant: str) -> QuotaView:
-    """The quota of a tenant; 404: none, or another tenant's token asks."""
+    """The quota of a tenant; 404 if it has none, or if the token belongs to another tenant."""
     return _quota(parts, tenant)
 
 
@@ -189,21 +193,21 @@ class Token(Struct, frozen=True, kw_only=True):
     role: Role
     tenant: str
     scopes: Sequence[str]
-    """Its jobtypes; none: all."""
+    """The jobtypes that it is limited to; empty for all."""
     note: str
     made_at: Instant | None
     made_by: str | None
-    """The token that made it; `root`: the daemon's own."""
+    """The id of the token that made it; `root` is the daemon's own token."""
     expires_at: Instant | None
     derived_from: str | None
-    """The token above it: it is valid no longer than that."""
+    """The id of the token that it was derived from, which it never outlives; null if it was not derived."""
 
 
 class NewToken(Token, frozen=True, kw_only=True):
     """A new token, with its secret."""
 
     token: str
-    """Sent as `Authorization: Bearer …`; shown only here."""
+    """The secret, which clients send as `Authorization: Bearer …`; no other answer shows it."""
 
 
 class Tokens(Page, frozen=True):
@@ -213,11 +217,11 @@ class Tokens(Page, frozen=True):
 
 
 class Revoked(Struct, frozen=True):
-    """A token that is revoked at this daemon."""
+    """The answer to a revocation: the token is invalid at this daemon."""
 
     token_id: str
     urls: Sequence[str]
-    """Of the other daemons; while the store is away send it to each."""
+    """The URLs of the other daemons; while the store cannot be reached, send the request to each of them."""
 
 
 async def create(parts: ApiContext, request: Request) -> NewToken:
@@ -226,25 +230,25 @@ async def create(parts: ApiContext, request: Request) -> NewToken:
 
 
 async def derive(parts: ApiContext, request: Request) -> NewToken:
-    """Derive a token from the one that asks, with the same rights or fewer. Whoever revokes that
-    one revokes this one, too; only this answer shows it."""
+    """Derive a token, with the same rights or fewer, from the token of this request. Revoking that
+    one revokes this one, too. Only this answer shows it."""
     wanted = read_body(request, DerivedWanted) if request.body else DerivedWanted()
     return _made(await tokens.derive(parts.services, wanted))
 
 
 async def list_tokens(parts: ApiContext, request: Request) -> Response:
-    """200 {tokens, cursor}: those that may be used, the oldest first; for a master all of its tenant, for others theirs
-    and what was derived from it."""
+    """200 {tokens, cursor}: the valid tokens, the oldest first. A master sees all tokens of its tenant; any other token
+    sees itself and those derived from it."""
     wanted = page_wanted(request, ListQuery)
     found = ((f"{one[1].made_at_ms:016d}{one[0]}", one) for one in tokens.seen_by(parts.services))
     return await answer_page(request, wanted, Tokens, found, lambda one: Token(**_fields(*one)))
 
 
 async def revoke(parts: ApiContext, request: Request, token_id: str) -> Revoked:
-    """Revoke a token, and all derived from it: invalid here at once, at the other daemons within a second. Who is no
-    master revokes his own, and what was derived from it."""
+    """Revoke a token, and all derived from it. They are invalid at this daemon at once, and at the others within a
+    second. A token that is not a master's can revoke only itself and those derived from it."""
     await tokens.revoke(parts.services, token_id)
-    others = parts.services.control.urls(request.peer, absent=True)[1:]  # this one is the first
+    others = parts.services.control.urls(request.peer, absent=True)[1:]  # the first is this daemon's
     return Revoked(token_id, others)
 
 
@@ -271,27 +275,27 @@ class AuditQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """The query of the audit."""
 
     token: str = ""
-    """Its id."""
+    """The id of the token."""
     act: str = ""
-    """Stands in the act: `token`, `jobs delete`."""
+    """A text that the name of the act contains, like `token` or `jobs delete`."""
     since: Date | UnsetType = UNSET
     limit: Annotated[int, Meta(ge=1, le=NOTES_MAX, description=f"a whole number from 1 to {NOTES_MAX}")] = NOTES
     cursor: str = ""
-    """That another page ended with; empty: from the newest on."""
+    """The cursor at the end of the page before; empty for the newest notes."""
 
 
 class Note(Struct, frozen=True):
-    """One act that was noted."""
+    """One act that the audit noted."""
 
     at: Instant | None
     token: str
-    """Its id; `root`: the daemon's own; `master_key`: the setting."""
+    """The id of the token; `root` is the daemon's own token, `master_key` the key in the configuration."""
     role: str
     act: str
     what: str
-    """Name, id or filter."""
+    """The name or id of what was changed, or the filter that selected it."""
     tenant: str
-    """Whose that is."""
+    """The tenant that it belongs to."""
 
 
 class Notes(Struct, frozen=True):

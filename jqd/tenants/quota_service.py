@@ -1,4 +1,4 @@
-"""Quotas: set for all daemons, and checked at each push of a tenant that has one."""
+"""Sets and deletes quotas, for all daemons, and checks them at each push of a tenant that has one."""
 
 from collections.abc import Mapping
 
@@ -15,14 +15,14 @@ from jqd.service.services import Services
 from jqd.service.settings import save, wait_loaded
 from jqd.tenants.quotas import AGAIN_S, NO_JOBS, QUOTA, Numbers, Quota, Quotas, body_of
 
-QUOTAS_MAX = 10_000  # each costs a daemon some hundred bytes
-LOOK_S = 1.0  # between two counts of the store: a push that waits for one waits some milliseconds
+QUOTAS_MAX = 10_000  # each takes some hundred bytes in every daemon
+LOOK_S = 1.0  # between two counts of the jobs in the store: a push that waits for one waits some milliseconds
 OWED = "jobs that follow its others, or dates of its schedules, wait for it and go first"
-ANSWER_S = 0.5  # then the last numbers count: a store that hangs holds up no pushes
+ANSWER_S = 0.5  # how long a push waits for a count; then the last numbers are used, even if the store hangs
 
 
 async def put(services: Services, tenant: str, quota: Quota) -> None:
-    """Set a quota; it holds at all daemons soon. Raises Invalid, Conflict, NotYet."""
+    """Set a quota; all daemons apply it within about a second. Raises Invalid, Conflict, NotYet."""
     if not is_tenant(tenant):
         raise Invalid.at("/tenant", f"the name of a tenant is {IN_WORDS}, not {tenant[:64]!r}")
     if quota == Quota():
@@ -38,7 +38,7 @@ async def put(services: Services, tenant: str, quota: Quota) -> None:
 
 
 async def delete(services: Services, tenant: str) -> None:
-    """Delete a tenant's quota: it may push without limit. Raises NotFound, NotYet."""
+    """Delete a tenant's quota, so that it may push without limit. Raises NotFound, NotYet."""
     await wait_loaded(services)
 
     def make() -> Mapping[tuple[str, str], bytes]:
@@ -50,7 +50,10 @@ async def delete(services: Services, tenant: str) -> None:
 
 
 def exists(services: Services, tenant: str) -> bool:
-    """Whether a tenant has a quota that the principal may see: of his own tenant, or any if he has none."""
+    """Whether a tenant has a quota that the principal may see.
+
+    That is the quota of its own tenant, or any quota if the principal belongs to no tenant.
+    """
     who = services.principal
     return tenant in services.feature(Quotas).known and (
         who.can_see(tenant) or (not who.tenant and who.may(Role.VIEWER))
@@ -60,15 +63,18 @@ def exists(services: Services, tenant: str) -> bool:
 async def reserve(
     services: Services, jobs: int, size_bytes: int, *, retried: bool = False, changed: bool = False
 ) -> Charge:
-    """Reserve for a push, a retry, or a change of jobs that are counted already; free without a quota. Raises
-    Overloaded, which names the limit."""
+    """Reserve room in the tenant's quota for a push; return FREE if it has none.
+
+    `retried`: it is a retry, so the limit of dead jobs does not forbid it. `changed`: it changes jobs that are counted
+    already. Raises Overloaded, which names the limit that forbids it.
+    """
     tenant = services.principal.tenant
     if not await _bounded(services, tenant):
         return FREE
     owes = services.feature(Quotas).owes(tenant) or services.control.owes(tenant)
-    if (owes and not changed) and not (
-        retried and services.feature(Quotas).has_too_many_dead(tenant)
-    ):  # what was put off may wait for these very retries
+    # Jobs that were put off because of too many dead ones wait for retries, so these are let through.
+    makes_room = retried and services.feature(Quotas).has_too_many_dead(tenant)
+    if owes and not changed and not makes_room:
         limit, wait_s = OWED, float(AGAIN_S)
     else:
         daemons = _daemons(services)
@@ -81,12 +87,15 @@ async def reserve(
 
 
 async def count_usage(services: Services) -> None:
-    """Count the store before many reserve at once: else the first one counts it, and the others go by old numbers."""
+    """Count the jobs in the store if the last count is old, before many pushes reserve at once.
+
+    Otherwise the first push would count them while the others go by the old numbers.
+    """
     await _bounded(services, services.principal.tenant)
 
 
 async def reserve_owed(services: Services, tenant: str, jobs: int, size_bytes: int) -> Charge | str:
-    """Reserve for jobs that cannot be refused; without room, the reason why they wait."""
+    """Reserve room for jobs that cannot be refused. If there is none, return the reason why they have to wait."""
     if not await _bounded(services, tenant):
         return FREE
     over = services.feature(Quotas).over(tenant, jobs, _daemons(services), owed=True)
@@ -97,7 +106,7 @@ async def reserve_owed(services: Services, tenant: str, jobs: int, size_bytes: i
 
 
 async def _bounded(services: Services, tenant: str) -> bool:
-    """Whether a tenant has a quota; its numbers are up to date then."""
+    """Return whether a tenant has a quota. If its limits need the numbers of jobs, these are updated first."""
     quota = services.feature(Quotas).known.get(tenant)
     if quota is None:
         return False
@@ -115,13 +124,16 @@ def _spent(tenant: str, limit: str) -> str:
 
 
 async def _look(services: Services) -> None:
-    """Count the jobs of each tenant; without an answer the last numbers stay, and pushes add to them."""
+    """Count the jobs of each tenant, at most once a second.
+
+    Without an answer in time the last numbers stay, and pushes made since then are added to them.
+    """
     quotas, now_s = services.feature(Quotas), services.clock.mono_s()
     if now_s - quotas.looked_at_s < LOOK_S:
         return
-    quotas.looked_at_s = now_s  # one count for all who come meanwhile
+    quotas.looked_at_s = now_s  # so that pushes that arrive meanwhile start no other count
     begun = [number for number in range(services.partitions) if number not in quotas.looking]
-    quotas.look_begins(services.journal.written)  # not its end: who waits for no sync is answered before one
+    quotas.look_begins(services.journal.written)  # not its synced end: a push may be answered before a sync
     counted = trio.Event()
     left = set(begun)
 
@@ -135,7 +147,7 @@ async def _look(services: Services) -> None:
 
     for number in begun:
         quotas.looking[number] = now_s
-        # The answer counts whenever it comes, also if the push that asked is gone.
+        # In a system task: the answer is used whenever it comes, even if the push that asked is over.
         trio.lowlevel.spawn_system_task(look, number)
     with trio.move_on_after(ANSWER_S):
         if begun:
@@ -143,19 +155,20 @@ async def _look(services: Services) -> None:
 
 
 async def _ask(services: Services, number: int) -> None:
-    """Count the jobs of one partition; one that is away is counted later."""
+    """Count the jobs of one partition. If it does not answer, that is noted, and it is counted later."""
     quotas = services.feature(Quotas)
     applied = min(services.journal.read_point(lane, number) for lane in (Lane.JOBS, Lane.CHANGES))
     counts: dict[str, Numbers] = {}
     try:
         views = await services.store.list_types(number, dated=False)
         for view in views:
-            its, there = view.counts, counts.get(tenant := tenant_of(view.jobtype), NO_JOBS)
-            waiting, alive = its.queued, its.queued + its.running
-            counts[tenant] = Numbers(there.waiting + waiting, there.alive + alive, there.dead + its.failed)
+            tenant, jobs = tenant_of(view.jobtype), view.counts
+            sums = counts.get(tenant, NO_JOBS)
+            alive = sums.alive + jobs.queued + jobs.running
+            counts[tenant] = Numbers(sums.waiting + jobs.queued, alive, sums.dead + jobs.failed)
     except StoreError as error:
         quotas.missed(number, str(error))
-    except Exception as error:  # noqa: BLE001 - an internal error: in a task of its own it would end the daemon
+    except Exception as error:  # noqa: BLE001 - an internal error, which in a system task would end the daemon
         get_logger("quotas").exception("quotas.look_failed", partition=number)
         quotas.missed(number, repr(error))
     else:

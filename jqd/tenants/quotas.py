@@ -1,17 +1,19 @@
-"""Quotas: how much a tenant may push, and how much of that was spent at this daemon. Each is a setting.
+"""Quotas: how much each tenant may push, and how much of that this daemon has accepted. Each quota is a setting.
 
-Each daemon keeps its share of a rate, the limit divided by the living daemons: all together never take more than the
-limit, and take less if a tenant pushes to one of them only. A batch is taken whole or not at all, and may put a rate in
-debt, which later pushes wait for. Numbers of jobs are those of the store, read each second, plus what was pushed here
-and was not in the store by then: so what other daemons took meanwhile may exceed a limit. A partition that is away
-counts with its last numbers.
+*Rates*: each daemon allows its share of a rate, which is the limit divided by the number of living daemons. So all
+daemons together never accept more than the limit, and less if a tenant pushes to one of them only. A batch is accepted
+whole or not at all; it may exceed the rate, and later pushes wait until that is made up for.
 
-What cannot be refused (jobs that follow others, dates of schedules) is put off until there is room, and pushes leave
-that room free meanwhile (docs/adr/0047).
+*Numbers of jobs*: each second the daemon reads how many jobs the store has, and adds those that were pushed here and
+were not in the store by then. It does not know what other daemons accepted meanwhile, so a limit may be exceeded a
+little. If a partition of the store cannot be reached, its last numbers are used.
 
-A push reserves all of its jobs before its first await and gives back what was not taken: so concurrent pushes are
-bounded as sequential ones, and only what was taken counts. A retry counts as a push of the same job, but the limit of
-dead jobs, of which it leaves fewer, does not forbid it.
+Jobs that cannot be refused (followers of other jobs, dates of schedules) are *put off* until there is room; pushes are
+refused meanwhile, so that the room is left for them (docs/adr/0047).
+
+A push reserves room for all of its jobs before its first await, and gives back what was not accepted. So concurrent
+pushes are limited like sequential ones. A retry counts as a push of the same job, but the limit of dead jobs does not
+forbid it, since it makes them fewer.
 """
 
 import math
@@ -26,12 +28,12 @@ from jqd.domain.charge import Charge
 from jqd.domain.clock import Clock
 from jqd.domain.settings import Setting, SettingTable
 
-QUOTA = "quota"  # a kind of setting
-BURST_S = 5.0  # of a rate may be saved up, for programs that push in bursts
-AGAIN_S = 5  # retry-after where a number of jobs is reached
-PUSHED_MAX = 16  # counts of the store whose pushes are kept apart: earlier pushes are merged
-STALE_S = 60.0  # without an answer from a partition: then health reports it
-OWED_S = 3.0  # longer than the second between two tries of what was put off
+QUOTA = "quota"  # the kind of these settings
+BURST_S = 5.0  # so many seconds of a rate can be saved up, for programs that push in bursts
+AGAIN_S = 5  # the retry-after of an answer when a number of jobs is reached
+PUSHED_MAX = 16  # so many groups of pushes, each made between two counts, are kept; older ones are merged
+STALE_S = 60.0  # when a partition has not answered for so long, health reports it
+OWED_S = 3.0  # how long pushes leave room for what was put off, which is tried again each second
 
 
 Rate = Annotated[float, Meta(ge=0.001, le=1e9, description="a number a second, 0.001 or more")]
@@ -39,18 +41,18 @@ Most = Annotated[int, Meta(ge=1, le=10**12, description="a whole number of jobs,
 
 
 class Quota(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a tenant may push; what is left out has no limit."""
+    """What a tenant may push; a field that is left out sets no limit."""
 
     rate: Rate | None = None
     """Jobs a second."""
     bytes: Rate | None = None
     """Bytes of pushed jobs a second."""
     queued: Most | None = None
-    """Waiting jobs, dated ones too."""
+    """The most jobs that wait, including those for later dates."""
     in_flight: Most | None = None
-    """Jobs that have not ended."""
+    """The most jobs that have not ended."""
     dead: Most | None = None
-    """Failed jobs that are kept: at so many, pushes are refused."""
+    """The number of failed jobs that are kept at which pushes are refused."""
 
 
 class Numbers(NamedTuple):
@@ -66,22 +68,22 @@ NO_JOBS = Numbers()
 
 
 class Bucket:
-    """A token bucket, in seconds of its rate."""
+    """A token bucket, which limits a rate. Its level is the time in which the rate would bring so many jobs."""
 
     def __init__(self, now_s: float) -> None:
         self._level_s = BURST_S  # in seconds of the rate
         self._at_s = now_s
         self.reserved_s = 0.0
-        """Reserved by pushes that are not over; part of it may come back."""
+        """What pushes that are not over have reserved; part of it may be given back."""
 
     def wait_s(self, now_s: float) -> float:
-        """Return the seconds until the bucket, which a large push overdrew, is filled up to 0 again."""
+        """Return in how many seconds the level, which a large push may bring below 0, is 0 again."""
         self._level_s = min(BURST_S, self._level_s + now_s - self._at_s)
         self._at_s = now_s
         return max(0.0, -self._level_s)
 
     def spend(self, seconds: float) -> None:
-        """Take so much, also more than there is; below 0: give back."""
+        """Take so much from the bucket, even if it has less. A negative number gives back."""
         self._level_s -= seconds
 
 
@@ -90,53 +92,53 @@ _decoder = msgspec.msgpack.Decoder(Quota)
 
 
 class PushCharges:
-    """Jobs that were journaled before a count of the store, by tenant and partition."""
+    """How many jobs were written to the journal between two counts of the store, by tenant and partition."""
 
     def __init__(self) -> None:
         self.end = 0
-        """The journal's position behind all charged jobs."""
+        """The position in the journal after all these jobs."""
         self.jobs: dict[str, Counter[int]] = {}
 
     def add(self, tenant: str, homes: Iterable[int] | Mapping[int, int]) -> None:
-        """`homes`: the partition of each job, or how many jobs each partition has."""
+        """Add jobs. `homes`: the partition of each job, or the number of jobs for each partition."""
         self.jobs.setdefault(tenant, Counter()).update(homes)
 
 
 class Quotas:
-    """Quotas that this daemon knows, and what was spent of them here."""
+    """The quotas that this daemon knows, and how much of them it has accepted."""
 
     def __init__(self, settings: SettingTable, clock: Clock) -> None:
         self.known: dict[str, Quota] = {}
         """Tenant → its quota."""
         self.counts: dict[int, Mapping[str, Numbers]] = {}
-        """Partition → tenant → its numbers, as counted last."""
+        """Partition → tenant → its numbers of jobs in that partition at the last count."""
         self.looked_at_s = -math.inf
         self.looking: dict[int, float] = {}
-        """Partitions that are being counted → since when."""
+        """Partitions that are being counted now → when the count began."""
         self._missed: dict[int, tuple[float, str]] = {}
-        """Partitions that did not answer → since when, and why last."""
+        """Partitions that do not answer → since when, and the last reason."""
         self._clock = clock
         self._pushed = deque([PushCharges()])
         self._reserved: Counter[str] = Counter()
-        """Tenant → jobs of pushes under way, which are not journaled yet, so that no count has them."""
+        """Tenant → number of jobs in pushes that are not yet in the journal, so that no count has them."""
         self._buckets: dict[tuple[str, str], Bucket] = {}
         self._owes: dict[str, float] = {}
-        """Tenants with jobs put off here → until when pushes leave the room to these."""
+        """Tenants with jobs that were put off here → until when pushes are refused because of them."""
         settings.read(QUOTA, _read)
         settings.watch(QUOTA, self._ruled)
 
     def look_begins(self, end: int) -> None:
-        """Begin a count: pushes so far lie before `end` of the journal; later ones are kept apart."""
+        """Begin a count. Pushes up to now are before the position `end` of the journal; later ones are noted apart."""
         self._pushed[-1].end = end
         if self._pushed[-1].jobs:
             self._pushed.append(PushCharges())
-        if len(self._pushed) > PUSHED_MAX:  # a partition does not answer, or lags
+        if len(self._pushed) > PUSHED_MAX:  # a partition does not answer, or has not got the pushes yet
             first = self._pushed.popleft()
             for tenant, homes in first.jobs.items():
                 self._pushed[0].add(tenant, homes)
 
     def counted(self, partition: int, counts: Mapping[str, Numbers], applied: int) -> None:
-        """Note a partition's count, with all that the journal has before `applied`."""
+        """Note the count of a partition, which includes all that is in the journal before the position `applied`."""
         self.counts[partition] = counts
         self.looking.pop(partition, None)
         self._missed.pop(partition, None)
@@ -148,13 +150,13 @@ class Quotas:
         self._pushed = deque(each for each in self._pushed if each.jobs or each is self._pushed[-1])
 
     def missed(self, partition: int, why: str) -> None:
-        """Note that a partition did not answer: its last numbers stay, plus later pushes."""
+        """Note that a partition did not answer, and why. Its last numbers stay, and later pushes are added to them."""
         since_s, _ = self._missed.get(partition, (self.looking[partition], ""))
         self._missed[partition] = since_s, why
         del self.looking[partition]
 
     def complaints(self) -> list[str]:
-        """Partitions whose numbers are old, for `/readyz`."""
+        """Return a sentence for each partition whose numbers are old, for `/readyz`."""
         now_s = self._clock.mono_s()
         waits = {number: (at_s, "it takes so long to count") for number, at_s in self.looking.items()} | self._missed
         return [
@@ -167,12 +169,12 @@ class Quotas:
     def over(
         self, tenant: str, jobs: int, daemons: int, *, owed: bool = False, retried: bool = False, changed: bool = False
     ) -> tuple[str, float] | None:
-        """Return the limit that forbids a push now, and for about how many seconds; None: none does.
+        """Return the limit that forbids this push now, and for about how many seconds. None if it is allowed.
 
-        `owed`: they were put off. They need room for one, however many they are: a quota may allow fewer at all, and
-        jobs that need more room than there ever is would keep all pushes waiting.
-        `retried`: they have ended and run again; too many dead jobs are a reason to retry, not to refuse.
-        `changed`: they are counted already.
+        `owed`: the jobs cannot be refused. Room for one job is enough then: a quota may allow fewer jobs than these in
+        all, and jobs that need more room than there can be would make all pushes wait for ever.
+        `retried`: the jobs have ended and are to run again. Too many dead jobs are no reason to refuse that.
+        `changed`: the jobs are counted already, so only the rates count.
         """
         quota = self.known[tenant]
         for name, rate in (("rate", quota.rate), ("bytes", quota.bytes)):
@@ -183,31 +185,33 @@ class Quotas:
                 return f"{name}: {rate:g} a second{self._of(daemons)}", max(0.0, wait_s - bucket.reserved_s)
         if changed:
             return None
-        there = self._numbers_of(tenant)
-        new = self._reserved[tenant] + sum(its.jobs[tenant].total() for its in self._pushed if tenant in its.jobs)
-        for name, most, has in (("queued", quota.queued, there.waiting), ("in_flight", quota.in_flight, there.alive)):
-            if most is not None and has + new + (1 if owed else jobs) > most:
+        counted = self._numbers_of(tenant)
+        pushed = sum(charges.jobs[tenant].total() for charges in self._pushed if tenant in charges.jobs)
+        more = pushed + self._reserved[tenant] + (1 if owed else jobs)
+        limits = (("queued", quota.queued, counted.waiting), ("in_flight", quota.in_flight, counted.alive))
+        for name, most, have in limits:
+            if most is not None and have + more > most:
                 return f"{name}: {most} jobs", AGAIN_S
         if not retried and self.has_too_many_dead(tenant):
             return f"dead: {quota.dead} jobs that failed and are kept; retry or delete them", AGAIN_S
         return None
 
     def has_too_many_dead(self, tenant: str) -> bool:
-        """Whether dead jobs forbid pushes, until some are retried or deleted."""
+        """Whether a tenant has so many dead jobs that pushes are refused until some are retried or deleted."""
         most = self.known[tenant].dead
         return most is not None and self._numbers_of(tenant).dead >= most
 
     def _numbers_of(self, tenant: str) -> Numbers:
-        """Return a tenant's numbers over all partitions, as counted last."""
+        """Return a tenant's numbers of jobs in all partitions at the last count."""
         counted = [counts[tenant] for counts in self.counts.values() if tenant in counts]
         return Numbers(*map(sum, zip(*counted, strict=True))) if counted else NO_JOBS
 
     def owe(self, tenant: str) -> None:
-        """Note that jobs were put off: for a while pushes leave the room to them."""
+        """Note that jobs of a tenant were put off, so that for a while pushes leave the room to them."""
         self._owes[tenant] = self._clock.mono_s() + OWED_S
 
     def owes(self, tenant: str) -> bool:
-        """Return whether jobs were put off a moment ago."""
+        """Return whether jobs of a tenant were put off a moment ago."""
         until_s = self._owes.get(tenant)
         if until_s is not None and until_s <= self._clock.mono_s():
             del self._owes[tenant]
@@ -215,7 +219,7 @@ class Quotas:
         return until_s is not None
 
     def reserve(self, tenant: str, jobs: int, size_bytes: int, daemons: int, *, are_new: bool = True) -> Charge:
-        """Reserve for a push, however much room there is. `are_new`: no count of the store has these jobs."""
+        """Reserve room for a push, even if there is not enough. `are_new`: no count of the store has these jobs."""
         quota, charge = self.known[tenant], Charge(jobs, size_bytes)
         for place, (name, rate) in enumerate((("rate", quota.rate), ("bytes", quota.bytes))):
             if rate is not None:
@@ -246,7 +250,7 @@ class Quotas:
             bucket.spend((taken[place] - reserved) / rate)
             bucket.reserved_s -= reserved / rate
 
-        charge.when_over(settle)  # in this bucket: a quota that is set anew meanwhile gets a full one
+        charge.when_over(settle)  # in this bucket, even if the quota is set again meanwhile and gets a new one
 
     def _of(self, daemons: int) -> str:
         return "" if daemons == 1 else f", this daemon's share is one of {daemons}"

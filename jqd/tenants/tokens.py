@@ -1,7 +1,8 @@
-"""Tokens: made, listed and revoked at any daemon, for all of them. A secret is shown once, to who makes it.
+"""Makes, lists and revokes tokens, at any daemon and for all of them. A secret is shown once, to whoever makes it.
 
-Whoever has a token derives others from it that end sooner, with the same rights or fewer, for a browser or a colleague.
-Such a one is valid while all above it are, so revoking one revokes what was derived from it (docs/adr/0054).
+Whoever has a token can derive others from it, for a browser or a colleague. A *derived* token has the same rights or
+fewer and ends sooner. It is valid only while the token that it was derived from is, so revoking a token revokes all
+that were derived from it, directly or not (docs/adr/0054).
 """
 
 import secrets
@@ -24,19 +25,19 @@ from jqd.service.settings import MIB, expect_room, get_or_refresh, refresh, save
 
 TOKENS = Share("tokens", 10_000)  # valid ones: every daemon keeps them in memory, some 3 MB
 DERIVED = Share("derived tokens", 10_000, remedy="revoke some, or the token that they were derived from")
-"""Apart: whoever has a token derives some, and must not take a master the room for his."""
-# Of the tokens of all tenants, also revoked ones; a tenant has a tenth, some 3,600 tokens without scopes, and some
-# 1,000 derived ones. Together a quarter of what all settings may take, so that tenants cannot fill these.
+"""Counted apart: anyone with a token can derive some, and must not use up the room for the tokens of a master."""
+# The bytes of all tenants' tokens, including revoked ones. One tenant may have a tenth: some 3,600 tokens without
+# scopes, and some 1,000 derived ones. The two are a quarter of what all settings may take, so tenants cannot fill that.
 KEPT_BYTES_MAX, DERIVED_BYTES_MAX = 12 << 20, 4 << 20
-SURE_BYTES = 16 << 10  # guaranteed to a tenant, whatever the others have: some fifty
+SURE_BYTES = 16 << 10  # so much, some fifty tokens, each tenant may have, whatever the others have
 SCOPES_MAX = 100
 SCOPED = (Role.PUSH, Role.WORKER)
-DAYS_S_MAX = 10 * 366 * 86_400.0  # ten years: longer is a slip of units
+DAYS_S_MAX = 10 * 366 * 86_400.0  # ten years: whoever asks for more has mistaken the unit
 
 Scopes = Annotated[
     tuple[Name, ...],
     Meta(
-        min_length=1,  # an empty array would mean all: a program that gathers none means no jobtype
+        min_length=1,  # an empty array would mean all jobtypes, and a program that sends one probably means none
         max_length=SCOPES_MAX,
         description=f"1 to {SCOPES_MAX} jobtypes, each as it is or with a * at its end; leave it out for all",
     ),
@@ -59,7 +60,7 @@ class TokenWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         ]
         | None
     ) = None
-    """None: of who asks."""
+    """None: that of the token that asks."""
     scopes: Scopes = ()
     note: Note = ""
     expires_in: (
@@ -72,12 +73,12 @@ class TokenMade(NamedTuple):
 
     id: str
     text: str
-    """What its owner sends. It is nowhere else."""
+    """What its owner sends with requests; it is stored nowhere."""
     token: Token
 
 
 async def create(services: Services, wish: TokenWanted) -> TokenMade:
-    """Make a token; it is on disk when this returns, and holds at all daemons soon.
+    """Make a token. It is on disk when this returns, and valid at all daemons soon afterwards.
 
     Raises Invalid, Denied, Conflict, NotYet, JournalRefused.
     """
@@ -120,12 +121,12 @@ def expect_sense(role: Role, note: str, scopes: Sequence[str]) -> None:
 
 
 def seen_by(services: Services) -> Iterator[tuple[str, Token]]:
-    """Valid tokens that the principal may see."""
+    """Yield the id of each valid token that the principal may see, and the token."""
     return ((token_id, one) for token_id, one in services.tokens if services.can_see_token(token_id))
 
 
 async def revoke(services: Services, token_id: str) -> None:
-    """Revoke a token: at this daemon when this returns, at the others once they learn of it.
+    """Revoke a token. It is invalid at this daemon when this returns, and at the others once they learn of it.
 
     Raises NotFound, NotYet, JournalRefused.
     """
@@ -136,12 +137,12 @@ async def revoke(services: Services, token_id: str) -> None:
     if token.revoked_at_ms:
         return
     if token.slot:
-        await refresh(services)  # another daemon may have given its slot to another one
+        await refresh(services)  # another daemon may have used its slot for another token
 
     def make() -> Mapping[tuple[str, str], bytes]:
         now_ms = services.clock.wall_ms()
         if services.tokens.get(token_id) is None:
-            return {}  # meanwhile another one took its slot
+            return {}  # another token has taken its slot meanwhile
         gone = msgspec.structs.replace(token, hash=NOBODYS, scopes=(), note="", revoked_at_ms=now_ms)
         return {(TOKEN, token.slot or token_id): body_of(gone)}
 
@@ -149,7 +150,7 @@ async def revoke(services: Services, token_id: str) -> None:
 
 
 def expect_token_room(services: Services, tenant: str, *, derived: bool = False) -> None:
-    """Raise Conflict where a tenant cannot have one more token. `derived`: one that was derived from another."""
+    """Raise Conflict if a tenant cannot have one more token. `derived`: it is to be derived from another."""
     share, bytes_max = (DERIVED, DERIVED_BYTES_MAX) if derived else (TOKENS, KEPT_BYTES_MAX)
     expect_room(share, tenant, (one.tenant for _, one in services.tokens if bool(one.parent) is derived))
     if services.principal.tokens_tenant:
@@ -157,9 +158,9 @@ def expect_token_room(services: Services, tenant: str, *, derived: bool = False)
 
 
 def _expect_bytes(kept: Counter[str], tenant: str, what: str, bytes_max: int) -> None:
-    """Raise Conflict for too many bytes of tokens.
+    """Raise Conflict if a tenant's tokens, or those of all tenants, take too many bytes.
 
-    Tenants only: the tenant "" can make one, within the limit of all settings.
+    This does not apply to tokens of no tenant, which are limited by the size of all settings only.
     """
     part = bytes_max // PART
     have, most, whose = kept[tenant], part, f"tenant {tenant!r}"
@@ -175,7 +176,7 @@ def _expect_bytes(kept: Counter[str], tenant: str, what: str, bytes_max: int) ->
 
 
 def _kept_bytes(services: Services, *, derived: bool) -> Counter[str]:
-    """Return tenant → bytes of its tokens, or of its derived ones, that are not forgotten yet."""
+    """Return tenant → bytes of its tokens that are not forgotten yet: of the derived ones, or of the others."""
     kept: Counter[str] = Counter()
     for setting in services.workers.settings.all(TOKEN):
         one = services.tokens.in_slot(setting.name) or services.tokens.get(setting.name)
@@ -185,8 +186,9 @@ def _kept_bytes(services: Services, *, derived: bool) -> Counter[str]:
 
 
 TTL_S, TTL_S_MAX = 12 * 3_600.0, 30 * 86_400.0  # a working day; a month is the longest that a browser stays logged in
-# Valid at once: from a token that was made, and as many again from what was derived from it, of which one has ten. Each
-# has a slot, which the next one takes when it has ended: some 60 kB, however often somebody logs in and out.
+# How many derived tokens are valid at the same time: SLOTS that were derived directly from a token that was made, and
+# SLOTS more that were derived from those, of which each may have BELOW_MAX. Each is stored in a slot, which another one
+# takes when it has ended. So they take some 60 kB, however often somebody logs in and out.
 SLOTS, BELOW_MAX = 100, 10
 
 
@@ -199,14 +201,14 @@ class DerivedWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     ] = TTL_S
     note: Note = ""
     role: Role | None = None
-    """None: that of who asks."""
+    """None: the role of the token that asks."""
     scopes: Scopes = ()
     replace_oldest: bool = False
-    """Where as many are valid as may be: end the oldest that was derived from the same one with this note."""
+    """When as many are valid as allowed: end the oldest one with the same note that the same token derived."""
 
 
 async def derive(services: Services, wish: DerivedWanted) -> TokenMade:
-    """Derive a token from that of who asks; it is on disk when this returns, and holds at all daemons soon.
+    """Derive a token from the one that asks. It is on disk when this returns, and valid at all daemons soon afterwards.
 
     Raises Invalid, Denied, Conflict, NotYet, JournalRefused.
     """
@@ -241,7 +243,7 @@ async def derive(services: Services, wish: DerivedWanted) -> TokenMade:
 
 
 def _expect_no_more(role: Role, scopes: tuple[str, ...], wanted: Role, wanted_scopes: tuple[str, ...]) -> None:
-    """Raise Denied for rights that a token of this role with these scopes has not."""
+    """Raise Denied if the wanted role and scopes allow more than `role` and `scopes` do."""
     if not MAY[wanted] <= MAY[role]:
         raise Denied(f"a token of the role {role} derives none of the role {wanted}, which may do more")
     if wanted in SCOPED and not is_within(wanted_scopes, scopes):
@@ -249,7 +251,7 @@ def _expect_no_more(role: Role, scopes: tuple[str, ...], wanted: Role, wanted_sc
 
 
 def _find_slot(services: Services, wish: DerivedWanted) -> str:
-    """Return the slot for a token that is derived from that of who asks. Raises Denied, Conflict."""
+    """Return the slot for a token that is derived from the one that asks. Raises Denied, Conflict."""
     tokens, token_id = services.tokens, services.principal.token
     line = [*tokens.line(token_id)]
     if len(line) > DEPTH_MAX:
@@ -265,12 +267,15 @@ def _find_slot(services: Services, wish: DerivedWanted) -> str:
         if not wish.replace_oldest or not same:
             raise
         return min(same, key=lambda slot: valid[slot].made_at_ms)
-    # By chance, of as many as there are, for another daemon may choose one in the same moment: the later of two has it.
+    # A random one, since another daemon may choose one in the same moment; if both choose the same, the later one wins.
     return secrets.choice([slot for slot in slots if slot not in valid])
 
 
 def _expect_room(services: Services, line: Sequence[str], valid: Collection[Token]) -> None:
-    """Raise Conflict where the last token of a line derives no more. `valid`: those that share its slots."""
+    """Raise Conflict if no more tokens can be derived from the token that asks.
+
+    `line` has its id first, then those of the tokens that it was derived from. `valid`: those that share its slots.
+    """
     below = [one for one in valid if line[-2:][0] in services.tokens.line(one.token_id)]
     most, whose = (SLOTS, line[-1]) if len(line) == 1 else (BELOW_MAX, line[-2])
     if len(below) >= most or len(valid) >= SLOTS:
@@ -279,5 +284,5 @@ def _expect_room(services: Services, line: Sequence[str], valid: Collection[Toke
             " ones: revoke some, ask for shorter ones, or use another token"
         )
         raise Conflict.at("", why)
-    if below or len(line) > 1:  # the first of each that was made is sure, whatever others of its tenant have
+    if below or len(line) > 1:  # each token that was made may have a first derived one, whatever the others have
         expect_token_room(services, services.principal.tenant, derived=True)
