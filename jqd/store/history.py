@@ -50,9 +50,7 @@ class HistoryMethods(ScriptMethods):
         return self._whole("history", await self._caller.call("put_history", self._caller.identity, daemon, *flat))
 
     async def get_history(self, minutes: int, from_ms: int, from_field: str = "") -> HistoryPage:
-        """Return rows of so many minutes each, from those that began at `from_ms` on, after `from_field`. Raises
-        StoreChanged.
-        """
+        """Return rows that cover `minutes` each, from `from_ms` on and after `from_field`. Raises StoreChanged."""
         answer = await self._caller.call(
             "get_history", self._caller.identity, minutes, from_ms, from_field, PAGE_ROWS, PAGE_BYTES
         )

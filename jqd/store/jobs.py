@@ -144,7 +144,7 @@ class JobMethods(ScriptMethods):
         """End attempts, or hand jobs over to workers; positions as in `apply_jobs`.
 
         Returns places of outcomes that came too late to change anything; None when all were applied before, and that
-        answer was lost. Large results are put before (`put_results`).
+        answer was lost. Large results must be put first (`put_results`).
 
         An outcome counts if the job is held under its fence. A success of an older fence counts while the job has not
         ended. If the job has not come yet, the outcome is kept until it comes.

@@ -54,8 +54,8 @@ class LeaseMethods(ScriptMethods):
     async def watch_logs(self, known: Sequence[tuple[str, int, int]], watch_ms: int) -> list[Log | None]:
         """Return what is new in the logs of jobs, each given as (id, fence, bytes of that attempt's log known so far).
 
-        Of another attempt than the known one that is the whole log; None: nothing is new. For `watch_ms` from now on
-        the jobs' workers are told that somebody watches. Raises StoreChanged.
+        If another attempt runs by now, that is its whole log; None: nothing is new. For `watch_ms` from now on the
+        jobs' workers are told that somebody watches. Raises StoreChanged.
         """
         bound(known)
         flat = (value for each in known for value in each)

@@ -251,11 +251,11 @@ def _matches(view: JobView, state: State | None, jobtype: str | None, tag: str |
     return good_state and _is_of(view.jobtype, jobtype, tenant) and (tag is None or tag in view.tags)
 
 
-def _is_of(its: str, jobtype: str | None, tenant: str | None) -> bool:
-    """Return whether `its` is the wanted jobtype, of that tenant; None: of any."""
+def _is_of(name: str, jobtype: str | None, tenant: str | None) -> bool:
+    """Return whether a jobtype called `name` is the wanted one, of the wanted tenant; None: any."""
     if tenant is None:
-        return jobtype is None or jobtype in (its, bare(its))
-    return tenant_of(its) == tenant and (jobtype is None or its == jobtype)
+        return jobtype is None or jobtype in (name, bare(name))
+    return tenant_of(name) == tenant and (jobtype is None or name == jobtype)
 
 
 def _source(place: str, suffix: str, state: State | None, walked: Walked) -> _Source:

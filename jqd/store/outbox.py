@@ -75,10 +75,10 @@ class OutboxMethods(ScriptMethods):
     async def get_shelf(
         self, limit: int, bytes_max: int, rest_s: float, *, tenant: str | None = None, skip: int = 0
     ) -> tuple[str, list[bytes]]:
-        """Return a tenant whose shelf is due, and up to `limit` entries of it, oldest first; none: nothing is due.
+        """Return a tenant whose shelf (entries that wait for its quota) is due, and up to `limit` of these entries.
 
-        The shelf is due again in `rest_s`. Stops behind `bytes_max`, but gives one. `tenant`: of this shelf, due or
-        not, after the first `skip`."""
+        The oldest come first; none: no shelf is due. The shelf is due again in `rest_s`. Stops behind `bytes_max`, but
+        gives one. `tenant`: of this shelf, due or not, after the first `skip`."""
         answer = await self._caller.call("get_shelf", _shelf(tenant), round(rest_s * 1000), skip, limit, bytes_max)
         found = self._list("shelf", answer)
         if not found:

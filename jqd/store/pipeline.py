@@ -258,7 +258,7 @@ class Pipeline:
     async def call(self, words: Words) -> object:
         """Make a call and return its answer. Raises redis.RedisError.
 
-        The call is not sent if the connection broke since this method was called, and with it earlier calls."""
+        The call is not sent if the connection breaks before its turn: earlier calls failed with it."""
         call, failures = Call(words), self._failures
         if self._turn.locked():
             await self._turn.acquire()
