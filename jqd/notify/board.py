@@ -182,7 +182,7 @@ class Groups:
 
 
 def name_of(row: Row | Group) -> tuple[str, str]:
-    """Return tenant and jobtype for people; the jobtype is "" for others."""
+    """Return tenant and jobtype, as notices show them; the jobtype is OTHERS where all other types count together."""
     return ("", OTHERS) if row.key == ALL_OTHERS else (tenant_of(row.jobtype), bare(row.jobtype))
 
 

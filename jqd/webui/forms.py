@@ -64,7 +64,7 @@ UNREAD = "unread"
 
 
 class Wrong(NamedTuple):
-    """What is wrong with a form as a whole."""
+    """The faults of a refused form, and the HTTP status of the answer."""
 
     faults: dict[str, Fault]
     status: int

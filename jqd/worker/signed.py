@@ -38,11 +38,11 @@ def is_ours(keys: Sequence[bytes], headers: Mapping[str, str], body: bytes, now_
 class SignedRequests:
     """Accepts each request that one of the secrets signed, but only once; without secrets, accepts all.
 
-    Remembers accepted requests while they are fresh, the newest REMEMBERED_MAX, until the process ends.
+    Remembers accepted requests while they are fresh, the newest REMEMBERED_MAX, until the process ends. Raises
+    ValueError for a malformed secret.
     """
 
     def __init__(self, secrets: Sequence[str]) -> None:
-        """Raises ValueError for a malformed secret."""
         self.keys = [key_of(secret) for secret in secrets]
         self._taken: dict[tuple[str, str], float] = {}
 
