@@ -118,7 +118,7 @@ class Control:
         return "; ".join(does if reason is None else f"{does} NOT: {reason}" for does, reason in halves)
 
     def warnings(self) -> list[str]:
-        """Return what is wrong, but does not stop the whole daemon."""
+        """Return warnings: what is wrong, although the daemon as a whole works."""
         failing = (self._shared.joblog.failing, self._retention.standstill.complaint)
         found = (finding for partition in self._partitions for finding in partition.watch.warnings)
         not_ready = [

@@ -69,7 +69,7 @@ class Call(NamedTuple):
 
 
 class Api:
-    """The API, as the listener calls it."""
+    """The HTTP application: it finds the route of a request, checks the caller, and calls the route's handler."""
 
     def __init__(self, parts: ApiContext, routes: Sequence[Route]) -> None:
         self.table = RouteTable(routes)

@@ -17,7 +17,7 @@ from jqd.service.settings import RULES_BYTES_MAX, learn
 
 
 class SiblingApi:
-    """The calls of siblings, as a listener takes them."""
+    """The HTTP application for requests from sibling processes; it refuses all others."""
 
     def __init__(self, api: Api, parts: ApiContext) -> None:
         self._api, self._parts = api, parts

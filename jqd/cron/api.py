@@ -75,8 +75,8 @@ class Pushed(Struct, frozen=True):
 
 
 async def put(parts: ApiContext, request: Request, name: str) -> tuple[int, ScheduleView]:
-    """Set a schedule: 201 and the schedule, or 200 if it replaces one. Only dates after this call are
-    fired; but if only the job changes, dates that have come and wait stay."""
+    """201 and the schedule; 200 if it replaces one. Only dates after this call are fired; but if only
+    the job changes, dates that have come and wait stay."""
     revision, plan = read_query(request, PutQuery).revision, read_body(request, Plan)
     expect_allowed(parts.services, [parts.services.qualified_name(plan.job.name)])
     new = await service.put(parts.services, name, plan, revision)
@@ -98,23 +98,23 @@ async def list_schedules(parts: ApiContext, request: Request) -> Response:
 
 
 async def delete(parts: ApiContext, request: Request, name: str) -> None:
-    """Delete a schedule: 204. None of its dates is fired any more; jobs that it pushed stay."""
+    """204: the schedule is deleted. None of its dates is fired any more; jobs that it pushed stay."""
     await service.delete(parts.services, name)
 
 
 async def run_now(parts: ApiContext, request: Request, name: str) -> Pushed:
-    """Push the schedule's job once, independent of its dates and even while it is paused: 201 {job_id}."""
+    """201 {job_id}: the schedule's job is pushed once, independent of its dates and even while it is paused."""
     return Pushed(await service.run_now(parts.services, name))
 
 
 async def pause(parts: ApiContext, request: Request, name: str) -> ScheduleView:
-    """Pause a schedule: 200 and the schedule. No date is fired until it is resumed."""
+    """200 and the schedule: it is paused, so that no date is fired until it is resumed."""
     await service.pause(parts.services, name)
     return _shown(parts, name)
 
 
 async def resume(parts: ApiContext, request: Request, name: str) -> ScheduleView:
-    """Resume a schedule: 200 and the schedule. Dates from now on are fired."""
+    """200 and the schedule: it is resumed, so that dates from now on are fired."""
     await service.resume(parts.services, name)
     return _shown(parts, name)
 

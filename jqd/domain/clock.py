@@ -30,7 +30,7 @@ class Clock(Protocol):
         ...
 
     def boot_s(self) -> float:
-        """Return seconds on a clock like `mono_s` that goes on while the machine is suspended. It has another zero."""
+        """Return seconds on a clock like `mono_s`, with another zero, that also runs while the machine is suspended."""
         ...
 
 

@@ -13,7 +13,11 @@ _TAG = re.compile(r"<[^<>]*>")
 
 
 def error_line(text: str) -> str:
-    """Return the line above the last stack, or the error's name further above it; without a stack, the last line."""
+    """Return the line of an error's text that says what went wrong.
+
+    It is the nearest line above the last stack that begins with an error's name, or else the line directly above it;
+    without a stack it is the last line.
+    """
     lines = [line for line in readable(text).split("\n") if line.strip()]
     above: str | None = None
     for line, below in zip(reversed(lines[:-1]), reversed(lines[1:]), strict=True):

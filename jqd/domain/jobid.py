@@ -128,7 +128,7 @@ class IdSource:
         return IdRange(first_id + homes[0], count, homes if len(homes) > 1 else "")
 
     def note(self, first: str, end: int, tenant: str = "") -> None:
-        """Remember the batch that was given last, once it is in the journal. `end`: the position behind it."""
+        """Remember the batch that was given last, once it is in the journal. `end`: the position after it."""
         self._firsts.append(first)
         self._lasts.append(self.last_id)
         self._ends.append(end)

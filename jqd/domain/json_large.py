@@ -43,13 +43,13 @@ class _Packing:
         self.packed = bytearray()
 
     def behind_blanks(self, at: int) -> int:
-        """Return the position behind white space."""
+        """Return the position after white space."""
         match = _BLANK.match(self._text, at)
         assert match is not None, "it matches nothing, too"
         return match.end()
 
     def value(self, at: int) -> int:
-        """Pack the value that begins at `at`; return the position behind it."""
+        """Pack the value that begins at `at`; return the position after it."""
         if self._text[at : at + 1] in _ENDS:
             return self._items(at)
         plain = _PLAIN.match(self._text, at)
@@ -58,7 +58,7 @@ class _Packing:
         return end
 
     def _items(self, begin: int) -> int:
-        """Pack an array or a map; return the position behind it."""
+        """Pack an array or a map; return the position after it."""
         text, sign, head, count = self._text, self._text[begin : begin + 1], len(self.packed), 0
         self.packed += _LONG_FORMS[sign] + bytes(4)
         at, mark, form = begin, b",", False

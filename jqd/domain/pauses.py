@@ -30,7 +30,7 @@ class Pauses:
     """The pauses of some kinds that this daemon knows."""
 
     def __init__(self, settings: SettingTable, *kinds: str) -> None:
-        """`kinds`: a name is paused if a setting of any of these kinds holds; its body is of the first that does."""
+        """`kinds`: a name is paused if a setting of any of these kinds holds; the first such kind gives the body."""
         self._settings, self._kinds = settings, kinds
         self.since_ms: dict[str, int] = {}
         """Name → since when it is paused (Unix ms)."""

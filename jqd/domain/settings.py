@@ -224,7 +224,7 @@ class SettingTable:
         return iter([*self._settings.get(kind, NONE).values()])
 
     def every(self, but: str = "") -> list[Setting]:
-        """Return the settings of all kinds but one, with deletions."""
+        """Return the settings of all kinds except `but`, including deletions."""
         return [setting for kind, named in self._settings.items() if kind != but for setting in named.values()]
 
     @property

@@ -6,9 +6,9 @@
 A revoked token stays a setting for ever: if it were dropped, a daemon that was away for long would bring it back. An
 expired token is dropped: if it comes back, it is expired still.
 
-A token may be *derived* from another one. It has the same rights or fewer, for a shorter time, and is valid only while
-all tokens above it are valid and known. Its setting is named after a *slot* of the token above all: so it replaces an
-earlier derived token, and cannot be brought back.
+A token may be *derived* from another one, which is called the token *above* it. It has the same rights or fewer, for a
+shorter time, and is valid only while all tokens above it are valid and known. Its setting is named after a *slot* of
+the topmost one: so it replaces an earlier derived token, and cannot be brought back.
 """
 
 import enum
@@ -155,7 +155,7 @@ class Tokens:
         return token is None or not self._holds(token, self._clock.wall_ms())
 
     def line(self, token_id: str) -> Iterator[str]:
-        """Yield a token's id and the ids of all tokens above it."""
+        """Yield a token's id, and the ids of all tokens above it, the nearest first."""
         for _ in range(DEPTH_MAX + 1):
             yield token_id
             token = self._known.get(token_id)
@@ -179,7 +179,7 @@ class Tokens:
         return (found[1], token) if token is not None and same and is_valid else None
 
     def _holds(self, token: Token, now_ms: int) -> bool:
-        """Return whether a token is valid, and all above it are."""
+        """Return whether a token and all tokens above it are valid."""
         for _ in range(DEPTH_MAX + 1):
             if not token.holds(now_ms) or not token.parent:
                 return token.holds(now_ms)

@@ -1,6 +1,6 @@
 """Parses chunked bodies strictly, to find their end.
 
-llhttp is not used for that: it reads on over the end of a request, so it cannot tell where the next one begins.
+llhttp is not used for that: it reads past the end of a request, so it cannot tell where the next one begins.
 """
 
 import re

@@ -197,7 +197,7 @@ class FairQueue:
                 self._hand_over()
 
     async def _pause(self) -> bool:
-        """Wait for the next turn. Returns whether others ask, too."""
+        """Wait for the next turn. Returns whether other owners have requests, too."""
         await trio.lowlevel.checkpoint()
         now_s = trio.current_time()
         if not (self.others.ask(now_s) or self._also.ask(now_s)):

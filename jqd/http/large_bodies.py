@@ -45,7 +45,7 @@ class _Large:
 
 
 class LargeBodyQueue:
-    """Lets the large bodies of each owner be processed one after the other, while others ask.
+    """Lets the large bodies of each owner be processed one after the other, while other owners have requests, too.
 
     `fairness` limits how many requests begin, but a large body is much work after that: it is decoded, checked, and
     written to the disk that all pushes share. So after each there is a pause, PAUSES times as long as the processor and

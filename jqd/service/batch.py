@@ -26,7 +26,7 @@ DETAIL_LENGTH_MAX = 300  # characters of a decoder's message
 LEVELS_MAX = NESTING_MAX + 2  # the array and the job's map enclose an argument
 # Wrong jobs of a request whose faults are all listed. One takes 0.3 ms: 10,000 of them held up all other requests.
 DESCRIBED_MAX = 100
-DESCRIBED_AT_ONCE = 3  # such jobs in one step of `_item_by_item`
+DESCRIBED_AT_ONCE = 3  # wrong jobs whose faults are found in one step of `_item_by_item`
 WRONG_TOO = f"it is wrong, too: what is wrong is said of the first {DESCRIBED_MAX} such jobs of a request"
 EMPTY = "the body is empty; send one job (a map) or several (an array of maps)"
 ONE_HEAD = {0x91: 1, 0xDC: 3, 0xDD: 5}  # first byte of a MessagePack array of one item → length of its header

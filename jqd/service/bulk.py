@@ -339,7 +339,7 @@ async def _without_results(services: Services, found: Sequence[Found]) -> list[s
 
 
 def _ended_before(view: Found, before_ms: int) -> bool:
-    """Return whether a job succeeded or was cancelled, and its last attempt, or else its push, is older than that."""
+    """Return whether a job succeeded or was cancelled before a date. If it had no attempt, its push counts."""
     if not isinstance(view, JobView) or view.state not in (State.SUCCEEDED, State.CANCELLED):
         return False
     return (view.outcome.finished_at_ms if view.outcome is not None else view.created_at_ms) < before_ms

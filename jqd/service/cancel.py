@@ -88,7 +88,7 @@ async def record_cancels(
 
 
 def write_cancels(services: Services, up_to: Mapping[str, int]) -> int:
-    """Write cancels to the journal. `up_to`: job → last generation that is cancelled. Returns the position behind."""
+    """Write cancels to the journal. `up_to`: job → last generation that is cancelled. Returns the position after."""
     records = [cancel_of(job_id, generation) for job_id, generation in up_to.items()]
     return services.journal.write(Lane.CANCELS, len(records), encode_cancels(records))
 

@@ -14,11 +14,11 @@ class JobConfig:
     """Defaults for options of jobs that neither the pusher nor a registration gives."""
 
     expires_in_s: Seconds | None = None
-    """The default `expires_in` (HTTP.md#pushing-jobs-post-v1jobs): a job fails if it has not begun so long after its
-    date or push. Set it if jobs that no worker takes must not stay."""
+    """The default `expires_in` (HTTP.md#pushing-jobs-post-v1jobs): a job fails if it has not begun within this time
+    after its date or push. Set it if jobs that no worker takes must not stay."""
     retry_for_s: Seconds | None = None
-    """No attempt follows one that ends so long after the job's date, push, or latest retry by hand. Jobs without their
-    own `max_retry` are tried until then, however often."""
+    """For this time after its date, push, or latest retry by hand a job is tried again when it fails, and not
+    afterwards. Jobs without their own `max_retry` are tried until then, however often."""
 
     @property
     def usual(self) -> JobOptions:

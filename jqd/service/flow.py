@@ -25,7 +25,7 @@ DETAIL_MAX = 300  # characters of the reason for each refused job, of which ther
 
 
 async def cancel_flow(services: Services, given: str, begin: int, breathe: Breathe, *, dry_run: bool = False) -> Tally:
-    """Cancel the jobs of a flow that have not ended: of a large flow, the part behind its `begin` nearest jobs.
+    """Cancel the jobs of a flow that have not ended: of a large flow, the part after its `begin` nearest jobs.
 
     Jobs that join meanwhile are cancelled too, but not in a flow of several parts. Raises NotFound.
     """

@@ -25,7 +25,7 @@ class Written(Struct, frozen=True, gc=False):
 
     lane: Lane
     position: int
-    """The journal's position behind the frame."""
+    """The journal's position after the frame."""
     job_ids: list[str]
     size_bytes: int
     """Bytes of its jobs as they were pushed."""

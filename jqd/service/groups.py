@@ -76,7 +76,7 @@ async def get(services: Services, name: str, breathe: Breathe) -> GroupView:
     if services.principal.scopes:
         if not found:
             raise _none(name)  # all its jobs are of types that this token is not for
-        group = group._replace(job_ids=list(found))  # whether the token is for the others is not known
+        group = group._replace(job_ids=list(found))  # the others may be of types that the token is not for
     counts = Counter(row.state for row in found.values())
     if missing := len(group.job_ids) - len(found):
         counts[UNKNOWN] = missing

@@ -172,7 +172,7 @@ def _words_of(outcome: Outcome) -> str:
 def _text_of(error: bytes) -> str:
     if len(error) > SHOWN_BYTES_MAX:
         # msgspec takes microseconds a KiB for large values, not milliseconds. It shows bytes and keys that JSON lacks
-        # in another form, and some values not at all: nothing is found in these.
+        # in another form, and some values not at all: a search finds nothing in these.
         try:
             plain = msgspec.msgpack.decode(error)
             return plain if isinstance(plain, str) else msgspec.json.encode(plain).decode()

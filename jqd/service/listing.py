@@ -23,7 +23,7 @@ LIST_S = 0.03  # no step of a list begins later than this: with the last step th
 FREE_JOBS = 500  # examined whatever time it takes: so a short list is one answer on a busy machine, too
 TEXT_JOBS = 100  # the least number read in one step if texts are compared
 STEP_JOBS = 500  # read in one step of a bulk change or count: a store call stays below some milliseconds
-STEPS_MAX = 20  # in one request
+STEPS_MAX = 20  # steps of a listing of failures in one request
 WALK_S = 5.0  # no step of a bulk change begins later than this: clients and proxies give up after longer
 GROUPS_MAX = 200  # reasons in one answer, the most frequent ones; the failures of others are only counted
 

@@ -72,7 +72,7 @@ class OutcomeBatch:
     fresh: dict[int, Outcome] = field(default_factory=dict)
     """Place → outcome that counts and is to be journaled."""
     frames: list[tuple[int, dict[int, Outcome]]] = field(default_factory=list)
-    """Outcomes in the journal: the position behind each frame, and its outcomes by place."""
+    """Outcomes in the journal: the position after each frame, and its outcomes by place."""
     claims: dict[tuple[str, int], Outcome] = field(default_factory=dict)
     """(job id, fence) → its outcome."""
     refused: dict[tuple[str, int], JournalRefused] = field(default_factory=dict)

@@ -97,7 +97,7 @@ def _awaits(row: Linked | None) -> Sequence[str]:
 
 
 async def rows_of(services: Services, given: Sequence[str]) -> dict[str, Linked]:
-    """Read jobs from the store. Returns id in `given`, the daemon's or the pusher's own → job, if it is there."""
+    """Read jobs from the store. Returns id (as in `given`: the daemon's or the pusher's own) → job, if it exists."""
     keys = {key_of(each): each for each in given}
     found: dict[str, Linked] = {}
     for home, piece in pieces_of(services, keys):

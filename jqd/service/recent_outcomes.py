@@ -15,7 +15,7 @@ FRAME_BYTES = TAKE_BYTES_MAX  # of results, errors and following jobs in one fra
 class RecentOutcome(NamedTuple):
     outcome: Outcome
     position: int | None
-    """The journal's position behind the outcome; None: the runner has it and will journal it."""
+    """The journal's position after the outcome; None: the runner has it and will journal it."""
 
 
 class RecentOutcomes:
@@ -30,11 +30,11 @@ class RecentOutcomes:
         return self._rows.get((job_id, fence))
 
     def last(self, job_id: str) -> int:
-        """Return the journal's position behind the last outcome of a job; 0 if none is remembered."""
+        """Return the journal's position after the last outcome of a job; 0 if none is remembered."""
         return self._last.get(job_id, 0)
 
     def note(self, outcomes: Sequence[Outcome], position: int) -> None:
-        """Remember journaled outcomes. `position`: the journal's position behind them."""
+        """Remember journaled outcomes. `position`: the journal's position after them."""
         if len(self._rows) > 2 * ROWS_MAX:
             self._rows = dict(list(self._rows.items())[-ROWS_MAX:])
             self._last = {job_id: self._last[job_id] for job_id, _ in self._rows}

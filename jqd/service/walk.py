@@ -33,7 +33,7 @@ KNOWN = 400  # latest jobs that a call names to the store, so that it does not w
 WALKS = 4  # kept for their next pages: some 10 MB each
 WALK_KEPT_S = 60.0  # a walk is kept so long after its first page
 CHILDREN_MAX = 200  # children of a job that come with it; more take another call
-FURTHER_MAX = FLOW_MAX  # children of one job in that call: 260 kB
+FURTHER_MAX = FLOW_MAX  # the most children of one job in such another call: 260 kB
 MORE_MAX = 1_000  # members of a group in one call
 NEAR_MAX = 100  # ids of parents, or of children, shown of one job
 INGESTED_S = 1.0  # wait for this daemon's journal to reach the store: milliseconds, unless that is away or behind
@@ -100,7 +100,7 @@ class RecentFlows:
         self._kept: dict[tuple[Principal, str, int], tuple[float, Walk]] = {}
 
     def keep(self, principal: Principal, given: str, end: int, walk: "Walk") -> None:
-        """Keep a walk for its next page. The oldest are dropped above WALKS, or LINKS_MAX links of all."""
+        """Keep a walk for its next page. Drop the oldest while more than WALKS, or LINKS_MAX links in all, are kept."""
         self._kept[principal, given, end] = walk.began_s + WALK_KEPT_S, walk
         while len(self._kept) > WALKS or sum(each.links for _, each in self._kept.values()) > LINKS_MAX:
             del self._kept[next(iter(self._kept))]
@@ -169,7 +169,7 @@ class Walk:
         return not (self._jobs or self._due or self._wide)
 
     async def page(self, services: Services, begin: int, size: int, breathe: Breathe) -> Page:
-        """Return the page of `size` jobs behind the first `begin`. Raises StoreAway, StoreRefused."""
+        """Return the page of `size` jobs after the first `begin`. Raises StoreAway, StoreRefused."""
         await self.walk_to(services, begin + size + 1, breathe)
         rows = list(islice(self._jobs.values(), begin, begin + size))
         near, asked = dict[str, None](), dict[str, bool]()
@@ -265,7 +265,7 @@ class Walk:
 
 
 async def shown(services: Services, given: str, begin: int, size: int, breathe: Breathe) -> Page:
-    """Return a page of a flow: `size` jobs behind the `begin` nearest. Raises NotFound, StoreAway, StoreRefused."""
+    """Return a page of a flow: `size` jobs after the `begin` nearest. Raises NotFound, StoreAway, StoreRefused."""
     recent = services.feature(RecentFlows)
     walk = recent.take(services.principal, given, begin) or await _begin(services, given, breathe)
     page = await walk.page(services, begin, size, breathe)
@@ -275,9 +275,9 @@ async def shown(services: Services, given: str, begin: int, size: int, breathe: 
 
 
 async def part(services: Services, act: str, given: str, begin: int, breathe: Breathe) -> tuple[Flow, int]:
-    """Return the part of a flow behind its `begin` nearest jobs, and where the next part begins (0: there is none).
+    """Return the part of a flow after its `begin` nearest jobs, and where the next part begins (0: there is none).
 
-    `act`: the name of the act, as each walks for itself. `begin`: 0 or a multiple of FLOW_MAX.
+    `act`: "cancel" or "retry"; each has walks of its own. `begin`: 0 or a multiple of FLOW_MAX.
     Raises NotFound, StoreAway, StoreRefused."""
     recent, key = services.feature(RecentFlows), f"{act} {given}"
     walk = recent.take(services.principal, key, begin)
@@ -370,7 +370,7 @@ async def _unended(services: Services, parents: Sequence[str], asked: dict[str, 
 
 
 def cursor_of(end: int) -> str:
-    """Return the cursor of the page or part behind `end` jobs."""
+    """Return the cursor of the page or part that begins after `end` jobs."""
     return f"{BEHIND}{end}"
 
 

@@ -152,7 +152,7 @@ class QuotaPage(Page, frozen=True):
 
 
 async def put(parts: ApiContext, request: Request, tenant: str) -> QuotaView:
-    """Set a quota: 200 and the quota. All daemons know it within a second."""
+    """200 and the quota: it is set, and all daemons know it within a second."""
     await quota_service.put(parts.services, tenant, read_body(request, Quota))
     return _quota(parts, tenant)
 

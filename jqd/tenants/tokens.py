@@ -109,7 +109,7 @@ async def create(services: Services, wish: TokenWanted) -> TokenMade:
 
 
 def expect_sense(role: Role, note: str, scopes: Sequence[str]) -> None:
-    """Raise Invalid for a note or scopes that no token may have."""
+    """Raise Invalid if a note or scopes are not allowed, such as scopes for a role that sees all jobtypes."""
     if not note.isprintable() or not all(scope.isprintable() for scope in scopes):
         field = "note" if not note.isprintable() else "scopes"
         raise Invalid(f"{field} has printable characters only", [Fault(f"/{field}", "printable characters only")])
