@@ -34,7 +34,7 @@ class Applied(NamedTuple):
 
     outcomes: Sequence[Outcome]
     late: Collection[int] | None
-    """Places of outcomes that came too late to count; None: unknown."""
+    """Places of outcomes that came too late to count; None: unknown, as they were applied before."""
     followers: Mapping[int, Sequence[Job]]
     """Place → jobs that the outcome contained."""
 
@@ -93,6 +93,7 @@ class PartitionLanes:
                 self._ended,
                 (lambda outcome: mine(outcome.job_id)) if some else None,
                 is_alone=lambda outcome: len(outcome.result) > PIECE_BYTES,
+                is_new=lambda applied: applied.late is not None,
             ),
             Lane.CANCELS: LaneRules(
                 store.apply_cancels, lambda _: RECORD_BYTES, self._cancelled, mine if some else None
@@ -117,13 +118,13 @@ class PartitionLanes:
             for lane, setting in settings.items()
         }
 
-    async def _apply_jobs(self, journal_id: str, start: int, end: int, jobs: Sequence[Job]) -> None:
+    async def _apply_jobs(self, journal_id: str, start: int, end: int, jobs: Sequence[Job]) -> int | None:
         await self._links.confirm(jobs)
-        await self._store.apply_jobs(journal_id, start, end, self._queued(self._links.here(jobs)))
+        return await self._store.apply_jobs(journal_id, start, end, self._queued(self._links.here(jobs)))
 
-    async def _apply_changes(self, journal_id: str, start: int, end: int, jobs: Sequence[Job]) -> None:
+    async def _apply_changes(self, journal_id: str, start: int, end: int, jobs: Sequence[Job]) -> int | None:
         await self._links.confirm(jobs)
-        await self._store.apply_changes(journal_id, start, end, self._queued(self._links.here(jobs)))
+        return await self._store.apply_changes(journal_id, start, end, self._queued(self._links.here(jobs)))
 
     def _queued(self, jobs: Sequence[Job]) -> Sequence[Job]:
         """Return jobs with the queues that constraints give them. After MATCH_S the others get none: the daemon that

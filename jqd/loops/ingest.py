@@ -2,8 +2,9 @@
 
 The read point that counts lives in the store: every `apply` names its start and end, and the store refuses any start
 but its own position. So a lost reply, a crash between apply and rsync, and a store that came back older are one case:
-`PositionMismatch` names the position to go on from. A position beyond anything we ever sent means that another copy of
-this journal was in use: it still runs, or this directory is an older copy (`JournalForked`).
+`PositionMismatch` names the position to go on from. A position that we did not bring about, or a range that was applied
+before we sent it, means that another copy of this journal was in use: it still runs, or this directory is an older copy
+(`JournalForked`). Not noticed is only a copy whose call ends where one of ours did whose answer was lost.
 
     store position ──▶ ├── chunk ──┤── chunk ──┤        a chunk: ≤ 500 records, ≤ 1 MiB, one call of the store
     journal            ├─ frame ─┤─ frame ─┤─ frame ─┤  record k of a frame has position frame start + k
@@ -72,6 +73,8 @@ class LaneRules(NamedTuple, Generic[Record]):
     """Called after the store applied records, with the answer of `apply`, if known."""
     mine: Callable[[Record], bool] | None = None
     """Which records belong to this partition; None: all. The others are read and skipped."""
+    is_new: Callable[[Any], bool] = lambda answer: answer is not None
+    """Whether an answer of `apply` says that this call applied the records; else they were applied before."""
     is_alone: Callable[[Record], bool] | None = None
     """Which records take several calls of the store: the next chunk waits until they are applied, so as not to
     overtake them."""
@@ -105,7 +108,8 @@ class Ingest(Generic[Record]):
         self._position: int | None = None  # what the store has applied; None until it answered
         self._recheck = True  # the store is to be asked for its position before anything else
         self._rechecks = 0
-        self._sent_end = journal.opened_at  # only another copy of this journal can have applied anything beyond it
+        self._known_end = journal.opened_at  # only our calls, or a copy of this journal, can have applied more
+        self._unsure = set[int]()  # ends beyond it of calls whose answers were lost
         # Chunks sent and not known to be applied, in order. After a lost answer they are sent again unchanged, before
         # all else: only then does the store recognise the repeat.
         self._flights: deque[Flight[Record]] = deque()
@@ -213,12 +217,7 @@ class Ingest(Generic[Record]):
         self._go_to(applied[self.lane])
 
     def _go_to(self, position: int) -> None:
-        if position > self._sent_end:
-            raise JournalForked(
-                f"the store has applied lane {self.lane.name.lower()} of journal {self._journal.journal_id} up to "
-                f"{position}, but from here only up to {self._sent_end}: this directory is an older copy, "
-                "or another copy of it is in use"
-            )
+        self._expect_ours(position)
         if self._position is not None and position < self._position:
             self._log.warning("ingest.rolled_back", lane=self.lane.name, ours=self._position, stored=position)
             self._rolled_back()
@@ -229,6 +228,14 @@ class Ingest(Generic[Record]):
             self._flights.clear()
         self._seek(position)
         self._advance(position)
+
+    def _expect_ours(self, position: int) -> None:
+        if position > self._known_end and position not in self._unsure:
+            raise JournalForked(
+                f"the store has applied lane {self.lane.name.lower()} of journal {self._journal.journal_id} up to "
+                f"{position}, but from here only up to {self._known_end}: this directory is an older copy, "
+                "or another copy of it is in use"
+            )
 
     async def _step(self) -> None:
         """Send calls without an answer again, or else read on; then wait for all answers."""
@@ -321,7 +328,6 @@ class Ingest(Generic[Record]):
 
     async def _send(self, nursery: trio.Nursery, flight: Flight[Record]) -> None:
         flight.error = None
-        self._sent_end = max(self._sent_end, flight.end)
         nursery.start_soon(self._send_flight, flight)
         await trio.lowlevel.checkpoint()  # so that it is sent before the next
         if (is_alone := self._settings.is_alone) is not None and any(map(is_alone, flight.records)):
@@ -330,17 +336,20 @@ class Ingest(Generic[Record]):
 
     async def _send_flight(self, flight: Flight[Record]) -> None:
         try:
-            flight.answer = await self._apply(flight)
+            is_new = await self._apply(flight)
         except StoreError as error:
             flight.error = error
-            at = self._flights.index(flight)
-            if any(each.is_done for each in islice(self._flights, at, None)):
+            if not isinstance(error, PositionMismatch):
+                self._unsure.add(flight.end)
+            if any(each.is_done for each in islice(self._flights, self._flights.index(flight), None)):
                 self._drop_done()
                 return
             if isinstance(error, PositionMismatch) and flight is not self._flights[0]:
                 self._recheck = True  # an earlier call may have been applied after this answer
             self._waiting.cancel()
         else:
+            if not is_new:
+                self._expect_ours(flight.end)
             self.backoff.succeeded()
             flight.is_done = True
             self._drop_done()
@@ -353,12 +362,13 @@ class Ingest(Generic[Record]):
         ):
             self._pop()
 
-    async def _apply(self, flight: Flight[Record]) -> object:
-        journal_id = self._journal.journal_id
-        if flight.records:
-            return await self._settings.apply(journal_id, flight.start, flight.end, flight.records)
-        await self._store.skip(journal_id, self.lane, flight.start, flight.end, gone=flight.gone)
-        return None
+    async def _apply(self, flight: Flight[Record]) -> bool:
+        """Return whether this call moved the store's position."""
+        journal_id, start, end = self._journal.journal_id, flight.start, flight.end
+        if not flight.records:
+            return await self._store.skip(journal_id, self.lane, start, end, gone=flight.gone) is not None
+        flight.answer = await self._settings.apply(journal_id, start, end, flight.records)
+        return self._settings.is_new(flight.answer)
 
     def _pop(self) -> None:
         flight = self._flights.popleft()
@@ -373,6 +383,9 @@ class Ingest(Generic[Record]):
 
     def _advance(self, position: int) -> None:
         self._position = position
+        self._known_end = max(self._known_end, position)
+        if self._unsure:
+            self._unsure = {end for end in self._unsure if end > self._known_end}
         self._rsync()
         self._notify()
 

@@ -25,10 +25,11 @@ class JobMethods(ScriptMethods):
     # Calls of one lane may be made before earlier ones are answered; they run in order. Those that follow a failed call
     # are refused (PositionMismatch) or not sent (StoreAway).
 
-    async def apply_jobs(self, journal_id: str, start: int, end: int, jobs: Sequence[Job]) -> None:
+    async def apply_jobs(self, journal_id: str, start: int, end: int, jobs: Sequence[Job]) -> int | None:
         """Add jobs and move the position of this journal's lane from `start` to `end`, in one step.
 
-        Nothing happens if the position is `end` already: an answer was lost. Raises PositionMismatch for any other.
+        Returns how many were new; None, and nothing happens, if the position is `end` already: an answer was lost.
+        Raises PositionMismatch for any other.
 
         At most CALL_JOBS_MAX jobs, best below 1 MiB. A job that the store has seen is left as it is. A copy
         (`job.copied`) is new only if its original was deleted before the store came to it (`skip`). Each job gets its
@@ -51,9 +52,9 @@ class JobMethods(ScriptMethods):
             flat += (*common, len(fields) // 2, *fields)
         place = self._lane(journal_id, Lane.JOBS, start, end)
         last = last_field(journal_number(journal_id)), codec.newest_id(job.id for job in jobs)
-        await self._caller.call_behind("apply_jobs", *place, *last, *flat)
+        return await self._move("apply_jobs", *place, *last, *flat)
 
-    async def apply_changes(self, journal_id: str, start: int, end: int, jobs: Sequence[Job]) -> None:
+    async def apply_changes(self, journal_id: str, start: int, end: int, jobs: Sequence[Job]) -> int | None:
         """Exchange contents of jobs for later revisions, as their `change` says; positions as in `apply_jobs`."""
         bound(jobs)
         keys, lane = _keys(jobs), self._lane(journal_id, Lane.CHANGES, start, end)
@@ -67,7 +68,7 @@ class JobMethods(ScriptMethods):
                 flat += (*its, 0)
             flat[count_at] = count = count + 1
             flat += _change(job, job.change)
-        await self._caller.call_behind("apply_changes", *flat)
+        return await self._move("apply_changes", *flat)
 
     async def reserve_names(self, wanted: Sequence[NameWanted]) -> list[NameGiven]:
         """Give jobs the ids that their pushers chose. What is not applied within `name_reserve_s` is free again.
@@ -190,11 +191,12 @@ class JobMethods(ScriptMethods):
             for lane, position in zip(Lane, positions, strict=True)
         }
 
-    async def skip(self, journal_id: str, lane: Lane, start: int, end: int, *, gone: bool = False) -> None:
-        """Move a lane's position over a range without records of that lane. Raises PositionMismatch.
+    async def skip(self, journal_id: str, lane: Lane, start: int, end: int, *, gone: bool = False) -> int | None:
+        """Move a lane's position over a range without records of that lane. Returns `end`; None, and raises, as
+        `apply_jobs`.
 
         `gone`: there were some, which the journal deleted. Copies of jobs from there count as new."""
-        await self._caller.call_behind("skip", *self._lane(journal_id, lane, start, end), int(gone))
+        return await self._move("skip", *self._lane(journal_id, lane, start, end), int(gone))
 
     async def promote(self, limit: int) -> Promoted:
         """Make jobs ready whose date has come, up to `limit`."""

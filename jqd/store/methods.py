@@ -1,7 +1,7 @@
 """The base class of the store's methods: how they call functions in Lua, and read the answers."""
 
 from collections.abc import Iterable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from jqd.domain.log import get_logger
 from jqd.store import codec
@@ -40,6 +40,11 @@ class ScriptMethods:
 
     def _texts(self, name: str, answer: object) -> list[str]:
         return [self._text(name, one) for one in self._list(name, answer)]
+
+    async def _move(self, name: str, *arguments: Any) -> int | None:
+        """Make a call that moves the position of a lane. Returns its number; None where it was made before."""
+        answer = await self._caller.call_behind(name, *arguments)
+        return None if answer is None else self._whole("applied", answer)
 
     def _whole(self, name: str, value: object) -> int:
         return codec.whole(self._keys, name, value)

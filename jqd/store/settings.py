@@ -15,13 +15,14 @@ FOLLOWED_BYTES_MAX = 1 << 20  # of settings in one answer: the call then takes s
 
 
 class SettingMethods(ScriptMethods):
-    async def apply_settings(self, journal_id: str, start: int, end: int, settings: Sequence[Setting]) -> None:
-        """Add settings; positions as in `apply_jobs`. Of each kind and name the highest revision stays."""
+    async def apply_settings(self, journal_id: str, start: int, end: int, settings: Sequence[Setting]) -> int | None:
+        """Add settings; positions as in `apply_jobs`. Of each kind and name the highest revision stays.
+        Returns how many are new."""
         bound(settings)
         flat = (
             value for setting in settings for value in (_member(setting), setting.revision, encode_setting(setting))
         )
-        await self._caller.call_behind("apply_settings", lane_field(journal_id, Lane.RULES), start, end, *flat)
+        return await self._move("apply_settings", lane_field(journal_id, Lane.RULES), start, end, *flat)
 
     async def follow_settings(
         self, rules_at: int, signs_at: int, alive: Sequence[str] = (), fresh: Sequence[Setting] = ()

@@ -138,16 +138,19 @@ async def test_application_is_exactly_once(store_bench: StoreBench) -> None:
     store = store_bench.store
     job, other = store_bench.make(), store_bench.make()
     assert await store.applied(JOURNAL) == dict.fromkeys(Lane, 0)
-    await store.apply_jobs(JOURNAL, 0, 50, [job])
-    await store.apply_jobs(JOURNAL, 0, 50, [job, other])  # a lost answer: the store stands at 50 already
+    assert await store.apply_jobs(JOURNAL, 0, 50, [job]) == 1
+    assert await store.apply_jobs(JOURNAL, 0, 50, [job, other]) is None, "an answer was lost: it stands there already"
+    assert await store.apply_changes(JOURNAL, 0, 50, []) == 0
+    assert await store.apply_changes(JOURNAL, 0, 50, []) is None
     assert await store.get_job(other.id) is not None
     with pytest.raises(PositionMismatch) as caught:
         await store.apply_jobs(JOURNAL, 20, 80, [other])
     assert caught.value.stored == 50
-    positions = {lane: 80 if lane is Lane.JOBS else 10 * lane for lane in Lane}
+    positions = {lane: 80 if lane in (Lane.JOBS, Lane.CHANGES) else 10 * lane for lane in Lane}
     for lane, position in positions.items():
-        await store.skip(JOURNAL, lane, 50 if lane is Lane.JOBS else 0, position)
-    await store.skip(JOURNAL, Lane.CANCELS, 0, 30)
+        start = 50 if lane in (Lane.JOBS, Lane.CHANGES) else 0
+        assert await store.skip(JOURNAL, lane, start, position) == position
+    assert await store.skip(JOURNAL, Lane.CANCELS, 0, 30) is None
     with pytest.raises(PositionMismatch):
         await store.skip(JOURNAL, Lane.CANCELS, 0, 31)
     assert await store.applied(JOURNAL) == positions

@@ -16,8 +16,9 @@ BODIES = (None, 0, 1, "x" * 300, "é" * 300)
 async def test_the_highest_revision_stays_whatever_comes_first(store_bench: StoreBench) -> None:
     store = store_bench.store
     await store.apply_settings(JOURNAL, 0, 5, [setting("a", 3_000_000_000_000_001, "new"), setting("b", 7)])
-    await store.apply_settings(OTHER_JOURNAL, 0, 5, [setting("a", 3_000_000_000_000_000, "old"), setting("b", 8, None)])
-    await store.apply_settings(OTHER_JOURNAL, 0, 5, [setting("b", 9)])  # a lost answer: it was done
+    old = [setting("a", 3_000_000_000_000_000, "old"), setting("b", 8, None)]
+    assert await store.apply_settings(OTHER_JOURNAL, 0, 5, old) == 1
+    assert await store.apply_settings(OTHER_JOURNAL, 0, 5, [setting("b", 9)]) is None, "an answer was lost"
     with pytest.raises(PositionMismatch):
         await store.apply_settings(OTHER_JOURNAL, 4, 6, [setting("b", 9)])
     found = await store.follow_settings(0, 0)

@@ -195,11 +195,12 @@ def _forget_ids(real: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _advance_first(real: Callable[..., Any]) -> Callable[..., Any]:
-    async def apply(self: Ingest[Any], flight: Flight[Any]) -> None:
+    async def apply(self: Ingest[Any], flight: Flight[Any]) -> bool:
         journal_id = self._journal.journal_id
         await self._store.skip(journal_id, self.lane, flight.start, flight.end)
         self._advance(flight.end)
         await self._settings.apply(journal_id, flight.end, flight.end, flight.records)
+        return True
 
     return apply
 

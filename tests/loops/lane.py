@@ -28,14 +28,15 @@ class LossyStore(FakeStore):
         self.trouble: list[JqdError | None] = []
         self.skips = 0
 
-    async def apply_jobs(self, journal_id: str, start: int, end: int, jobs: Sequence[Job]) -> None:
-        await super().apply_jobs(journal_id, start, end, jobs)
+    async def apply_jobs(self, journal_id: str, start: int, end: int, jobs: Sequence[Job]) -> int | None:
+        is_new = await super().apply_jobs(journal_id, start, end, jobs)
         if self.trouble and (error := self.trouble.pop(0)):
             raise error
+        return is_new
 
-    async def skip(self, journal_id: str, lane: Lane, start: int, end: int, *, gone: bool = False) -> None:
+    async def skip(self, journal_id: str, lane: Lane, start: int, end: int, *, gone: bool = False) -> int | None:
         self.skips += 1
-        await super().skip(journal_id, lane, start, end, gone=gone)
+        return await super().skip(journal_id, lane, start, end, gone=gone)
 
 
 class Bench:
@@ -49,9 +50,8 @@ class Bench:
             Lane.JOBS, settings, journal=journal, store=store, source=random.Random(1), rolled_back=self._roll_back
         )
 
-    async def _apply(self, journal_id: str, start: int, end: int, jobs: Sequence[Job], /) -> str:
-        await self.store.apply_jobs(journal_id, start, end, jobs)
-        return jobs[0].id
+    async def _apply(self, journal_id: str, start: int, end: int, jobs: Sequence[Job], /) -> str | None:
+        return None if await self.store.apply_jobs(journal_id, start, end, jobs) is None else jobs[0].id
 
     def _applied(self, jobs: Sequence[Job], answer: object) -> None:
         self.applied.extend(job.id for job in jobs)

@@ -25,11 +25,12 @@ class Way:
         self._here: dict[int, trio.Event] = {}
         self._fates: dict[int, tuple[bool, bool]] = {}
         self._calls: dict[int, tuple[str, int, int, Sequence[Job]]] = {}
+        self._answers: dict[int, int | None] = {}
         self.ends: dict[int, int] = {}
         """Start → end of all calls that were made."""
         made.store.apply_jobs = self._call  # type: ignore[method-assign]
 
-    async def _call(self, journal_id: str, start: int, end: int, jobs: Sequence[Job]) -> None:
+    async def _call(self, journal_id: str, start: int, end: int, jobs: Sequence[Job]) -> int | None:
         position = self._made.ingest.last_position
         assert position is not None
         assert self._made.journal.read_point(Lane.JOBS) <= position, "what may be lost yet would not be read again"
@@ -43,6 +44,7 @@ class Way:
             await self.do(start)
         if not answered:
             raise StoreAway("lost on the way")
+        return self._answers.pop(start)
 
     async def several(self) -> list[int]:
         """The starts of all calls that are here when nothing moves any more."""
@@ -51,7 +53,7 @@ class Way:
 
     async def do(self, start: int) -> None:
         """Have the store do it."""
-        await self._apply(*self._calls[start])
+        self._answers[start] = await self._apply(*self._calls[start])
 
     async def end(self, start: int, *, comes: bool = True, answered: bool = True) -> None:
         """Let that call end."""

@@ -8,11 +8,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import trio
 import trio.lowlevel
 import trio.testing
 
 from jqd.domain.errors import JournalForked
+from jqd.domain.job import State
 from jqd.domain.record import Lane
 from jqd.journal import JournalConfig, open_journal
 from jqd.loops.systemd import BEAT_S, Manager
@@ -20,7 +22,7 @@ from jqd.serve import FORK_RETRY_S, _fork
 from jqd.testing.store import FakeStore
 from tests.directories import short_directory
 from tests.harness.files import MemoryFiles
-from tests.loops.barred import push
+from tests.loops.barred import push, state
 from tests.loops.house import House, TrioClock, house
 
 
@@ -175,3 +177,39 @@ async def test_two_living_copies_are_told_by_the_seat_or_the_position(autojump_c
     ):
         first, second = House(one, store, clock), House(two, store.another_client(), clock)
         assert await forks(first, second)
+
+
+@pytest.mark.parametrize(("jobs", "its_jobs"), [(1, 1), (40, 1), (1, 40)])
+async def test_what_a_copy_pushes_first_is_not_taken_for_ours(autojump_clock: None, jobs: int, its_jobs: int) -> None:
+    """Its frame is as long as ours, or ends within it, or behind it: ours is not applied, and comes under a new id."""
+    config = JournalConfig(directory=Path("/journal"))
+    async with copied() as (store, clock, disk, twin):
+        async with (
+            open_journal(config, clock=clock, files=disk) as one,
+            open_journal(config, clock=clock, files=twin) as two,
+        ):
+            first, second = House(one, store, clock), House(two, store.another_client(), clock)
+            pushed = list[str]()
+            try:
+                async with trio.open_nursery() as nursery:
+                    await first.join(nursery)
+                    await trio.sleep(20)
+                    await second.join(nursery)
+                    await trio.sleep(0.3)
+                    await push(second, its_jobs)
+                    await trio.sleep(0.1)
+                    pushed = await push(first, jobs)
+                    await trio.sleep(60)
+            except* JournalForked:
+                pass
+            assert pushed
+            new = await _fork(daemon_of(first), trio.Event())
+        async with (
+            open_journal(config, clock=clock, files=disk, journal_id=new) as journal,
+            trio.open_nursery() as nursery,
+        ):
+            here = House(journal, store, clock, "d2")
+            await here.join(nursery)
+            await here.lanes[Lane.JOBS].wait_caught_up(journal.end)
+            assert [await state(here, job_id) for job_id in pushed] == [State.WAITING] * jobs
+            nursery.cancel_scope.cancel()

@@ -23,9 +23,9 @@ async def test_all_jobs_arrive_once_in_bounded_calls() -> None:
         calls: list[int] = []
         whole = made.store.apply_jobs
 
-        async def count(journal_id: str, start: int, end: int, jobs: Sequence[Job]) -> None:
+        async def count(journal_id: str, start: int, end: int, jobs: Sequence[Job]) -> int | None:
             calls.append(len(jobs))
-            await whole(journal_id, start, end, jobs)
+            return await whole(journal_id, start, end, jobs)
 
         made.store.apply_jobs = count  # type: ignore[method-assign]
         ids = [await made.push(n) for n in (1, 1_700, 3)]
@@ -221,7 +221,7 @@ async def test_what_takes_several_calls_is_not_overtaken(trouble: list[JqdError 
         began, under_way = list[int](), [0]
         made.store.trouble = [*trouble]
 
-        async def in_pieces(journal_id: str, start: int, end: int, jobs: Sequence[Job]) -> str:
+        async def in_pieces(journal_id: str, start: int, end: int, jobs: Sequence[Job]) -> str | None:
             assert not under_way[0], "the one before was not applied, or not known to be"
             began.append(len(jobs))
             if is_large(jobs[-1]):

@@ -42,11 +42,12 @@ from tests.simulation.unsaid import UNSAID
 
 
 def _advance_first(real: Real) -> Real:
-    async def apply(self: Ingest[Any], flight: Flight[Any]) -> None:
+    async def apply(self: Ingest[Any], flight: Flight[Any]) -> bool:
         journal_id = self._journal.journal_id
         await self._store.skip(journal_id, self.lane, flight.start, flight.end)
         self._advance(flight.end)
         await self._settings.apply(journal_id, flight.end, flight.end, flight.records)
+        return True
 
     return apply
 

@@ -12,7 +12,7 @@
 --               * revision, or "revision:generation" if these differ
 --               * "first second" position of a copy, or nothing
 --               * name, digest, id, row
--- Returns  number of jobs that were new
+-- Returns  number of jobs that were new; nil when these were applied before
 -- Errors   JQD_POSITION, JQD_STORE_CHANGED, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(changes · (members + log waiting)), and the bytes
 register('apply_changes', {'allow-oom'}, function()
@@ -22,7 +22,7 @@ register('apply_changes', {'allow-oom'}, function()
   local FIRST, KEY, GROUP, FIELDS = 7, 3, 7, 6
 
   if not Position.at_position(field, from, to) then
-    return 0
+    return false
   end
   local changes, queues, met, at = {}, {}, {}, FIRST + key_count * KEY
   while at <= #ARGV do

@@ -2,14 +2,14 @@
 -- ARGV     1    now_ms
 --          2–4  position field, from, to
 --          5    last field
---          6    last id; nothing: it stays
 --          6    last id, or nothing: it stays
+--          7    number of unique keys
 --          8    number of copies
 --          then for each key: key, id, how long its job has it
 --          then for each copy: id, position where its job stood first, position from where it was copied
 --          then groups of jobs that share: jobtype, priority, eligible_at_ms or 0, expires_at_ms or 0. Each is these
 --               four, a count, and so many times id and row; ids ascending
--- Returns  number of jobs that were new
+-- Returns  number of jobs that were new; nil when these were applied before
 -- Errors   JQD_POSITION, JQD_STORE_CHANGED, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(jobs · log waiting), and the bytes
 register('apply_jobs', {}, function()
@@ -20,7 +20,7 @@ register('apply_jobs', {}, function()
 
   local key_count, copy_count = number(ARGV[COUNTS], 'keys'), number(ARGV[COUNTS + 1], 'copies')
   if not Position.at_position(field, from, to) then
-    return 0
+    return false
   end
   local known_copies, left_out, at = {}, {}, FIRST + key_count * KEY
   for _ = 1, copy_count do

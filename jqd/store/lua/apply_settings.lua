@@ -1,6 +1,6 @@
 -- Applies settings of a journal and moves its position, in one step. Of each kind and name the highest revision stays.
 -- ARGV     now_ms, position field, from, to, then flat: kind NUL name, revision, packed setting
--- Returns  how many count now that did not before
+-- Returns  how many count now that did not before; nil when these were applied before
 -- Errors   JQD_POSITION, JQD_STORE_CHANGED, JQD_ARGUMENT; none after the first write
 -- Cost     O(rules · log rules)
 register('apply_settings', {'allow-oom'}, function()
@@ -13,7 +13,7 @@ register('apply_settings', {'allow-oom'}, function()
     number(rules[at + 1], 'revision')
   end
   if not Position.at_position(field, from, to) then
-    return 0
+    return false
   end
   local taken = 0
   for at = 1, #rules, 3 do
