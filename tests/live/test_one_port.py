@@ -308,7 +308,7 @@ def test_a_service_manager_hears_of_all_and_a_process_that_hangs_is_started_agai
         env = {**LEASE, "NOTIFY_SOCKET": str(base / "notify"), "WATCHDOG_USEC": "3000000"}
         with Several(base, 2, env=env) as daemon:
             wait_for(lambda: any(told.startswith("READY=1\nSTATUS=process 0: ") for told in heard), "never ready")
-            well = "STATUS=process 0: takes jobs; runs jobs; process 1: takes jobs; runs jobs\nWATCHDOG=1"
+            well = "READY=1\nSTATUS=process 0: takes jobs; runs jobs; process 1: takes jobs; runs jobs\nWATCHDOG=1"
             wait_for(lambda: heard[-1] == well, "not both run jobs")
             os.kill(daemon.pid(1), signal.SIGSTOP)
             wait_for(lambda: bool(daemon.events("supervisor.process_died")), "it hangs on")
