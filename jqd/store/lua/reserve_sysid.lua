@@ -57,7 +57,7 @@ register('reserve_sysid', {'allow-oom'}, function()
     redis.call('HSET', K.life, field, math.min(times + 1, seats_max) .. ' ' .. digits(now_us) .. ' ' .. identity)
     redis.call('HDEL', K.life, 'settled')
     forget_seats()
-    Deaths.forget_hand(sysid)
+    Deaths.forget_held(sysid)
   end
   local epoch = Members.next_fence(now_us)
   Members.set_member(sysid, math.max((counter or 0) + 1, now_us), epoch, through and identity or '')

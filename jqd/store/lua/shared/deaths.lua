@@ -62,23 +62,23 @@ function Deaths.runs_alone(sysid, now_ms, alone_ms)
 end
 
 -- Returns how many jobs that daemon held when giving them back began, or 0.
-function Deaths.hand_noted(sysid)
+function Deaths.held_noted(sysid)
   return tonumber(call.has_deaths and redis.call('HGET', K.deaths, '#' .. sysid) or 0) or 0
 end
 
--- Forgets that number.
-function Deaths.forget_hand(sysid)
+-- Forgets how many jobs a daemon held.
+function Deaths.forget_held(sysid)
   if call.has_deaths then
     redis.call('HDEL', K.deaths, '#' .. sysid)
   end
 end
 
--- Notes that number after a step that gave back `gone` of `size` jobs, while some are left.
-function Deaths.note_hand(sysid, size, gone)
+-- Notes how many jobs a daemon held, after a step that gave back `gone` of `size`; forgets it when none are left.
+function Deaths.note_held(sysid, size, gone)
   if size > gone then
-    redis.call('HSET', K.deaths, '#' .. sysid, math.max(size, Deaths.hand_noted(sysid)))
+    redis.call('HSET', K.deaths, '#' .. sysid, math.max(size, Deaths.held_noted(sysid)))
     call.has_deaths = true
   else
-    Deaths.forget_hand(sysid)
+    Deaths.forget_held(sysid)
   end
 end

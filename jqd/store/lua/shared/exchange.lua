@@ -26,7 +26,7 @@ local function meet_late_end(change, now_ms, history_max)
   end
   Change.begin_anew(id, history_max)
   redis.call('HSET', K.outcome, id, row:sub(2))
-  Results.hand(note, id)
+  Results.give_to_job(note, id)
   local set, other = K.ended, K.dead
   if row:sub(1, 1) == 'd' then
     set, other = other, set

@@ -7,7 +7,7 @@
 function Giveback.give_back(sysid, below, limit, bytes_max, now_ms, crash_limit)
   local held = held_key(sysid)
   local size = redis.call('ZCARD', held)
-  local alone = math.max(size, Deaths.hand_noted(sysid)) == 1
+  local alone = math.max(size, Deaths.held_noted(sysid)) == 1
   local ids = redis.call('ZRANGE', held, '-inf', '(' .. below, 'BYSCORE', 'LIMIT', 0, limit)
   local rows, holds = Move.rows_within(ids, bytes_max), About.look(ids)
   for position, row in ipairs(rows) do
@@ -29,7 +29,7 @@ function Giveback.give_back(sysid, below, limit, bytes_max, now_ms, crash_limit)
   if call.has_deaths then
     redis.call('HDEL', K.deaths, '@' .. sysid)
   end
-  Deaths.note_hand(sysid, size, #rows)
+  Deaths.note_held(sysid, size, #rows)
   return #rows
 end
 

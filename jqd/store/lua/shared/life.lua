@@ -6,7 +6,7 @@ function Life.is_life(identity, present)
   return id == '' or id == (present or redis.call('HGET', K.life, 'id'))
 end
 
--- Fails with JQD_STORE_CHANGED unless it is.
+-- Fails with JQD_STORE_CHANGED unless the caller's life is the present one.
 function Life.expect_life(identity)
   if not Life.is_life(identity) then
     fail('JQD_STORE_CHANGED', 'life')

@@ -98,7 +98,7 @@ function Queues.type_of(queue)
   local at = queue:find('\30', 1, true)
   return at and queue:sub(1, at - 1) or queue
 end
--- Returns the index of its tenant: rows of other tenants, however many, hide none there.
+-- Returns the index of a queue's tenant, where no rows of other tenants, however many, hide its own.
 function Queues.all_of(queue)
   local at = queue:find('\31', 1, true)
   return at and K.queues .. queue:sub(1, at) or K.heads

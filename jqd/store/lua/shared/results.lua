@@ -74,7 +74,7 @@ function Results.drop(owners)
 end
 
 -- Gives a note's result to its job.
-function Results.hand(note, id)
+function Results.give_to_job(note, id)
   local row, drop_at_ms = redis.call('HGET', K.result, note), redis.call('ZSCORE', K.results, note)
   if row and drop_at_ms then
     Results.put(id, row, drop_at_ms)

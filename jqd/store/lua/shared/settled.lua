@@ -56,7 +56,7 @@ function Settled.is_told(identity, now_ms)
   return true
 end
 
--- Fails with JQD_UNSETTLED unless they are.
+-- Fails with JQD_UNSETTLED unless these followers are pushed.
 function Settled.expect_told(identity, now_ms)
   if not Settled.is_told(identity, now_ms) then
     fail('JQD_UNSETTLED', 'life')
