@@ -102,7 +102,7 @@ class Commits:
         self._voids: deque[Void] = deque(maxlen=VOIDS_MAX)
         self._refusal: Refusal | None = None
         self._began_s: float | None = None  # monotonic: when the running commit began
-        self._steady_since_s = -math.inf  # monotonic: when it refused last
+        self._steady_since_s = -math.inf  # monotonic: when a refusal last ended
         self._rotate_after_s = -math.inf  # monotonic: until then no other try to replace a full segment
         self._to_delete: deque[Segment] = deque()
         self._work = trio.Event()
@@ -133,7 +133,7 @@ class Commits:
 
     @property
     def steady_s(self) -> float:
-        """Return for how many seconds it has refused nothing; infinite: since it was opened."""
+        """Return for how many seconds nothing was refused; infinite if nothing was since it was opened."""
         return 0.0 if self.refusal else self._clock.mono_s() - self._steady_since_s
 
     @property

@@ -8,12 +8,12 @@ import pytest
 import trio
 import trio.testing
 
-from jqd.domain.errors import JournalDamaged
+from jqd.domain.errors import JournalDamaged, JournalStuck
 from jqd.domain.record import Lane
 from jqd.journal import Journal, Slice, reader
 from jqd.journal.frame import HEAD_BYTES
 from tests.harness.files import MemoryFiles
-from tests.journal.conftest import no_failure, once, opened, push, read_lane, segments, until
+from tests.journal.conftest import always, no_failure, once, opened, push, read_lane, segments, until
 
 
 async def take(journal: Journal, records_max: int, lane: Lane = Lane.JOBS) -> list[Slice]:
@@ -237,6 +237,20 @@ async def test_a_disk_that_cannot_be_read_is_waited_for_and_nothing_is_passed_ov
         assert [piece.body for piece in slices] == [b"a" * 56, b"b" * 56]
         assert journal.stats().damaged == []
     assert files.open_descriptors == 0
+
+
+async def test_a_range_that_cannot_be_read_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jqd.journal.journal.RANGE_S", 0.05)
+    files = MemoryFiles()
+    async with opened(files) as journal:
+        await push(journal, b"a")
+        files.fail = always(errno.EIO, "read")
+        with pytest.raises(JournalStuck, match="EIO"):
+            async with aclosing(journal.read_range(Lane.JOBS, 0, journal.end)) as pieces:
+                await anext(pieces)
+        assert files.calls.count("read") > 1
+        files.fail = no_failure
+        assert await read_lane(journal) == [b"a"]
 
 
 @pytest.mark.parametrize("where", ["header", "body"])

@@ -1,6 +1,7 @@
 """What the disk refuses, nobody is told was accepted; and writing resumes by itself."""
 
 import errno
+import math
 import random
 from pathlib import Path
 
@@ -42,6 +43,20 @@ async def test_an_error_refuses_its_waiters_and_writing_resumes_by_itself(call: 
     async with opened(files) as journal:
         assert await read_lane(journal) == [b"before", b"after"]
         assert journal.stats().damaged == []
+
+
+async def test_a_journal_says_for_how_long_it_has_refused_nothing() -> None:
+    files, clock = MemoryFiles(), ManualClock()
+    async with opened(files, clock) as journal:
+        assert journal.steady_s == math.inf
+        files.fail = always(errno.EIO, "sync")
+        with pytest.raises(JournalRefused):
+            await push(journal, b"refused")
+        assert journal.steady_s == 0
+        files.fail = no_failure
+        await until(lambda: not journal.refusing)
+        clock.advance(7.0)
+        assert journal.steady_s == 7
 
 
 async def test_all_that_waits_is_refused_together_and_positions_are_never_given_twice() -> None:
