@@ -98,23 +98,23 @@ async def list_schedules(parts: ApiContext, request: Request) -> Response:
 
 
 async def delete(parts: ApiContext, request: Request, name: str) -> None:
-    """204: the schedule is deleted. None of its dates is fired any more; jobs that it pushed stay."""
+    """204: it is deleted. None of its dates is fired any more; pushed jobs stay."""
     await service.delete(parts.services, name)
 
 
 async def run_now(parts: ApiContext, request: Request, name: str) -> Pushed:
-    """201 {job_id}: the schedule's job is pushed once, independent of its dates and even while it is paused."""
+    """201 {job_id}: its job is pushed once, independent of its dates, even while it is paused."""
     return Pushed(await service.run_now(parts.services, name))
 
 
 async def pause(parts: ApiContext, request: Request, name: str) -> ScheduleView:
-    """200 and the schedule: it is paused, so that no date is fired until it is resumed."""
+    """200 and the schedule: it is paused. No date is fired until it is resumed."""
     await service.pause(parts.services, name)
     return _shown(parts, name)
 
 
 async def resume(parts: ApiContext, request: Request, name: str) -> ScheduleView:
-    """200 and the schedule: it is resumed, so that dates from now on are fired."""
+    """200 and the schedule: it is resumed. Its dates from now on are fired."""
     await service.resume(parts.services, name)
     return _shown(parts, name)
 
