@@ -183,7 +183,7 @@ def _warn_if_unserved(client: Client, name: str) -> None:
 
 def _without_repeats(info: JobInfo) -> dict[str, Any]:
     """Return a job for people, without an error that its message repeats, and with the last attempt's message once."""
-    fields = {**plain(info), "history": [_brief(one) for one in plain(info.history)]}
+    fields = {**msgspec.structs.asdict(info), "history": [_brief(dict(one)) for one in info.history]}
     last = fields["history"][-1] if fields["history"] else {}
     if last.get("message") == fields["message"]:
         # Of a job that runs again the history keeps the message, unless it has several lines, which only the job shows.
@@ -291,8 +291,7 @@ def _within(given: str | None, *, waits: bool) -> float:
 def _stands(info: JobInfo) -> str:
     match info.state:
         case "waiting":
-            who = f"`jqd workers` lists who takes {info.name!r}" if info.name else "`jqd status` tells why"
-            return f"waiting, not begun by any worker; {who}"
+            return f"waiting, not begun by any worker; `jqd why {shlex.quote(info.job_id)}` says what keeps it"
         case "scheduled" | "retrying" if info.eligible_at is not None:
             return f"{info.state}, and comes at {plain(info.eligible_at)}"
     return str(info.state)

@@ -36,6 +36,8 @@ def logs(
         show({"job_id": job_id, "log": log}, common.output)
     elif log:
         _print_lines(log.split("\n"))
+    else:
+        print_note(f"nothing is kept that job {job_id} printed")
     return Exit.DONE
 
 

@@ -26,6 +26,12 @@ def test_the_log_of_a_job(script: Script, capsys: pytest.CaptureFixture[str]) ->
     assert json.loads(capsys.readouterr().out) == {"job_id": "a", "log": "one\ntwo"}
 
 
+def test_of_a_job_that_printed_nothing_that_is_said(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
+    script.on("GET", "/v1/jobs/a/log", 200, {"job_id": "a", "log": ""})
+    assert run(["logs", "a"]) == 0
+    assert capsys.readouterr() == ("", "jqd: nothing is kept that job a printed\n")
+
+
 def test_followed_its_end_is_the_exit_code(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     told = list(EVENTS)
     monkeypatch.setattr(Client, "events", lambda *_: iter(told))

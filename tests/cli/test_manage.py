@@ -178,7 +178,7 @@ def test_whoever_waits_hears_what_for(
     assert (pushed[2]["tags"], pushed[2]["delay"]) == (["red", "blue"], 1.0)
     told = capsys.readouterr()
     assert json.loads(told.out)["state"] == "succeeded"
-    assert "job a is waiting, not begun by any worker; `jqd workers` lists who takes 'mail'" in told.err
+    assert "job a is waiting, not begun by any worker; `jqd why a` says what keeps it" in told.err
 
 
 # ------------------------------------------------------------ many at once

@@ -29,6 +29,26 @@ def test_a_long_error_stands_there_once(script: Script, capsys: pytest.CaptureFi
     assert json.loads(capsys.readouterr().out)["history"][2] == attempt(3, LONG)
 
 
+@pytest.mark.parametrize(
+    ("argument", "shown"),
+    [
+        (b"\xff", '{"$bytes": "/w=="}'),
+        ({"raw": b"\xff"}, '{"raw": {"$bytes": "/w=="}}'),
+        (float("nan"), '{"$msgpack": "y3/4AAAAAAAA"}'),
+        ({1: 2}, '{"$msgpack": "gQEC"}'),
+    ],
+)
+def test_people_read_a_value_in_the_form_that_pushes_it_again(
+    argument: object, shown: str, script: Script, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was converted twice: with the form that was printed, a job pushed again got the form and not the value."""
+    script.on("GET", "/v1/jobs/a", 200, {**JOB, "argument": argument, "result": argument})
+    assert run(["get", "a"]) == 0
+    told = capsys.readouterr().out
+    assert f"argument     {shown}\n" in told, told
+    assert f"result       {shown}\n" in told, told
+
+
 def test_of_a_job_that_runs_again_the_attempt_says_how_it_ended(
     script: Script, capsys: pytest.CaptureFixture[str]
 ) -> None:
