@@ -171,6 +171,17 @@ async def test_a_job_just_pushed_is_queued(edge):
     assert (await edge.call("GET", f"/job/{job_id}")).body["status"] == "queued"
 
 
+async def test_a_job_is_found_by_its_pushers_id_too(edge, autojump_clock):
+    job_id = edge.add(State.WAITING, name="order/7")
+    edge.store.names["order/7"] = job_id
+    assert (await edge.call("GET", "/job/order%2F7")).body["status"] == "queued"
+    assert (await edge.call("GET", "/job/order%2F7/polling?timeout=1")).status == 408
+    edge.control.on_apply[Lane.CANCELS] = lambda: edge.move(job_id, State.CANCELLED)
+    assert (await edge.call("DELETE", "/job/order%2F7")).status == 204
+    assert [each.partition("@")[0] for each in edge.journal.cancels()] == [job_id]
+    assert (await edge.call("DELETE", "/job/order%2F7")).status == 409
+
+
 @pytest.mark.parametrize("path", ["/job/x", "/job/" + "0" * 26, "/job/x/polling"])
 async def test_unknown_jobs(edge, path):
     told = await edge.call("GET", path)

@@ -28,7 +28,7 @@ from jqd.runner.worker import Jobtypes, Slots, Url
 from jqd.service import Coming, Services, outcomes, push, workers
 from jqd.service.batch import read_array
 from jqd.service.cancel import cancel
-from jqd.service.find import find, wait_final, worker_of
+from jqd.service.find import find, look_up, resolve, worker_of
 from jqd.service.outcome_batch import OutcomeAnswer
 from jqd.store import JobView
 
@@ -144,13 +144,14 @@ async def push_job(parts: ApiContext, request: Request) -> Response:
 
 async def get_job(parts: ApiContext, request: Request, job_id: str) -> Response:
     """`GET /job/{job_id}`: state and result of the job."""
-    view = await wait_final(parts.services, job_id, 0.0)
+    view = await look_up(parts.services, job_id, 0.0)
     return await _answer(parts, request, view)
 
 
 async def delete_job(parts: ApiContext, request: Request, job_id: str) -> Response:
     """`DELETE /job/{job_id}`: cancel a job that has not started."""
-    view = await find(parts.services, job_id)
+    own_id = await resolve(parts.services, job_id)
+    view = await find(parts.services, own_id, named=own_id != job_id, given=job_id)
     if view.state in (State.RUNNING, State.RETRYING) or view.state.is_final:
         raise Conflict(f"job {job_id} is {_status(view)}: it cannot be cancelled any more")
     state = await cancel(parts.services, job_id)
@@ -164,7 +165,7 @@ async def delete_job(parts: ApiContext, request: Request, job_id: str) -> Respon
 async def poll_job(parts: ApiContext, request: Request, job_id: str) -> Response:
     """`GET /job/{job_id}/polling?timeout=5`: answer when the job has ended, or 408 when the time is over."""
     wait_s = _polling_s(request, parts.config.lightjq_wait_s_max)
-    view = await wait_final(parts.services, job_id, wait_s)
+    view = await look_up(parts.services, job_id, wait_s)
     if not view.state.is_final:
         raise Problem(408, f"job {job_id} is still {_status(view)} after {wait_s:g} s")
     return await _answer(parts, request, view)
