@@ -61,10 +61,10 @@ def health(services: Services, worker: Worker) -> Health:
         return Health("trouble", complaint)
     if not services.workers.is_overdue(worker):
         return Health()
-    silent = f"last seen at {iso(services.workers.last_seen_at_ms(worker.id))}"
+    silent = f"was last seen at {iso(services.workers.last_seen_at_ms(worker.id))}"
     if services.workers.is_blind:
         return Health("unknown", f"{silent} by this daemon; the store is away, and with it what others heard")
-    return Health("silent", silent)  # it may be busy with its jobs, and ask for others later
+    return Health("silent", silent, takes_jobs=False)  # it may be busy with its jobs, and ask for others later
 
 
 def _why(seen: WorkerHealth) -> str:

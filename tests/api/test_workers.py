@@ -327,7 +327,7 @@ AT_MS = 1_800_000_000_000  # 2027-01-15T08:00:00Z
             "backed_off",
             "gets no jobs until 2027-01-15T08:00:30.000Z: status: the worker answered 429",
         ),
-        (WELL, {"url": None}, "silent", "last seen at 2027-01-15T08:00:00.000Z"),
+        (WELL, {"url": None}, "silent", "was last seen at 2027-01-15T08:00:00.000Z"),
     ],
 )
 async def test_how_a_worker_is_stands_first_and_what_waits_for_it_says_so(seen, more, state, why):
@@ -341,8 +341,13 @@ async def test_how_a_worker_is_stands_first_and_what_waits_for_it_says_so(seen, 
     job_id = await edge.push(priority=3)
     (of_type,) = (await edge.call("GET", "/v1/types", accept=JSON)).body["types"]
     job = (await edge.call("GET", f"/v1/jobs/{job_id}", accept=JSON)).body
-    waits = f"worker mailer {why}" if state in ("unreachable", "backed_off") else None
+    waits = f"worker mailer {why}" if state in ("unreachable", "backed_off", "silent") else None
     assert (of_type["note"], job.get("note")) == (waits, waits)
+    assert of_type["workers"] == (0 if state == "silent" else 1)
+    why_it_waits = (await edge.call("GET", f"/v1/jobs/{job_id}/why", accept=JSON)).body
+    if waits:
+        assert why_it_waits["reason"] == "workers_down"
+        assert why_it_waits["workers"] == [{"name": "mailer", "state": state, "why": why}]
     told = {**card, "worker_id": "v", "name": "other", "url": "http://127.0.0.1:1/", "priority_min": 5}
     assert (await edge.call("POST", "/v1/workers", told)).status == 201
     assert (await edge.call("GET", "/v1/types", accept=JSON)).body["types"][0]["note"] is None

@@ -44,7 +44,7 @@ class Jobtype(Struct, frozen=True):
     """Name and newest version of its handler, if it has one."""
     note: str | None = None
     """Why its jobs wait, if that is known."""
-    workers: Annotated[int, Meta(description="workers and handler versions that take its jobs")] = 0
+    workers: Annotated[int, Meta(description="workers, not silent ones, and handler versions that take its jobs")] = 0
     options: JobOptions | None = None
     """Registered default options of its jobs."""
     options_by: str | None = None
@@ -82,10 +82,11 @@ async def list_types(parts: ApiContext, request: Request) -> Response:
     named = {row.jobtype for row in answer}
     views = [*answer, *(TypeView(name) for name in parts.services.pauses.names if name not in named)]
     found = ((view.jobtype, view) for view in views if sees(tenant_of(view.jobtype)) and fits(view.jobtype))
-    takers = Takers()
-    await in_steps(takers.add(parts.services.workers.list()), request.breathe)
+    workers, takers, present = parts.services.workers, Takers(), Takers()
+    await in_steps(takers.add(workers.list()), request.breathe)
+    await in_steps(present.add(worker for worker in workers.list() if not workers.is_overdue(worker)), request.breathe)
     page = partial(Jobtypes, paused=halted(parts))
-    return await answer_page(request, wanted, page, found, lambda view: _jobtype(parts, view, takers))
+    return await answer_page(request, wanted, page, found, lambda view: _jobtype(parts, view, takers, present))
 
 
 def _matcher(name: str) -> Callable[[str], bool]:
@@ -95,7 +96,8 @@ def _matcher(name: str) -> Callable[[str], bool]:
     return lambda jobtype: text in bare(jobtype).casefold()
 
 
-def _jobtype(parts: ApiContext, view: TypeView, takers: Takers) -> Jobtype:
+def _jobtype(parts: ApiContext, view: TypeView, takers: Takers, present: Takers) -> Jobtype:
+    """Return one row. `present`: those of the `takers` that are not silent."""
     counts, services, jobtype = view.counts, parts.services, view.jobtype
     known = services.options.known.get(jobtype)
     reason = why_waiting(services, jobtype, takers=takers) if view.oldest_ms else None
@@ -110,7 +112,7 @@ def _jobtype(parts: ApiContext, view: TypeView, takers: Takers) -> Jobtype:
         rate=round(rates.ended / 60, 3),
         handler=_handler(parts, jobtype),
         note=reason.text if reason else None,
-        workers=takers.count(jobtype),
+        workers=present.count(jobtype),
         options=known.options if known else None,
         options_by=bare(known.by) if known else None,
         paused_at=iso(
