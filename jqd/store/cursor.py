@@ -14,7 +14,7 @@ import msgspec
 
 from jqd.domain.errors import StoreAway
 
-CURSOR_BYTES_MAX = 1 << 20  # unpacked: a place for each of some 15,000 jobtypes
+CURSOR_BYTES_MAX = 1 << 20  # unpacked: places walked side by side have some 10 KiB, in each of some 30 partitions
 SEAL_BYTES = 12  # nobody guesses a seal, and no two cursors have the same
 
 T = TypeVar("T")
@@ -34,7 +34,7 @@ def decode_cursor(cursor: str, key: str) -> Walked:
 
 
 def sealed(content: bytes, key: str) -> str:
-    # A cursor stands in a URL and has a row for each jobtype with jobs: packing saves nine tenths.
+    # A cursor stands in a URL and has a row for each place walked side by side: packing saves nine tenths.
     packed = zlib.compress(content)
     seal = _seal(packed, _expect(key))
     return base64.urlsafe_b64encode(seal + _masked(packed, seal, key)).decode()

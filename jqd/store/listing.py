@@ -15,7 +15,7 @@ from jqd.store.types import JobView, Page
 
 LEAST = 5  # ids read of each place in one call, at least
 LIST_SOURCES = 64  # places walked side by side; a store with more jobtypes is walked in groups
-LIST_TYPES = 10_000  # jobtypes whose waiting jobs are listed
+LIST_TYPES = 10_000  # jobtypes whose waiting jobs are in one part of the walk
 LIST_QUEUES = 500  # queues of constraints read at once: a third of a millisecond of the server
 LIST_ROWS = 2_000  # ids looked at in one call: 2 to 5 ms of the server if it reads their rows or outcomes
 LATER_ROWS = 2_000  # dated or blocked jobs that are read as a whole and sorted by id: some 2 ms of the server a page
@@ -38,7 +38,7 @@ PLACES = {
     None: ("held", "ready", "later", "ended", "dead"),
 }
 
-LAST_LISTED, PART = "told", "part"  # keys of a cursor beside those of places
+LAST_LISTED, PART, PAST = "told", "part", "past"  # keys of a cursor beside those of places
 FIRST = "0"  # the first part of the scan of queues, as the server counts; after the last part it comes again
 
 
@@ -122,15 +122,17 @@ class ListingMethods(QueryMethods):
         Raises ValueError for a cursor that this store did not give, StoreAway for any cursor before the first look."""
         walked = decode_cursor(cursor, self.seal)
         server, _, place = walked.pop(PART, (0.0, ""))[1].rpartition(" ")
+        past = walked.pop(PAST, (0.0, ""))[1]
         found: dict[str, JobView] = {}  # by id: a job that moves during the walk is found in two places
         how = state.value if state and PLACES[state] == ("ended",) else ""
         is_tried = int(tried or state is State.RETRYING)
         looking, in_parts = _Looking(ALL if tenant is None else tenant, jobtype or "", how, tag or "", is_tried), False
         while True:
             if server != self._caller.identity:  # each run of a server scans in another order
-                server, place = self._caller.identity, FIRST
+                server, place, past = self._caller.identity, FIRST, ""
             behind, places = await self._places(place, state, jobtype, tenant)
             in_parts = in_parts or len(places) > LIST_SOURCES or behind != place
+            places = [each for each in places if _order(state, *each) > past]
             for at in range(0, len(places), LIST_SOURCES):
                 group = [_source(*each, state, walked) for each in places[at : at + LIST_SOURCES]]
                 begins = [source.at for source in group]
@@ -147,13 +149,17 @@ class ListingMethods(QueryMethods):
                     walked[LAST_LISTED] = 0.0, last_id
                 if any(source.rows or not source.done for source in group):
                     break
+                past = max(_order(state, source.place, source.suffix) for source in group)
+                ahead = (name for name in walked if name == LAST_LISTED or _order(state, *name.split(":", 1)) > past)
+                walked = {name: walked[name] for name in ahead}
             else:
-                walked, place = {}, behind
+                walked, past, place = {}, "", behind
                 if place != FIRST and not looking.is_late:
                     continue
             break
-        if walked or place != FIRST:
+        if walked or past or place != FIRST:
             walked[PART] = 0.0, f"{server} {place}"
+            walked[PAST] = 0.0, past
         cursor = encode_cursor(walked, self.seal) if walked else ""
         return Page([found[job_id] for job_id in sorted(found, reverse=True)], cursor, looking.looked, in_parts)
 
@@ -176,14 +182,14 @@ class ListingMethods(QueryMethods):
                 place_behind, some = codec.fields(self._keys, "tied", answer, 2)
                 behind = self._text("tied", place_behind)
                 names = {*self._texts("types", some), *filter(None, [jobtype if part == FIRST else None])}
-                own = sorted(name for name in names if _is_of(name.partition(BETWEEN)[0], jobtype, tenant))
+                own = [name for name in names if _is_of(name.partition(BETWEEN)[0], jobtype, tenant)]
                 places += (("loose", name[:-1]) if name.endswith(BETWEEN) else ("ready", name) for name in own)
             elif part == FIRST and place == "held":
                 members = await self._caller.call("list_members")
                 places += (("held", sysid) for sysid in self._texts("members", members))
             elif part == FIRST:
                 places.append((place, ""))
-        return behind, places
+        return behind, sorted(places, key=lambda each: _order(state, *each))
 
     async def _newest(self, group: Sequence[_Source], count: int, looking: _Looking) -> list[str]:
         """Return the next `count` ids of all sources together, newest first; fewer if that is all or it is late."""
@@ -269,3 +275,12 @@ def _source(place: str, suffix: str, state: State | None, walked: Walked) -> _So
 def _begin(state: State | None, place: str) -> tuple[float, str]:
     """Return score and id before which a walk begins: dated jobs lie before all blocked ones."""
     return (BLOCKED_MS, "!") if place == "later" and state in (State.SCHEDULED, State.RETRYING) else (0.0, "")
+
+
+def _order(state: State | None, place: str, suffix: str = "") -> str:
+    """Return the rank of a place in a walk. Queues follow `loose`, as jobs move from there to their queues only.
+
+    A cursor names the last finished rank, not each finished place: with thousands of jobtypes it would not fit into a
+    URL."""
+    kind = PLACES[state].index("ready" if place == "loose" else place)
+    return f"{kind}{suffix}{BETWEEN * (place == 'loose')}"

@@ -79,7 +79,7 @@ class Keyspace:
     def __init__(self) -> None:
         self.keys: dict[bytes, Value] = {}
         self.seed = 0
-        """Determines the order in which `hscan` returns fields: it changes with each start of a server."""
+        """Determines the order of the answers of `hscan` and `zscan`: it changes with each start of a server."""
         self._random = random.Random(0)  # for ZRANDMEMBER; seeded, so that tests are repeatable
 
     def image(self) -> dict[bytes, Value]:
@@ -166,14 +166,25 @@ class Keyspace:
     def hscan(
         self, key: bytes, cursor: bytes, match: bytes, like: bytes, option: bytes, count: Text
     ) -> tuple[bytes, ...]:
-        """HSCAN with MATCH and COUNT. Returns a flat answer: the cursor, then fields and values, in an order that
-        depends on the seed."""
+        return self._scanned(self._hash(key), cursor, match, like, option, count)
+
+    def zscan(
+        self, key: bytes, cursor: bytes, match: bytes, like: bytes, option: bytes, count: Text
+    ) -> tuple[bytes, ...]:
+        scores = {member: text(score) for member, score in self._set(key).scores.items()}
+        return self._scanned(scores, cursor, match, like, option, count)
+
+    def _scanned(
+        self, rows: Mapping[bytes, bytes], cursor: bytes, match: bytes, like: bytes, option: bytes, count: Text
+    ) -> tuple[bytes, ...]:
+        """HSCAN or ZSCAN with MATCH and COUNT. Returns a flat answer: the cursor, then keys and values of `rows`, in an
+        order that depends on the seed."""
         assert (match, like[-1:], option) == (b"MATCH", b"*", b"COUNT"), "our functions say how much they look at"
         start, last, looked = int(cursor), 0, 0
         found: list[bytes] = []
-        for at, field in sorted((zlib.crc32(field, self.seed) + 1, field) for field in self._hash(key)):
+        for at, field in sorted((zlib.crc32(field, self.seed) + 1, field) for field in rows):
             if at > start and (looked < int(count) or at == last):
-                found += [field, self._hash(key)[field]] if field.startswith(like[:-1]) else []
+                found += [field, rows[field]] if field.startswith(like[:-1]) else []
                 last, looked = at, looked + 1
             elif at > start:
                 return b"%d" % last, *found
@@ -317,10 +328,12 @@ def _named(names: str) -> dict[str, Callable[..., Any]]:
 
 READS = {"TYPE": Keyspace.kind} | _named(
     "EXISTS GET HGET HMGET HEXISTS HSTRLEN HLEN HKEYS HVALS HGETALL HSCAN LLEN LINDEX LPOS LRANGE"
-    " ZCARD ZSCORE ZMSCORE ZCOUNT ZRANGE ZRANDMEMBER"
+    " ZCARD ZSCORE ZMSCORE ZCOUNT ZRANGE ZRANDMEMBER ZSCAN"
 )
 WRITES = _named("SET UNLINK RENAME HSET HSETNX HINCRBY HDEL RPUSH LTRIM LREM ZADD ZREM")
-ARRAYS = frozenset({"HMGET", "HKEYS", "HVALS", "HGETALL", "HSCAN", "LRANGE", "ZMSCORE", "ZRANGE", "ZRANDMEMBER"})
+ARRAYS = frozenset(
+    {"HMGET", "HKEYS", "HVALS", "HGETALL", "HSCAN", "LRANGE", "ZMSCORE", "ZRANGE", "ZRANDMEMBER", "ZSCAN"}
+)
 """Commands that answer with an array, perhaps an empty one."""
 
 

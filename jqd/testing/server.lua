@@ -18,10 +18,12 @@ local function handlers(may_write)
   end
   local kind = known.TYPE
   known.TYPE = function(key) return {ok = kind(key)} end
-  local scan = known.HSCAN
-  known.HSCAN = function(...)
-    local found = scan(...)
-    return {table.remove(found, 1), found}
+  for _, name in ipairs({'HSCAN', 'ZSCAN'}) do
+    local scan = known[name]
+    known[name] = function(...)
+      local found = scan(...)
+      return {table.remove(found, 1), found}
+    end
   end
   return setmetatable(known, {__index = function(_, name)
     error({err = 'ERR ' .. name .. ' is no command that this server has, or it writes in a function that says it does not'})

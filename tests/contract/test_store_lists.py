@@ -78,6 +78,24 @@ async def test_each_filter_tells_each_job_once_however_little_a_page_looks_at(
         assert sum(page.looked for page in told) >= len(wanted)
 
 
+@pytest.mark.parametrize("types_at_once", [listing.LIST_TYPES, 150])
+async def test_a_cursor_has_a_place_for_a_group_of_jobtypes_and_not_for_all(
+    store_bench: StoreBench, monkeypatch: pytest.MonkeyPatch, types_at_once: int
+) -> None:
+    """With a few thousand it did not fit into a URL any more, and no list or bulk change came to its end; jobs of types
+    beyond the ten thousandth were in no list."""
+    monkeypatch.setattr(listing, "LIST_TYPES", types_at_once)
+    owner, types, source = await store_bench.join(), 5 * listing.LIST_SOURCES, random.Random(1)
+    names = [f"user-{source.randbytes(4).hex()}" for _ in range(types)]
+    await store_bench.add(*(store_bench.make(name) for name in names for _ in range(3)))
+    await store_bench.claim_one(owner, names[7])
+    for state, jobs in ((None, 3 * types), (State.WAITING, 3 * types - 1)):
+        told = await pages(store_bench, state, None, None, limit=50)
+        ids = [view.id for page in told for view in page.jobs]
+        assert (len(ids), len(set(ids))) == (jobs, jobs)
+        assert max(len(page.cursor) for page in told) < 50 * listing.LIST_SOURCES
+
+
 async def test_jobs_of_which_no_attempt_ended_are_left_out_where_none_of_them_can_fit(store_bench: StoreBench) -> None:
     views = await fill(store_bench)
     tried = {view.id for view in views if view.outcome is not None}

@@ -18,6 +18,7 @@ register('allowed', {'no-writes'}, function()
   for _, command in ipairs({'hset', 'hsetnx', 'hincrby'}) do check(command, K.jobs, 'x', '1') end
   for _, command in ipairs({'zscore', 'zmscore', 'zrem'}) do check(command, K.later, 'x') end
   check('hscan', K.jobs, '0')
+  check('zscan', K.types, '0')
   check('zrange', ready_key('x'), '0', '1')
   check('zadd', held_key('x'), '1', 'x')
   check('zcard', K.later)
