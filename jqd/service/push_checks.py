@@ -1,6 +1,7 @@
 """Refuses pushed jobs: those that the token is not for, and those that could never run, such as jobs for a version of a
 handler (`name@3`) that was never set."""
 
+import re
 from collections.abc import Mapping
 from functools import cache
 from typing import Literal
@@ -20,10 +21,12 @@ from jqd.service.services import Services
 from jqd.service.settings import get_or_refresh
 from jqd.store import JobView
 
+NUMBER = re.compile(r"[1-9][0-9]{0,10}")  # of a version
+
 
 async def refuse_unset(services: Services, batch: Batch) -> Batch:
     """Return the batch without jobs for handler versions that were never set, and jobs that such jobs are to follow:
-    they would wait for ever. Jobs for a deleted version are taken, as are those whose name only looks like a version.
+    they would wait for ever. Jobs for a deleted version are taken, as are those for a version of an unknown handler.
     """
     by_number = {services.qualified_name(name) for name in names_of(batch.jobs) if "@" in name and is_version(name)}
     # One question to the store for all of them, as it may take a second.
@@ -139,11 +142,19 @@ def _unset(services: Services, by_number: set[str]) -> set[str]:
 
 def _was_set(services: Services, jobtype: str) -> bool:
     _, handler, number = _parts(services, jobtype)
-    return handler is None or 1 <= number <= handler.last
+    return _may_be(jobtype) and (handler is None or number <= handler.last)
+
+
+def _may_be(jobtype: str) -> bool:
+    """Return whether a handler may have a version of this number: with `mail@0` or `mail@01` nobody would take jobs."""
+    number = jobtype.rpartition("@")[2]
+    return not number.isascii() or NUMBER.fullmatch(number) is not None
 
 
 def _why_unset(services: Services, jobtype: str) -> str:
     name, handler, number = _parts(services, jobtype)
+    if not _may_be(jobtype):
+        return f"{bare(jobtype)[:64]!r} can be no version of a handler: they are numbered from 1, without zeros before"
     kept = ", ".join(str(version.number) for version in handler.versions) if handler else ""
     there_are = f"it has {kept}" if kept else "it has none any more"
     return f"handler {bare(name)[:64]!r} never had a version {number}; {there_are}"

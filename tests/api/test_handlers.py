@@ -112,6 +112,19 @@ async def test_a_weight_is_kept_and_says_what_each_version_gets(edge):
     assert [(one["version"], one["share"]) for one in row["versions"]] == [(1, 90), (2, 0), (3, 10)]
 
 
+@pytest.mark.parametrize("number", ["0", "01", "9" * 20])
+@pytest.mark.parametrize("handled", [True, False])
+async def test_jobs_for_a_number_that_no_version_can_have_are_refused(edge, number, handled):
+    if handled:
+        await put(edge)
+    told = await edge.call("POST", "/v1/jobs", {"name": f"mail@{number}"}, accept=JSON)
+    assert (told.status, told.body["errors"][0]["pointer"]) == (422, "/name")
+    assert told.body["errors"][0]["detail"].startswith(f"'mail@{number}' can be no version of a handler")
+    card = {"name": "w", "max_jobs": 1, "jobs": [f"mail@{number}"]}
+    assert (await edge.call("POST", "/v1/workers", card)).status == 201
+    assert (await edge.call("POST", "/v1/jobs", {"name": f"mail@{number}"})).status == 201, "somebody takes it"
+
+
 async def test_jobs_for_a_version_that_was_never_set_are_refused_and_others_are_taken(edge):
     told = await edge.call("POST", "/v1/jobs", {"name": "mail@1"}, accept=JSON)
     assert told.status == 201, "who knows what it is for: there is no such handler"

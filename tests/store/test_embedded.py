@@ -241,7 +241,10 @@ def test_a_directory_of_a_living_daemon_is_refused_at_once(directory: Path) -> N
     daemon = subprocess.Popen([sys.executable, "-c", CHILD, str(directory)], stdout=subprocess.PIPE)
 
     async def second() -> None:
-        with trio.fail_after(embedded.LOCK_S / 2), pytest.raises(ConfigError, match=rf"in use by another daemon \(process {daemon.pid}\)"):
+        with (
+            trio.fail_after(embedded.LOCK_S / 2),
+            pytest.raises(ConfigError, match=rf"in use by another daemon \(process {daemon.pid}\)"),
+        ):
             async with open_embedded(directory):
                 raise AssertionError("two servers in one directory")
 
