@@ -183,7 +183,9 @@ class Http:
                 else:
                     again = isinstance(trouble, TimedOut) and repeatable and others
                 if tried == TRIES_MAX * daemons or not again:
-                    raise doubt or trouble from error
+                    last = doubt or trouble
+                    # Where nothing was sent its text says it all: a chain of tracebacks adds nothing.
+                    raise last from None if isinstance(last, Unreachable) and not last.sent else error
                 self._leave(at)
                 if tried % daemons == 0:
                     self._sleep(BACKOFF.delay_s(tried // daemons, self._source))

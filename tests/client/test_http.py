@@ -160,6 +160,15 @@ def test_what_a_program_was_handling_when_it_pushed_is_no_proof_that_nothing_arr
     assert caught.value.sent
 
 
+def test_where_no_daemon_listens_one_traceback_says_so() -> None:
+    cause = ConnectionRefusedError(111, "Connection refused")
+    refused = httpx2.ConnectError("[Errno 111] Connection refused")
+    refused.__cause__ = cause
+    with pytest.raises(Unreachable, match=r"no daemon answers at .* Connection refused") as caught:
+        Wire(*[refused] * 9).http().call("POST", "/v1/jobs", body=b"x", repeatable=False)
+    assert (caught.value.sent, caught.value.__cause__, caught.value.__suppress_context__) == (False, None, True)
+
+
 @pytest.mark.parametrize(("method", "repeatable"), [("GET", True), ("POST", False)])
 def test_a_slow_answer_is_a_timeout_and_not_repeated(method: str, repeatable: bool) -> None:
     wire = Wire(httpx2.ReadTimeout("slow"))
