@@ -91,10 +91,10 @@ def test_the_batches_with_node(tmp_path: Path, shared_daemon: Daemon) -> None:
         strange = httpx2.post(f"http://127.0.0.1:{port}/", content=b"{", headers={"content-type": "application/json"})
         assert strange.status_code == 400, "a stranger does not take it down"
         many = client.push_many(
-            [{"name": "count", "argument": {"text": "é" * n}, "keep_result": True} for n in range(200)]
+            [{"name": "length", "argument": {"text": "é" * n}, "keep_result": True} for n in range(200)]
         )
         assert [client.result(each, wait=WAIT_S) for each in many] == [*range(200)]
-        failed = client.get(client.push("count", {}, max_retry=0), wait=WAIT_S)
+        failed = client.get(client.push("length", {}, max_retry=0), wait=WAIT_S)
         assert (failed.state, "TypeError" in (failed.message or "")) == ("failed", True)
     code = EXAMPLES["batches.js"].splitlines()
     assert len(code) <= 24
