@@ -26,7 +26,7 @@ _process = ProcessCollector(registry=None)
 
 
 async def metrics(parts: ApiContext, request: Request) -> Response:
-    """Counters for Prometheus, in its text format or as OpenMetrics."""
+    """Counters for Prometheus, in its text format or as OpenMetrics; for tokens of no tenant."""
     services, form = parts.services, chosen(request.headers.get("accept", ""))
     meter = services.feature(Meter)
     labels = ("tenant", "type") if meter.config.tenants else ("type",)
