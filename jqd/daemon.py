@@ -121,6 +121,8 @@ class Daemon:
         )
         watched = zip(stores, watches or [watch_nothing() for _ in stores], strict=True)
         self.partitions = [Partition(shared, number, store, watch) for number, (store, watch) in enumerate(watched)]
+        self.worker_views.is_drained = lambda: all(partition.rests for partition in self.partitions)
+        self.worker_views.may_start = lambda: any(partition.starts_jobs for partition in self.partitions)
         poison = PoisonGuard(clock, config.store.alone_s)
         self.dispatch = Dispatch([each.claims for each in self.partitions], self.scheduler, clock, poison)
         self.retention = self._retention(source)
@@ -138,7 +140,6 @@ class Daemon:
         self.control.certificate = server.certificate
         url = url_of(listener, server.config.scheme)
         self.worker_views.idle = bool(self.config.process.surplus)
-        self.worker_views.is_drained = lambda: all(partition.rests for partition in self.partitions)
         self.worker_views.url = "" if self.worker_views.idle else self.config.http.advertised(url)
         http_closed = trio.Event()
         notify = SystemdNotifier(self.config.manager, lambda: self.dispatch.rounds, self.control.in_a_line)

@@ -189,7 +189,12 @@ class Partition:
     @property
     def rests(self) -> bool:
         """Return whether no job runs here and none is started: the daemon is drained or cannot write outcomes."""
-        return self._barred() is not None and not (self.claims.is_claiming or self.claims.is_working)
+        return not (self.starts_jobs or self.claims.is_claiming or self.claims.is_working)
+
+    @property
+    def starts_jobs(self) -> bool:
+        """Return whether jobs may be started here: the daemon is not drained and can write outcomes."""
+        return self._barred() is None
 
     def _barred(self) -> str | None:
         """Return why no job may be started, regardless of the store; None if jobs may be started."""
@@ -267,7 +272,7 @@ class Partition:
             outcomes=self.outcomes,
             claims=self.claims.lock,
             source=self._shared.source,
-            begins=lambda sysid: self._shared.worker_views.begins(sysid, ""),
+            starts=self._shared.worker_views.starts_jobs,
             period_ms=self._shared.scheduler.period_ms,
         )
 

@@ -75,17 +75,17 @@ class Recovery:
         outcomes: OutcomesLoop,
         claims: trio.Lock,
         source: random.Random,
-        begins: Callable[[str], bool],
+        starts: Callable[[str], bool],
         period_ms: int = 0,
     ) -> None:
         """`claims`: a lock held during a claim, so that its jobs are in flight before we compare.
 
-        `begins`: returns whether another daemon, by its sysid, starts jobs now, as far as is known. `period_ms`: in
+        `starts`: returns whether another daemon, by its sysid, is known to start jobs now. `period_ms`: in
         which a waiting job gains a step of priority."""
         self.backoff = LoopBackoff("recovery", source=source)
         self._journal, self._store, self._membership, self._lanes = journal, store, membership, lanes
         self._runner, self._reap, self._claims, self._period_ms = runner, reap, claims, period_ms
-        self._outcomes, self._begins = outcomes, begins
+        self._outcomes, self._starts = outcomes, starts
         self._left_to_others: dict[str, int] = {}  # id → fence, as the journal took no outcomes
         for lane in lanes.values():
             lane.pause()  # nothing is sent to a store before its life is known: it may be the wrong one
@@ -276,10 +276,10 @@ class Recovery:
         outcomes = self._outcomes
         while outcomes.on_probation:
             await trio.sleep(NOTICE_S)
-            if self._journal.steady_s >= PROBATION_S or not self._others_begin():
+            if self._journal.steady_s >= PROBATION_S or not self._others_start():
                 outcomes.on_probation = None
         await outcomes.wait_stuck(RESIGN_S)
-        while not (self._not_left() and self._others_begin()):
+        while not (self._not_left() and self._others_start()):
             await trio.sleep(NOTICE_S)
             await outcomes.wait_stuck(RESIGN_S)
         error = JournalStuck(
@@ -293,10 +293,10 @@ class Recovery:
                 f"must refuse nothing for {PROBATION_S:g} s first"
             )
 
-    def _others_begin(self) -> bool:
+    def _others_start(self) -> bool:
         """Return whether another daemon starts jobs. The view of one that is drained, or whose journal takes no
-        outcomes, says that it starts none."""
-        return any(map(self._begins, self._membership.others))
+        outcomes, says that it starts none, also while jobs still run there."""
+        return any(map(self._starts, self._membership.others))
 
     def _not_left(self) -> dict[str, int]:
         """Return id → fence of the jobs in flight, without those left to others: their outcomes are still written, but

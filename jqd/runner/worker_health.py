@@ -62,7 +62,9 @@ class WorkerView(msgspec.Struct, frozen=True):
     begins: bool = True
     """Whether it begins jobs, so has a share of the workers' slots."""
     is_drained: bool = msgspec.field(default=False, name="rests")
-    """Whether it is drained and has no job in flight any more: other daemons have its share."""
+    """Whether it starts no jobs and has none in flight any more: other daemons have its share."""
+    starts_jobs: bool = True
+    """Whether it starts jobs now, so that others may leave theirs to it: it is not drained and can write outcomes."""
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -87,7 +89,9 @@ class WorkerViews:
         self.idle = False
         """Whether this daemon begins no jobs in all its life."""
         self.is_drained: Callable[[], bool] = lambda: False
-        """Whether it is drained, and has no job in flight."""
+        """Whether it starts no jobs, and has none in flight."""
+        self.may_start: Callable[[], bool] = lambda: True
+        """Whether it starts jobs now."""
         self._gone: tuple[Departure, ...] = ()
         self._gone_at_s = -math.inf
         self._made = 0  # revision of the last view that this process made
@@ -104,8 +108,9 @@ class WorkerViews:
             gone = tuple(self._workers.departures.rows())
             if gone != self._gone:
                 self._gone, self._gone_at_s = gone, self._clock.mono_s()
+        is_drained, starts_jobs = self.is_drained(), self.may_start()
         body = _encoder.encode(
-            WorkerView(self._rows(), self.url, machine(), self._gone, not self.idle, self.is_drained())
+            WorkerView(self._rows(), self.url, machine(), self._gone, not self.idle, is_drained, starts_jobs)
         )
         setting = self._settings.get(VIEW, self._daemon)
         if setting is None or bytes(setting.body) != body or now_ms - setting.at_ms > AGAIN_S * 1000:
@@ -133,6 +138,11 @@ class WorkerViews:
         if view is None or not view.begins:
             return view is None
         return machine is None or (not view.is_drained and machine in ("", view.machine))
+
+    def starts_jobs(self, daemon: str) -> bool:
+        """Return whether a daemon is known to start jobs now. One whose view is unknown is not."""
+        view = self._known.get(daemon)
+        return view is not None and view.starts_jobs
 
     def gone(self, kind: Kind) -> list[Gone]:
         """Return the daemons, or workers, that all daemons saw go within the last day, newest first."""

@@ -226,7 +226,7 @@ class House:
             outcomes=self.settle,
             claims=self.claims.lock,
             source=source,
-            begins=lambda sysid: sysid not in self.resting,
+            starts=lambda sysid: sysid not in self.resting,
         )
         self._position = 0
 

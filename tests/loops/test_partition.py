@@ -103,9 +103,19 @@ async def test_no_partition_runs_jobs_whose_ends_the_disk_would_not_take(autojum
         assert "the journal takes no outcomes, so no job is started" in str(here.control.run_ready())
         assert "EROFS" in str(here.control.run_ready())
         assert [each.rests for each in here.daemon.partitions] == [True, True], "others get its share of the workers"
+        for each in here.daemon.partitions:
+            each.claims.is_claiming = True
+        here.daemon.worker_views.look()
+        assert here.daemon.worker_views.begins(here.control.sysid, ""), "not while a job may run"
+        starting = [each.recovery._starts(here.control.sysid) for each in here.daemon.partitions]
+        assert starting == [False, False], "others leave it nothing"
+        for each in here.daemon.partitions:
+            each.claims.is_claiming = False
         files.fail = lambda call, number: None
         await until(lambda: here.control.run_ready() is None)
+        here.daemon.worker_views.look()
         assert [each.rests for each in here.daemon.partitions] == [False, False]
+        assert [each.recovery._starts(here.control.sysid) for each in here.daemon.partitions] == [True, True]
         nursery.cancel_scope.cancel()
 
 

@@ -78,6 +78,17 @@ def test_a_drained_daemon_has_its_share_until_its_jobs_have_ended(hall: Hall) ->
         assert [hall.views.begins("d2", at) for at in ("", machine, "another")] == [not rests, not rests, False]
 
 
+def test_a_daemon_that_is_kept_from_starting_jobs_starts_none_though_one_still_runs(hall: Hall) -> None:
+    """Two daemons of one dead disk left each other their long jobs, and these ran again."""
+    other = WorkerViews("d2", hall.workers, hall.capacity, hall.clock, 3_600.0)
+    assert not hall.views.starts_jobs("d2"), "nothing is known of it"
+    for is_barred in False, True, False:
+        other.may_start = lambda is_barred=is_barred: not is_barred  # type: ignore[misc]
+        other.look()
+        assert hall.views.starts_jobs("d2") is not is_barred
+        assert hall.views.begins("d2", ""), "it has its share until its jobs have ended"
+
+
 def test_who_could_not_be_reached_a_moment_ago_is_tried_with_one_job_first(hall: Hall) -> None:
     breaker = hall.register()
     breaker.unreachable(hall.clock.mono_s(), hall.clock.mono_s())
