@@ -6,6 +6,7 @@ import trio
 
 from jqd.api.auth import Authenticator
 from jqd.api.config import ApiConfig
+from jqd.api.kept_types import KeptTypes
 from jqd.api.siblings import Siblings
 from jqd.http import BodyBudget, Guard
 from jqd.service import Services
@@ -23,6 +24,7 @@ class ApiContext:
     guard: Guard = field(default_factory=Guard)
     siblings: Siblings = field(default_factory=Siblings)
     """The other processes that share the port."""
+    types: KeptTypes = field(default_factory=KeptTypes)
     read: trio.CapacityLimiter = field(default_factory=lambda: trio.CapacityLimiter(1))
     """For threads that decode large bodies, one at a time: each may take 300 MB as objects (v1/push.py)."""
     shown: trio.CapacityLimiter = field(default_factory=lambda: trio.CapacityLimiter(1))

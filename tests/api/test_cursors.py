@@ -4,9 +4,12 @@ import itertools
 from urllib.parse import quote
 
 import pytest
+import trio
 
+from jqd.api.kept_types import KEPT_S
 from jqd.domain.job import Fate
 from jqd.routes import ROUTES
+from jqd.store import TypeView
 from tests.api.edge import JSON
 from tests.api.whole import Whole
 
@@ -78,3 +81,24 @@ async def test_every_list_is_walked_to_its_end(edge: Whole, path: str, tenant: s
 async def test_a_cursor_that_no_answer_gave_is_refused(edge: Whole, path: str, wrong: str) -> None:
     told = await edge.call("GET", f"{path}?cursor={wrong}", accept=JSON)
     assert (told.status, "none that an answer gave" in told.body["detail"]) == (422, True)
+
+
+async def test_the_pages_of_one_list_of_jobtypes_are_of_one_read(edge: Whole, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each page read all jobtypes anew: with 12,000 `jqd status` took seventeen seconds."""
+    reads, read = 0, edge.store.list_types
+
+    async def counted() -> list[TypeView]:
+        nonlocal reads
+        reads += 1
+        return await read()
+
+    monkeypatch.setattr(edge.store, "list_types", counted)
+    first = (await edge.call("GET", "/v1/types?limit=1", accept=JSON)).body
+    (await edge.call("POST", "/v1/jobs", {"name": "zebra"}))
+    await edge.apply()
+    second = (await edge.call("GET", f"/v1/types?limit=9&cursor={quote(first['cursor'])}", accept=JSON)).body
+    assert ("zebra" in [row["name"] for row in second["types"]], reads) == (False, 1)
+    await trio.sleep(KEPT_S)
+    later = (await edge.call("GET", f"/v1/types?limit=9&cursor={quote(first['cursor'])}", accept=JSON)).body
+    assert ("zebra" in [row["name"] for row in later["types"]], reads) == (True, 2)
+    assert [row["name"] for row in (await edge.call("GET", "/v1/types", accept=JSON)).body["types"]][-1] == "zebra"

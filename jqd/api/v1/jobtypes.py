@@ -78,7 +78,7 @@ async def list_types(parts: ApiContext, request: Request) -> Response:
     """
     wanted, sees = page_wanted(request, TypesQuery), parts.services.principal.can_see
     fits = _matcher(wanted.name)
-    answer = await parts.services.store.list_types()
+    answer = await parts.types.read(parts.services.store, wanted.limit, goes_on=bool(wanted.cursor))
     named = {row.jobtype for row in answer}
     views = [*answer, *(TypeView(name) for name in parts.services.pauses.names if name not in named)]
     found = ((view.jobtype, view) for view in views if sees(tenant_of(view.jobtype)) and fits(view.jobtype))
