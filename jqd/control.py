@@ -45,6 +45,7 @@ from jqd.tenants.quotas import Quotas
 
 OWED_S = 60.0  # followers that wait so long for a quota are a warning, like a late date of a schedule
 OWED_JOBS_WARN = 10_000  # jobs of a tenant with waiting followers: some MB in the store, at worst 10 GB
+UNREAD = "the settings in its journal are not read yet"
 SHELVES_SHOWN_MAX = 10  # tenants with waiting followers that warnings name
 SICK_SHOWN_MAX = 10  # workers in trouble that warnings name; `GET /v1/workers` lists all
 
@@ -114,7 +115,8 @@ class Control:
 
     def in_a_line(self) -> str:
         """Return the daemon's state in one line, for the service manager."""
-        halves = (("takes jobs", self.push_ready()), ("runs jobs", self.run_ready()))
+        unread = None if self._shared.workers.settings.loaded.is_set() else UNREAD
+        halves = (("takes jobs", unread or self.push_ready()), ("runs jobs", unread or self.run_ready()))
         return "; ".join(does if reason is None else f"{does} NOT: {reason}" for does, reason in halves)
 
     def warnings(self) -> list[str]:

@@ -175,10 +175,10 @@ class Daemon:
             http_closed.set()
 
     async def _know_settings(self, stop: trio.Event) -> bool:
-        """Wait until the settings in this daemon's journal are read, then SETTINGS_S for those of other daemons.
+        """Wait until the settings in this daemon's journal are known, then SETTINGS_S for those of other daemons.
 
-        Without the former a revoked token would be accepted and a valid one refused. Returns False if the daemon is to
-        stop before they are read.
+        Without the former a revoked token would be accepted and a valid one refused; so a disk that does not give them
+        is waited for, as long as no store sends them. Returns False if the daemon is to stop before they are known.
         """
         settings = self.workers.settings
 

@@ -85,14 +85,17 @@ class SettingTable:
     """The settings that this daemon knows. Watchers get each one that takes effect."""
 
     def __init__(self, *, loading: bool = False) -> None:
-        """`loading`: the caller sets `loaded` and `synced` later."""
+        """`loading`: the caller sets `tried`, `loaded` and `synced` later."""
+        self.tried = trio.Event()
+        """Set once this daemon's journal is read, or a part of it cannot be: from then on the store is asked."""
         self.loaded = trio.Event()
-        """Set once all settings of this daemon's journal are known."""
+        """Set once the settings of this daemon's journal are known: it is read, or, where the disk does not give a
+        part, `synced` is set. That part may hold settings that no store has yet: these are not known then."""
         self.synced = trio.Event()
         """Set once a first refresh from some partition of the store is complete, too."""
         if not loading:
-            self.loaded.set()
-            self.synced.set()
+            for event in (self.tried, self.loaded, self.synced):
+                event.set()
         self.asked = trio.Event()
         """Set, and replaced, when a caller requests a refresh."""
         self.wanted = 0

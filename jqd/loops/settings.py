@@ -6,7 +6,7 @@ workers' signs of life, and each daemon's view of the workers (docs/adr/0028).
 """
 
 import random
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 
@@ -21,7 +21,7 @@ from jqd.domain.record import Lane, decode_rules, encode_rules
 from jqd.domain.settings import AUDIT, FIRED, SCHEDULE, Setting, SettingTable
 from jqd.domain.tenant import tenant_of
 from jqd.domain.tokens import TOKEN, over
-from jqd.journal import Journal
+from jqd.journal import Journal, Slice
 from jqd.loops.backoff import LoopBackoff
 from jqd.loops.membership import Membership
 from jqd.runner import WorkerRegistry, WorkerViews
@@ -105,7 +105,7 @@ class SettingsSync:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         task_status.started()
         self._settings.askers += 1
-        await self._settings.loaded.wait()  # else settings of our own journal would count as new
+        await self._settings.tried.wait()  # else settings of our own journal would count as new
         while True:
             try:
                 more = await self.refresh()
@@ -268,16 +268,33 @@ class SettingsUpkeep:
 
     async def _read_own(self) -> None:
         """Read the settings of this daemon's own journal: revisions must continue above them, also while no store
-        answers."""
+        answers.
+
+        A segment that the disk does not give is read again after all others, until a store has sent its settings."""
+        settings, left = self._settings, deque(self._journal.segments)
+        while left:
+            segment = left.popleft()
+            try:
+                async with aclosing(self._journal.read_range(Lane.RULES, segment.first, segment.end)) as pieces:
+                    async for slices in pieces:
+                        for piece in slices:
+                            self._take(piece)
+            except JournalStuck as error:
+                if settings.synced.is_set():
+                    break
+                left.append(segment)
+                if not settings.tried.is_set():
+                    self._log.error("settings.unreadable", error=str(error), waits_for="the disk, or a store")
+                settings.tried.set()
+                await rest(FOLLOW_S)
+        settings.tried.set()
+        settings.loaded.set()
+
+    def _take(self, piece: Slice) -> None:
         try:
-            async with aclosing(self._journal.read_range(Lane.RULES, self._journal.start, self._journal.end)) as pieces:
-                async for slices in pieces:
-                    for piece in slices:
-                        self._settings.take(decode_rules(piece.body)[piece.first : piece.stop])
-        except (JournalDamaged, JournalStuck) as error:
-            # The lane reports it, too, and turns health red. A store that has our settings sends them to us.
+            self._settings.take(decode_rules(piece.body)[piece.first : piece.stop])
+        except JournalDamaged as error:  # the lane stops there, and turns health red
             self._log.error("settings.unreadable", error=str(error))
-        self._settings.loaded.set()
 
     async def _keep(self) -> None:
         """Journal settings of other daemons, so that they hold here after a restart and any store gets them again.

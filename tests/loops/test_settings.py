@@ -1,6 +1,5 @@
 """Rules between daemons: who asks for them, where they stand, what of them is forgotten. The simulation walks them."""
 
-import errno
 import io
 import random
 from pathlib import Path
@@ -18,7 +17,6 @@ from jqd.domain.lease import LeaseConfig
 from jqd.domain.record import Lane, encode_rules
 from jqd.domain.settings import NIL, Setting, SettingTable
 from jqd.journal import JournalConfig, open_journal
-from jqd.journal.journal import RANGE_S
 from jqd.loops import settings as settings_module
 from jqd.loops.settings import (
     BREAK_S,
@@ -41,7 +39,7 @@ from jqd.store import StoreConfig
 from jqd.testing.clock import ManualClock
 from jqd.testing.store import FakeStore
 from tests.harness.files import MemoryFiles
-from tests.journal.conftest import always, opened
+from tests.journal.conftest import opened
 from tests.loops.house import TrioClock, until
 
 KNOWN_S = 2.0
@@ -197,7 +195,7 @@ async def test_however_many_ask_for_what_there_is_not_the_store_is_asked_ten_tim
 
 
 class Seat:
-    life = "a.b"
+    life, is_alone = "a.b", False
 
 
 class House:
@@ -348,21 +346,35 @@ async def test_a_store_is_steady_since_it_answers_without_a_break_in_one_life() 
     assert follow.steady_since_s == clock.boot_s(), "it may have lost what was on its way"
 
 
-async def test_settings_that_the_disk_does_not_give_are_waited_for_seconds(
-    autojump_clock: None, logged: io.StringIO
+@pytest.mark.parametrize("is_there", [True, False])
+async def test_settings_that_the_disk_does_not_give_are_waited_for_until_a_store_has_sent_its_own(
+    logged: io.StringIO, is_there: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Then the store is asked for them: it learns, and tells, nothing before that."""
+    """Those of other segments are known: a token may have been revoked there."""
+    monkeypatch.setattr("jqd.journal.journal.RANGE_S", 0.05)
+    monkeypatch.setattr(settings_module, "FOLLOW_S", 0.05)
     house, files = House(ManualClock(), [FakeStore(ManualClock())]), MemoryFiles()
-    house.workers.settings.loaded = trio.Event()
-    async with opened(files) as journal, trio.open_nursery() as nursery:
-        await journal.wsync(journal.write(Lane.RULES, 1, encode_rules([])))
+    table, real = house.workers.settings, files.open
+    table.tried, table.loaded, table.synced = (trio.Event() for _ in range(3))
+    await house.follows[0]._store.look(fresh=True)
+    async with opened(files, segment_bytes=50) as journal, trio.open_nursery() as nursery:
         house.upkeep._journal = journal
-        files.fail = always(errno.EIO, "read")
+        for name in "abc":
+            await journal.wsync(journal.write(Lane.RULES, 1, encode_rules([Setting("k", name * 60, 1, 1)])))
+        bad = journal.segments[1].path
+        monkeypatch.setattr(files, "open", lambda path: real(Path("/gone") if path == bad else path))
         await nursery.start(house.upkeep.run)
-        with trio.fail_after(RANGE_S + 2):
-            await house.workers.settings.loaded.wait()
+        await nursery.start(house.follows[0].run) if is_there else None
+        await until(lambda: table.get("k", "c" * 60) is not None)
+        assert table.get("k", "b" * 60) is None
+        with trio.move_on_after(60 if is_there else 0.5):
+            await table.loaded.wait()
+        assert table.loaded.is_set() == is_there
+        assert logged.getvalue().count("settings.unreadable") == 1
+        monkeypatch.undo()
+        await table.loaded.wait()
+        assert is_there or table.get("k", "b" * 60) is not None
         nursery.cancel_scope.cancel()
-    assert "settings.unreadable" in logged.getvalue()
 
 
 @pytest.mark.parametrize("stops", [False, True])
@@ -382,6 +394,7 @@ async def test_no_job_or_token_is_judged_before_the_own_settings_are_read(
         await trio.sleep(60)
         assert goes_on == []
         assert "daemon.reads_settings" in logged.getvalue()
+        assert daemon.control.in_a_line().startswith("takes jobs NOT: the settings in its journal are not")
         (stop if stops else daemon.workers.settings.loaded).set()
         await trio.sleep(0 if stops else SETTINGS_S + 0.01)
     assert goes_on == [not stops]
