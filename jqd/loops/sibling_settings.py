@@ -33,9 +33,9 @@ class SiblingSettings:
         self, *, journal: Journal, settings: SettingTable, partitions: int, siblings: Collection[int], send: Send
     ) -> None:
         self._journal, self._settings, self._send = journal, settings, send
-        self._partitions = range(partitions)
-        self._sent = dict.fromkeys(siblings, 0)
-        """Process → position up to which it has the settings of our journal."""
+        self._partitions, self._siblings = range(partitions), siblings
+        self._sent: dict[tuple[int, int], int] = {}
+        """Process, start of a segment → position up to which the process has the settings of that segment."""
         self._log = get_logger("settings")
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -51,23 +51,33 @@ class SiblingSettings:
         """Send new settings to all processes that lack them; one that does not answer gets them at a later look."""
         journal = self._journal
         end, stored = journal.end, min(journal.read_point(Lane.RULES, number) for number in self._partitions)
+        self._sent = {key: position for key, position in self._sent.items() if position > stored}
         if journal.reached(Lane.RULES, stored) >= end:
             return
         async with trio.open_nursery() as nursery:
-            for sibling, sent in self._sent.items():
-                if journal.reached(Lane.RULES, start := max(sent, stored)) < end:
-                    nursery.start_soon(self._send_all, sibling, start, end)
+            for sibling in self._siblings:
+                nursery.start_soon(self._send_all, sibling, stored, end)
 
-    async def _send_all(self, sibling: int, start: int, end: int) -> None:
+    async def _send_all(self, sibling: int, stored: int, end: int) -> None:
+        """Send a process what it lacks, the newest segment first: one that the disk does not give takes seconds."""
+        for segment in self._journal.segments[::-1]:
+            key, stop = (sibling, segment.first), min(segment.end, end)
+            start = max(stored, self._sent.get(key, segment.first))
+            if self._journal.reached(Lane.RULES, start) < stop and not await self._send_range(key, start, stop):
+                return
+
+    async def _send_range(self, key: tuple[int, int], start: int, stop: int) -> bool:
+        """Send the settings between two positions of a segment. Returns False if the process does not answer."""
         try:
-            async with aclosing(self._journal.read_range(Lane.RULES, start, end)) as pieces:
+            async with aclosing(self._journal.read_range(Lane.RULES, start, stop)) as pieces:
                 async for slices in pieces:
                     for piece in slices:
-                        if not await self._send(sibling, piece.body):
-                            return
-                        self._sent[sibling] = piece.end
+                        if not await self._send(key[0], piece.body):
+                            return False
+                        self._sent[key] = piece.end
         except JournalStuck:
-            return  # the journal has logged it; the next look tries again
+            return True  # the journal has logged it; the next look tries again
         except JournalDamaged as error:
             self._log.error("settings.unreadable", error=str(error))  # logged at the start, too
-        self._sent[sibling] = end
+        self._sent[key] = stop
+        return True

@@ -1,6 +1,6 @@
 """Settings that the store does not have yet go to the other processes of a port."""
 
-import errno
+from pathlib import Path
 
 import pytest
 import trio
@@ -9,11 +9,10 @@ from msgspec import Raw
 from jqd.domain.record import Lane, decode_rules, encode_rules
 from jqd.domain.settings import Setting, SettingTable
 from jqd.journal import Journal
-from jqd.journal.journal import RANGE_S
 from jqd.loops.settings import FOLLOW_S
 from jqd.loops.sibling_settings import SYNC_S, SiblingSettings
 from tests.harness.files import MemoryFiles
-from tests.journal.conftest import always, opened
+from tests.journal.conftest import opened
 
 
 class Siblings:
@@ -67,18 +66,23 @@ async def test_each_is_sent_once_what_some_partition_lacks_and_who_is_away_gets_
         assert await siblings.look() == []
 
 
-async def test_a_disk_that_cannot_be_read_holds_a_look_up_for_seconds_and_nothing_is_passed_over(
-    autojump_clock: None,
+async def test_what_the_disk_does_not_give_is_sent_later_and_holds_up_no_other_segment(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """A later one may revoke a token."""
+    monkeypatch.setattr("jqd.journal.journal.RANGE_S", 0.05)
     files = MemoryFiles()
-    async with opened(files) as journal:
-        siblings = Siblings(journal)
-        await save(journal, "a")
-        files.fail = always(errno.EIO, "read")
-        with trio.fail_after(RANGE_S + 2):
-            assert await siblings.look() == []
-        files.fail = always(errno.EIO)
-        assert await siblings.look() == [(1, "a"), (2, "a")]
+    async with opened(files, segment_bytes=50) as journal:
+        siblings, real = Siblings(journal), files.open
+        await save(journal, "a" * 60, "b" * 60, "c" * 60)
+        bad = journal.segments[1].path
+        with monkeypatch.context() as failing:
+            failing.setattr(files, "open", lambda path: real(Path("/gone") if path == bad else path))
+            assert [name[0] for _, name in await siblings.look()] == ["a", "c", "a", "c"]
+            await save(journal, "d" * 60)
+            assert [name[0] for _, name in await siblings.look()] == ["d", "d"]
+        assert [name[0] for _, name in await siblings.look()] == ["b", "b"]
+        assert await siblings.look() == []
 
 
 @pytest.mark.parametrize("is_there", [True, False])
