@@ -26,7 +26,7 @@ HEAD_READ_BYTES = 16_384  # of one read before a request's head is known, as the
 KEPT_HEADS = 1_024  # parsed heads in the cache: some 3 MiB
 KEPT_BYTES = 1_024  # a longer head is not kept: those of programs have some 200 bytes
 NO_CERTIFICATE = frozenset({"PEER_DID_NOT_RETURN_A_CERTIFICATE", "CERTIFICATE_VERIFY_FAILED"})  # OpenSSL's errors
-LINE_MAX = 8_192  # if a too long head has no line end within so many bytes, its first line is blamed (414, not 431)
+LINE_MAX = 16_384  # if a too long head has no line end within so many bytes, its first line is blamed (414, not 431)
 
 TOO_SLOW = "the request came too slowly, or was not complete in time; nothing was taken"
 
