@@ -110,6 +110,7 @@ class ListingMethods(QueryMethods):
         *,
         row_bytes: int = 0,
         tried: bool = False,
+        sources: int = LIST_SOURCES,
     ) -> Page:
         """Return up to `limit` jobs that match, newest first; docs/use/HTTP.md says how pages follow one another.
 
@@ -118,6 +119,8 @@ class ListingMethods(QueryMethods):
 
         `tenant`: None: of all tenants, with each one's jobtype of that name. `row_bytes`: jobs with larger rows come
         without their argument. `tried`: jobs without an ended attempt may be left out.
+
+        `sources`: places walked side by side if there are more than LIST_SOURCES; a cursor has an entry for each.
 
         Raises ValueError for a cursor that this store did not give, StoreAway for any cursor before the first look."""
         walked = decode_cursor(cursor, self.seal)
@@ -131,10 +134,11 @@ class ListingMethods(QueryMethods):
             if server != self._caller.identity:  # each run of a server scans in another order
                 server, place, past = self._caller.identity, FIRST, ""
             behind, places = await self._places(place, state, jobtype, tenant)
+            size = LIST_SOURCES if len(places) <= LIST_SOURCES else sources
             in_parts = in_parts or len(places) > LIST_SOURCES or behind != place
             places = [each for each in places if _order(state, *each) > past]
-            for at in range(0, len(places), LIST_SOURCES):
-                group = [_source(*each, state, walked) for each in places[at : at + LIST_SOURCES]]
+            for at in range(0, len(places), size):
+                group = [_source(*each, state, walked) for each in places[at : at + size]]
                 begins = [source.at for source in group]
                 while len(found) < limit and not looking.is_over and any(s.rows or not s.done for s in group):
                     ids = await self._newest(group, min(VIEWS, limit - len(found)), looking)

@@ -16,7 +16,7 @@ from jqd.domain.job import State
 from jqd.domain.jobid import partition_of, partition_of_name
 from jqd.domain.results import LargeResult
 from jqd.store.counts import Counts, Totals, TypeView, added
-from jqd.store.listing import LIST_FREE, LIST_S
+from jqd.store.listing import LIST_FREE, LIST_S, LIST_SOURCES
 from jqd.store.merged_list import CURSOR_IDS, PIECE_JOBS, decode_cursor, encode_cursor
 from jqd.store.names import NameGiven, NameJournaled, NameStanding, NameWanted
 from jqd.store.store import Store
@@ -33,6 +33,8 @@ from jqd.store.types import (
     Release,
     StoreStats,
 )
+
+SOURCES_MIN = 16  # places of a partition walked side by side where it has many: eight such cursors fit into a URL
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -232,7 +234,8 @@ class PartitionedStore:
         tried: bool = False,
     ) -> Page:
         which = state, jobtype, tag
-        more: dict[str, Any] = {"row_bytes": row_bytes, "tried": tried}
+        sources = max(SOURCES_MIN, LIST_SOURCES // len(self._stores))
+        more: dict[str, Any] = {"row_bytes": row_bytes, "tried": tried, "sources": sources}
         walks, until_s = decode_cursor(cursor, len(self._stores), self.seal), trio.current_time() + LIST_S
         looked, in_parts = 0, False
         found: dict[str, JobView] = {}  # by id: a job may move between the pieces of its partition

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from msgspec import structs
 
+from jqd.api.head_limits import TARGET_LENGTH_MAX
 from jqd.domain.job import Held, State
 from jqd.domain.record import Lane
 from jqd.store import (
@@ -54,6 +55,7 @@ class Ranked(FakeStore):
         *,
         row_bytes: int = 0,
         tried: bool = False,
+        sources: int = listing.LIST_SOURCES,
     ) -> Page:
         self.calls += 1
         everything = await super().list_jobs(state, jobtype, tag, EVERYTHING, "")
@@ -130,12 +132,27 @@ class Sparse(FakeStore):
         *,
         row_bytes: int = 0,
         tried: bool = False,
+        sources: int = listing.LIST_SOURCES,
     ) -> Page:
         self.looks += 1
         at = int(cursor or 0)
         page = await super().list_jobs(state, jobtype, tag, EVERYTHING, "")
         found = page.jobs[at // 2 : at // 2 + 1] if at % 2 else []
         return Page(found, str(at + 1) if at // 2 < len(page.jobs) else "")
+
+
+async def test_a_cursor_fits_into_a_url_however_many_jobtypes_each_partition_has(fakes: Cluster) -> None:
+    names = [fakes.random.randbytes(20).hex() for _ in range(5 * listing.LIST_SOURCES)]
+    jobs = [fakes.make(name) for name in names for _ in range(3)]
+    for at in range(0, len(jobs), 50):
+        await fakes.add(*jobs[at : at + 50])
+    told, cursor, longest = list[str](), "", 0
+    while page := await fakes.spread.list_jobs(None, None, None, 50, cursor):
+        told, cursor, longest = told + [view.id for view in page.jobs], page.cursor, max(longest, len(page.cursor))
+        if not cursor:
+            break
+    assert sorted(told) == sorted(job.id for job in jobs)
+    assert longest < TARGET_LENGTH_MAX * 3 // 4
 
 
 async def test_a_page_ends_where_many_were_looked_at(fakes: Cluster) -> None:
@@ -169,6 +186,7 @@ class Moving(FakeStore):
         *,
         row_bytes: int = 0,
         tried: bool = False,
+        sources: int = listing.LIST_SOURCES,
     ) -> Page:
         views = (await super().list_jobs(state, jobtype, tag, EVERYTHING, "")).jobs
         return Page([structs.replace(views[0], state=State.SUCCEEDED)], "") if cursor else Page(views, "1")
