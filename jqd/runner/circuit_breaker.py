@@ -38,6 +38,7 @@ RETRY_AFTER_S_MIN = 0.1  # a shorter pause counts as none: the worker would get 
 COMPLAINT_S = 60.0  # a complaint about a worker is logged again after this: thousands of jobs may meet it
 PROBE_S = 2.0  # added to another daemon's back-off: it probes first, and half a second later we know the result
 PROBED_S = 10.0  # then a probe has been connected (5 s), and a worker that is overloaded has refused it
+SAME_CLOCK_S = 5.0  # dates by one clock differ by no more: a store's clock is known to a fraction of it
 NOT_TAKEN_S = 60.0  # a jobtype that a worker does not know is offered to it again after this: it may be newer by then
 _ROUNDING = 1e-9  # tolerance of sums of floats: sixteen sixteenths are one
 
@@ -77,6 +78,7 @@ class CircuitBreaker:
         self._grace_s = 0.0  # added to `others_until_s` while the other daemon probes first
         # Ids of jobs in flight that were sent as probes → until when they keep others away.
         self._probes: dict[str, float] = {}
+        self._lead_ms = math.nan  # of the date that was accepted last, over the monotonic clock; NaN: none was
         self._hung = False  # it was backed off because it took jobs and did not answer
         self._share = 1.0  # of each window that may be used, by AIMD
         self._backed_off_at_s = float("-inf")
@@ -182,6 +184,15 @@ class CircuitBreaker:
         self._probes.clear()
         self._share = min(1.0, self._share + max(1 / self._max_jobs, 1 / RECOVERY_STEPS))
 
+    def accepted(self, date_ms: int, at_s: float) -> None:
+        """Note that a request was answered 2xx whose signature had that date; `at_s`: the same by the monotonic
+        clock."""
+        self._lead_ms = date_ms - at_s * 1000
+
+    def accepts(self, date_ms: int, at_s: float) -> bool:
+        """Return whether a request with a date by the same clock was accepted: False after the clock was set."""
+        return abs(date_ms - at_s * 1000 - self._lead_ms) < SAME_CLOCK_S * 1000
+
     def back_off(
         self, sent_at_s: float, now_s: float, retry_after_s: float | None = None, *, why: str = "", hung: bool = False
     ) -> bool:
@@ -227,6 +238,7 @@ class CircuitBreaker:
         self.open_until_s = float("-inf")
         self._forget_others()
         self._backed_off_at_s = now_s  # requests sent before tell nothing of it
+        self._lead_ms = math.nan
         self._share = 1.0
         self._probes.clear()
         self._not_taken.clear()

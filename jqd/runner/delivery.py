@@ -196,9 +196,13 @@ class Delivery:
         if self.is_callback and judgement is Judgement.READ:
             self._shared.capacity.receivers.answered(self.worker.place)
             self.report_all(Report())  # a success, whatever the body says
-        if judgement in (Judgement.READ, Judgement.LATER, Judgement.NOT_TAKEN, Judgement.FAILED):
+        if judgement in (Judgement.READ, Judgement.LATER, Judgement.NOT_TAKEN):
             assert self.sent_at_s is not None
             self.breaker.answered(self.sent_at_s)
+            # Receivers of callbacks share a breaker, so it notes nothing of them.
+            if self.worker.secrets and self.breaker.worker is self.worker and judgement is not Judgement.NOT_TAKEN:
+                assert self.sent is not None
+                self.breaker.accepted(self.sent.sent_at_ms, self.set_out_at_s)
 
     def receive(self, answers: Iterable[Answer]) -> None:
         """Act on answers, also those before an error. Outcomes in a row, often hundreds, are handled at once."""

@@ -10,7 +10,7 @@
     judged FAILED                      FAILED                     split in halves, sent again
     judged ERROR                       ERROR                      split in halves, sent again
     judged MISPLACED the same, and health warns
-    FAILED, in doubt                   put off, no attempt         split in halves, sent again
+    FAILED, in doubt                   put off, no attempt        back untried; in both cases the worker is backed off
     answer cannot be read on           ERROR INVALID_RESPONSE     the missing: split, sent again
     connection lost                    the missing: back untried, to be run alone; ERROR CONNECTION_LOST of one that was
     the same, the worker has left      the missing: interrupted: it ended in good order, and could not wait for them
@@ -21,8 +21,9 @@
 So one bad job is found in a few steps, and no other fails with it. "Several" counts the jobs of the request, not those
 still missing: a job fails by the end of a request only if it was the only one in it.
 
-A refusal while clocks are apart is in doubt: perhaps the date of our signature is refused. A callback is tried again
-unless its receiver answers 2xx or 410, and each try that is not in doubt is an attempt.
+A refusal while clocks are apart is in doubt: perhaps the date of our signature is refused. It is not if the worker has
+accepted a date by the same clock. A callback is tried again unless its receiver answers 2xx or 410, and each try that
+is not in doubt is an attempt.
 """
 
 from collections.abc import Sequence
@@ -58,9 +59,8 @@ def finish(shared: DeliveryContext, delivery: Delivery, ending: Ending) -> list[
     """Decide about the jobs that lack an outcome. Returns new deliveries to be sent."""
     now_s = shared.clock.mono_s()
     if doubt := _doubt(shared, delivery, ending):
-        message = f"{doubt}: {ending.message}"
-        report = Report(status=SNOOZE_STATUS, reason=SNOOZE, retry_after_s=DOUBT_WAIT_S, message=message)
-        return _charge(shared, delivery, report, ending.brief)
+        _finish_in_doubt(shared, delivery, ending, now_s, doubt)
+        return []
     if delivery.is_callback and ending.end in CALLBACK_ENDS:
         if delivery.missing:  # else it succeeded, and only the rest of the answer was lost
             _finish_callback(shared, delivery, ending, now_s)
@@ -129,6 +129,20 @@ def _finish_callback(shared: DeliveryContext, delivery: Delivery, ending: Ending
     delivery.report_all(Report(status=status, should_retry=ending.status != 410, retry_after_s=wait_s, message=what))
 
 
+def _finish_in_doubt(shared: DeliveryContext, delivery: Delivery, ending: Ending, now_s: float, doubt: str) -> None:
+    """Back the worker off, and put a single job off, so that another one is the next probe: this one may be bad."""
+    if delivery.is_callback:
+        shared.capacity.receivers.failed(delivery.worker.place, now_s)
+    else:
+        _back_off(shared, delivery, now_s, None, f"{ending.brief}; {doubt}")
+    if delivery.size > 1:
+        delivery.release(refused=True)
+    else:
+        message = f"{doubt}: {ending.message}"
+        report = Report(status=SNOOZE_STATUS, reason=SNOOZE, retry_after_s=DOUBT_WAIT_S, message=message)
+        delivery.report_all(report)
+
+
 def _lost(shared: DeliveryContext, delivery: Delivery, ending: Ending) -> None:
     if not delivery.missing:
         return
@@ -178,6 +192,8 @@ def _finish_status(shared: DeliveryContext, delivery: Delivery, ending: Ending) 
             if ending.status in (502, 504):
                 # A gateway answers for a worker that is away: its jobs fail, and no more are sent for a while.
                 breaker.back_off(delivery.sent_at_s or now_s, now_s, why=ending.brief, hung=ending.status == 504)
+            elif ending.judgement is Judgement.FAILED:
+                breaker.answered(delivery.sent_at_s or now_s)
             status = ending.status if 400 <= ending.status <= 599 else 502
             retry = ending.judgement is not Judgement.FAILED  # a protocol may try a 4xx again
             misplaced = ending.judgement is Judgement.MISPLACED
@@ -190,6 +206,8 @@ def _doubt(shared: DeliveryContext, delivery: Delivery, ending: Ending) -> str:
     """Return why an answer may be about the date that was signed, so that no job has failed; "": it is not."""
     clock, is_refusal = shared.clock, ending.judgement is Judgement.FAILED and ending.status in REFUSES_DATE
     if not (is_refusal and delivery.worker.secrets and isinstance(clock, StoreClock)) or clock.apart_s <= DOUBT_S:
+        return ""
+    if delivery.sent is not None and delivery.breaker.accepts(delivery.sent.sent_at_ms, delivery.set_out_at_s):
         return ""
     return f"the store's clock is {clock.apart_s:.0f} s off this machine's, and it may be the date that is refused"
 

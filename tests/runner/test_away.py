@@ -253,9 +253,48 @@ async def test_a_job_that_is_rightly_refused_meanwhile_holds_no_other_up(open_ho
             await succeed(request, reply)
 
     async with open_worker(refuse_one) as worker, open_house(clock=apart(360)) as house:
-        house.register(worker.url, batch=batch, secrets=[SECRET])
-        outcomes = await house.run_to_end([*hold(argument="bad"), *hold(7)])
+        card = house.register(worker.url, max_jobs=batch, batch=batch, secrets=[SECRET])
+        outcomes = await house.run_out([*hold(argument="bad"), *hold(7)])
         assert [one.fate for one in outcomes] == [Fate.RETRY, *[Fate.SUCCEEDED] * 7]
+        assert house.runner._capacity.breaker(card).is_closed
+        (outcome,) = await house.run_to_end(hold(argument="bad"))
+        assert (outcome.fate, outcome.snoozes) == (Fate.FAILED, 0), "the worker accepts our date"
+
+
+async def test_a_worker_that_accepts_no_date_gets_no_more_than_probes(open_house: OpenHouse) -> None:
+    """Each of its jobs was sent, refused and put off every minute: of a batch of 8 that took 15 requests."""
+
+    async def refuse(request: Request, reply: Reply) -> None:
+        await reply.send(401)
+
+    async with open_worker(refuse) as worker, open_house(clock=apart(360), backoff_cap_s=60.0) as house:
+        card = house.register(worker.url, max_jobs=8, batch=8, secrets=[SECRET])
+        breaker = house.runner._capacity.breaker(card)
+        held = hold(8)
+        house.run(held)
+        await house.stopped(8)
+        assert (house.returned, len(worker.requests), breaker.failures) == (ids(held), 1, 1)
+        outcomes = await house.run_out(hold(2))
+        assert [(one.fate, one.snoozes) for one in outcomes] == [(Fate.RETRY, 1)] * 2
+        assert (len(worker.requests), breaker.failures) == (3, 3), "each pause is longer than the one before"
+
+
+async def test_a_date_that_was_accepted_before_the_clock_was_set_is_no_sign(open_house: OpenHouse) -> None:
+    async def script(request: Request, reply: Reply) -> None:
+        if request.jobs()[0]["argument"] == "bad":
+            await reply.send(401)
+        else:
+            await succeed(request, reply)
+
+    clock = apart(0)
+    async with open_worker(script) as worker, open_house(clock=clock) as house:
+        house.register(worker.url, secrets=[SECRET])
+        fates: list[tuple[Fate, int]] = []
+        for argument, by_s in ("good", 0), ("bad", 360), ("good", 0), ("bad", 2):
+            clock._ahead_ms = apart(360 + by_s if fates[1:] else by_s)._ahead_ms
+            (outcome,) = await house.run_out(hold(argument=argument))
+            fates.append((outcome.fate, outcome.snoozes))
+        assert fates == [(Fate.SUCCEEDED, 0), (Fate.RETRY, 1), (Fate.SUCCEEDED, 0), (Fate.FAILED, 0)]
 
 
 async def test_a_callback_that_may_be_refused_by_its_date_costs_no_attempt(open_house: OpenHouse) -> None:
@@ -267,3 +306,5 @@ async def test_a_callback_that_may_be_refused_by_its_date_costs_no_attempt(open_
         house.workers.own[CALLBACK] = callback_worker("", SECRET)
         (outcome,) = await house.run_to_end(hold(jobtype=CALLBACK, flow=Flow(callback=worker.url)))
         assert (outcome.fate, outcome.snoozes, outcome.delay_ms) == (Fate.RETRY, 1, DOUBT_WAIT_S * 1000)
+        (other,) = await house.run_to_end(hold(jobtype=CALLBACK, flow=Flow(callback=f"{worker.url}/other")))
+        assert (other.fate, other.snoozes, len(worker.requests)) == (Fate.RETRY, 1, 1), "its receiver has a pause"
