@@ -30,7 +30,7 @@ from jqd.journal import Files
 from jqd.journal.inspect import snapshot
 from jqd.journal.recover import RETIRED
 from jqd.processes import NAME, directories, journals
-from jqd.store import StoreConfig, copy_rdb, place_rdb, socket_of
+from jqd.store import HIDDEN, StoreConfig, copy_rdb, place_rdb, socket_of
 
 FORMAT = 1
 DONE = "backup.json"
@@ -163,9 +163,9 @@ def _servers(settings: Config) -> Sequence[StoreConfig]:
         )
     if not settings.store.is_own:
         return list({part.url: part for part in reversed(settings.store.parts())}.values())[::-1]
-    path = socket_of(settings.data_dir / "store")
-    if not path.exists():
-        raise Usage(f"the daemon's own store does not run at {path}; start the daemon, or name --store")
+    own = settings.data_dir / "store"
+    if (path := socket_of(own)) is None:
+        raise Usage(f"the daemon's own store does not run in {own} {HIDDEN}; start the daemon, or name --store")
     return [dataclasses.replace(settings.store, url=f"unix://{path}").parts()[0]]
 
 

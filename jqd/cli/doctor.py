@@ -1,5 +1,6 @@
 """`jqd doctor`: examines whether this store and this disk would lose jobs."""
 
+import contextlib
 import dataclasses
 from collections.abc import Sequence
 
@@ -18,11 +19,11 @@ from jqd.domain.diagnostic import Diagnostic, Severity, refusals
 from jqd.domain.errors import ConfigError, StoreAway
 from jqd.http import Certificate, ListenerConfig
 from jqd.journal.disk import examine_disk
-from jqd.store import StoreConfig, examine, server_binary, socket_of
+from jqd.store import HIDDEN, StoreConfig, examine, server_binary, socket_of
 
 NO_STORE = (
-    "no store is named, and the daemon's own does not run: only the disk was looked at. Whether store.partitions is "
-    "the number it was begun with shows when it runs: `jqd serve` looks before it takes a job"
+    f"no store is named, and the daemon's own does not run {HIDDEN}: only the disk was looked at. Whether "
+    "store.partitions is the number it was begun with shows when it runs: `jqd serve` looks before it takes a job"
 )
 
 
@@ -83,12 +84,11 @@ async def _examine_stores(settings: Config) -> tuple[list[Diagnostic], Exit, boo
         except ConfigError as error:
             print_note(f"no daemon would start here: {error}")
             return [], Exit.FAILED, False
-        url = f"unix://{socket_of(settings.data_dir / 'store')}"
-        try:
-            return await _examine_server(dataclasses.replace(store, url=url).parts()), Exit.DONE, True
-        except StoreAway:
-            print_note(NO_STORE)
-            return [], Exit.DONE, False
+        with contextlib.suppress(StoreAway):
+            if (path := socket_of(settings.data_dir / "store")) is not None:
+                return await _examine_server(dataclasses.replace(store, url=f"unix://{path}").parts()), Exit.DONE, True
+        print_note(NO_STORE)
+        return [], Exit.DONE, False
     findings: list[Diagnostic] = []
     code = Exit.DONE
     for url in store.urls or (store.url,):

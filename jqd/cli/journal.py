@@ -39,6 +39,7 @@ from jqd.journal.inspect import Good, Kind, SegmentView, snapshot, walk
 from jqd.journal.repair import repair as mend
 from jqd.processes import journals
 from jqd.store import (
+    HIDDEN,
     MISPLACED,
     PartitionedStore,
     Store,
@@ -262,7 +263,7 @@ async def _counted(
                 servers = len(settings.store.urls) or 1
                 store = stores[0] if len(stores) == 1 else PartitionedStore(stores, servers=servers)
                 return await count(files, segments, store, since_ms=since_ms, progressed=progressed)
-            why = f"none is named, and none runs in {settings.data_dir}"
+            why = f"none is named, and none runs in {settings.data_dir} {HIDDEN}"
     except (StoreAway, StoreRefused) as error:
         why = str(error)
     print_note(f"the store was not asked which jobs it knows: {why}")
@@ -305,7 +306,9 @@ async def _expect_in_place(part: StoreConfig, *, begin: bool) -> None:
             await store.look(fresh=False)
 
 
-def _running(path: Path) -> str | None:
+def _running(path: Path | None) -> str | None:
+    if path is None:
+        return None
     with socket.socket(socket.AF_UNIX) as client:
         try:
             client.connect(str(path))

@@ -6,7 +6,7 @@ from jqd.store.config import StoreConfig
 from jqd.store.connect import RedisStore, open_store
 from jqd.store.counts import Totals, TypeView
 from jqd.store.doctor import examine
-from jqd.store.embedded import open_embedded, server_binary, socket_of
+from jqd.store.embedded import HIDDEN, open_embedded, server_binary, socket_of
 from jqd.store.evictions import Evictions
 from jqd.store.history import HistoryPage, HistoryRow
 from jqd.store.names import NameGiven, NameJournaled, NameStanding, NameState, NameWanted, Replace
@@ -47,6 +47,7 @@ from jqd.store.types import (
 __all__ = [
     "BRIEFS_MAX",
     "CALL_JOBS_MAX",
+    "HIDDEN",
     "MISPLACED",
     "NO_LOG",
     "WHOLE_MAX",

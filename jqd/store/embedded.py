@@ -42,6 +42,7 @@ WATCH_S = 0.5  # between checks that it still runs
 SOCKET_PATH_MAX = 100  # bytes; AF_UNIX takes 107 on Linux, 103 elsewhere
 PID_LENGTH = 20  # characters of a process's id
 SOCKET = "valkey.sock"
+HIDDEN = "(or it does, and systemd's PrivateTmp hides its socket, as the directory's path is too long for one)"
 LOG_BYTES_MAX = 4 << 20  # the log starts anew above this; the old one is kept once
 FULL = ": its disk is full; make room, or choose another with --data-dir"
 RESTART = Backoff(first_s=0.1, factor=2.0, cap_s=5.0, jitter=0.0)  # no jitter: there is one server
@@ -257,10 +258,18 @@ def _other_holder(file: IO[bytes]) -> int | None:
     return None
 
 
-def socket_of(directory: Path) -> Path:
-    """Return the path by which the server of a data directory is reached, if one runs."""
+def socket_of(directory: Path) -> Path | None:
+    """Return the path by which the server of a data directory is reached; None if none runs, or it is not seen.
+
+    A link may be left of a killed life, and another user may have made its target since: that is not followed."""
     path = (directory / SOCKET).absolute()
-    return path.readlink() if path.is_symlink() else path
+    with contextlib.suppress(FileNotFoundError):
+        if path.is_symlink():
+            path = path.readlink()
+            if path.parent.lstat().st_uid != directory.stat().st_uid:
+                return None
+        return path if path.exists() else None
+    return None
 
 
 @contextmanager

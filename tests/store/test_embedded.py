@@ -116,7 +116,25 @@ async def test_a_long_path_gets_a_short_socket(directory: Path) -> None:
         assert (deep / "appendonlydir").is_dir()
         assert socket_of(deep) == path, "commands find it"
     assert not path.parent.exists()
-    assert not socket_of(deep).exists()
+    assert socket_of(deep) is None
+
+
+def test_a_link_to_a_folder_of_another_user_is_not_followed(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was left of a killed life, and whoever made its target since is asked nothing."""
+    (directory / "d").mkdir(parents=True)
+    target = directory / "theirs" / "valkey.sock"
+    target.parent.mkdir()
+    target.touch()
+    (directory / "d" / "valkey.sock").symlink_to(target)
+    assert socket_of(directory / "d") == target
+    real = Path.lstat
+
+    def lstat(path: Path) -> Any:
+        found = real(path)
+        return SimpleNamespace(st_uid=found.st_uid + 1, st_mode=found.st_mode) if path == target.parent else found
+
+    monkeypatch.setattr(Path, "lstat", lstat)
+    assert socket_of(directory / "d") is None
 
 
 async def test_a_dead_server_is_started_again(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
