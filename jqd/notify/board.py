@@ -103,6 +103,8 @@ class Notice(Struct, omit_defaults=True):
     done: list[str] = []
     """Recipients that have the notice, and do not get it again."""
     tries: int = 0
+    reached: int = 0
+    """Tries after which some recipients had it, or may have had it, or the server had read it."""
     next_ms: int = 0
     """Earliest time of the next try."""
     is_out: bool = False

@@ -22,8 +22,8 @@ HOUR_MS = 3_600_000
 # Before a notice that a server did not take is tried again; doubled each time, an hour at most: greylisting takes
 # minutes, an outage hours.
 AGAIN_MS = 60_000
-# Tries of a notice, over a quarter of an hour, if some recipients have it or may have it, or if its text may be why it
-# is not taken: it must not keep the next notices back.
+# Tries of a notice, over a quarter of an hour, after which some recipients have it or may have it, or whose text may be
+# why it is not taken: it must not keep the next notices back. Those that reached no server do not count.
 TRIES_MAX = 5
 
 
@@ -130,6 +130,7 @@ def settle(channel: Channel, result: Result, now_ms: int) -> None:
     if result.fate in (Fate.SENT, Fate.UNKNOWN) or result.done:
         _note_sent(channel, now_ms)
     notice.done = [*notice.done, *result.done]
+    notice.reached += result.fate is Fate.UNKNOWN or result.was_read or bool(notice.done)
     match _fate(notice, result):
         case Fate.SENT:
             _mark_notified(channel, notice, now_ms)
@@ -145,7 +146,7 @@ def settle(channel: Channel, result: Result, now_ms: int) -> None:
 def _fate(notice: Notice, result: Result) -> Fate:
     """Return what to do with the notice. After enough tries it makes room for the next; health still shows what is
     wrong."""
-    is_tried = notice.tries >= TRIES_MAX
+    is_tried = notice.reached >= TRIES_MAX
     match result.fate:
         case Fate.REFUSED if notice.done:
             return Fate.SENT

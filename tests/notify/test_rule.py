@@ -207,8 +207,7 @@ def test_a_server_that_never_answers_gets_a_notice_five_times_and_then_the_next(
     desk.fail()
     desk.result = Result(Fate.UNKNOWN, "does not answer")
     desk.go(1_200)
-    assert desk.at_s == [30, 90, 210, 450, 930]
-    assert desk.channel.notice is None
+    assert (desk.at_s, desk.channel.notice) == ([30, 90, 210, 450, 930], None)
     desk.fail(line="other")
     desk.go(60)
     assert [row.line for row in desk.told[-1][1].rows] == ["other"]
@@ -239,13 +238,23 @@ def test_a_text_that_is_never_taken_now_makes_room_for_one_that_quotes_nothing()
         assert (desk.channel.notice is not None and desk.channel.notice.is_plain) is was_read
 
 
+@pytest.mark.parametrize("last", [{"fate": Fate.UNKNOWN}, {"done": ["a@x"]}, {"was_read": True}])
+def test_tries_that_reached_no_server_close_no_notice(last: dict[str, Any]) -> None:
+    desk = Desk()
+    desk.fail()
+    desk.result = Result(Fate.LATER, "away")
+    desk.go(1_000)
+    desk.result = desk.result._replace(**last)
+    desk.go(1_000)
+    assert (desk.channel.notice and desk.channel.notice.is_plain) is False
+
+
 def test_what_is_refused_for_good_is_told_by_another_an_hour_later() -> None:
     desk = Desk(resolved_s=86_400)
     desk.fail()
     desk.result = Result(Fate.REFUSED, "550 no such user")
     desk.go(3_000)
-    assert desk.channel.notice is None
-    assert desk.channel.trouble == "550 no such user"
+    assert (desk.channel.notice, desk.channel.trouble) == (None, "550 no such user")
     desk.fail()
     desk.result = SENT
     desk.go(900)
