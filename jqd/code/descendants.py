@@ -27,8 +27,6 @@ class Usage(NamedTuple):
     """Threads of all these processes, main threads included."""
     memory_bytes: int
     """Resident memory, and open files in memory (memfd_create). Shared memory is counted for each process."""
-    hides: bool
-    """Whether one of them hides which files it has open (PR_SET_DUMPABLE)."""
 
 
 def guard_this_process() -> None:
@@ -46,11 +44,10 @@ def usage(leaders: Iterable[int]) -> dict[int, Usage]:
         pids, files = [leader, *below(leader)], dict[tuple[int, int], int]()
         sizes = {pid: _resident_bytes(pid) for pid in pids}
         living = [pid for pid in pids if sizes[pid]]  # zombies have size 0
-        opened = [_memory_files(pid) for pid in living]
-        for own in opened:
-            files |= own or {}
+        for pid in living:
+            files |= _memory_files(pid)
         memory = sum(sizes.values()) + max(0, sum(files.values()) - (sum(map(_shared_bytes, pids)) if files else 0))
-        found[leader] = Usage(len(living), sum(map(_threads, living)), memory, None in opened)
+        found[leader] = Usage(len(living), sum(map(_threads, living)), memory)
     return found
 
 
@@ -101,16 +98,13 @@ def _threads(pid: int) -> int:
         return 0  # it has ended
 
 
-def _memory_files(pid: int) -> dict[tuple[int, int], int] | None:
-    """Return (device, inode) → bytes of the process's open memfd files, which count as no process's resident memory.
-    None: the process hides them."""
+def _memory_files(pid: int) -> dict[tuple[int, int], int]:
+    """Return (device, inode) → bytes of the process's open memfd files, which count as no process's resident memory."""
     found: dict[tuple[int, int], int] = {}
     try:
         names = os.listdir(f"/proc/{pid}/fd")
-    except PermissionError:
-        return None if _hides(pid) else found  # else the worker itself may not look: CAP_SYS_PTRACE is missing
     except OSError:
-        return found  # it has ended
+        return found  # it has ended, or hides them, as ssh-agent does (PR_SET_DUMPABLE)
     for name in names:
         path = f"/proc/{pid}/fd/{name}"
         try:
@@ -120,14 +114,6 @@ def _memory_files(pid: int) -> dict[tuple[int, int], int] | None:
         except OSError:
             continue  # it has closed the file
     return found
-
-
-def _hides(pid: int) -> bool:
-    """Return whether a process made itself undumpable: its files in /proc are root's then."""
-    try:
-        return os.stat(f"/proc/{pid}/fd").st_uid != os.stat(f"/proc/{pid}").st_uid
-    except OSError:
-        return False  # it has ended meanwhile
 
 
 def _shared_bytes(pid: int) -> int:

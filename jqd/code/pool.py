@@ -75,10 +75,8 @@ class Pool:
         for process, warm in list(self._living.items()):
             if process.ended.is_set() or process.pid not in used:
                 continue
-            processes, threads, memory, hides = used[process.pid]
-            if hides:
-                process.kill("MEMORY: a process of it hides the files that it has open (PR_SET_DUMPABLE)")
-            elif memory > limits.memory_mib * MIB:
+            processes, threads, memory = used[process.pid]
+            if memory > limits.memory_mib * MIB:
                 process.kill(f"MEMORY: its processes had {memory // MIB} MiB, and may have {limits.memory_mib}")
             elif processes > limits.processes:
                 process.kill(f"PROCESSES: there were {processes} of them, and may be {limits.processes}")

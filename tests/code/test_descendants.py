@@ -1,6 +1,5 @@
 """All below a process is found, also where the kernel lists no children; what has ended is no trouble."""
 
-import os
 import subprocess
 from collections.abc import Iterator
 from typing import Any
@@ -8,9 +7,8 @@ from typing import Any
 import pytest
 import trio
 
-from jqd.code import descendants
 from jqd.code.config import Limits
-from jqd.code.descendants import _hides, _memory_files, _shared_bytes, _threads, kill_with_descendants, usage
+from jqd.code.descendants import _memory_files, _shared_bytes, _threads, kill_with_descendants, usage
 from jqd.worker import programs
 from tests.code.conftest import handler, value
 
@@ -41,8 +39,8 @@ def test_all_below_it_are_found_and_killed(
 
 
 def test_what_has_ended_meanwhile_has_nothing() -> None:
-    assert (_memory_files(GONE), _shared_bytes(GONE), _threads(GONE), _hides(GONE)) == ({}, 0, 0, False)
-    assert usage([GONE])[GONE] == (0, 0, 0, False)
+    assert (_memory_files(GONE), _shared_bytes(GONE), _threads(GONE)) == ({}, 0, 0)
+    assert usage([GONE])[GONE] == (0, 0, 0)
 
 
 async def test_what_a_context_uses_is_counted_with_all_it_started(bench: Any) -> None:
@@ -84,15 +82,6 @@ time.sleep(60)
     assert "MEMORY" in await message_of(bench, body, memory_mib=250, file_mib=50)
 
 
-async def test_one_that_hides_such_files_is_over_its_limit(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with bench() as at:
-        await at.one(handler("python", "return 1"))
-        (process,) = at.pool._living
-        monkeypatch.setattr(descendants, "_memory_files", lambda pid: None)
-        at.pool.look()
-        assert process.why_killed.startswith("MEMORY: a process of it hides the files")
-
-
 async def test_threads_count_as_processes_do(bench: Any) -> None:
     """Five hundred of one handler left the worker none."""
     body = """
@@ -103,15 +92,3 @@ for _ in range(100):
 time.sleep(60)
 """
     assert "threads, and may have 84" in await message_of(bench, body, processes=5)
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a process as somebody else")
-@pytest.mark.parametrize("is_dumpable", [1, 0])
-def test_whether_a_process_made_itself_undumpable_is_seen(is_dumpable: int) -> None:
-    script = f"import ctypes; ctypes.CDLL(None).prctl(4, {is_dumpable}, 0, 0, 0); print(1, flush=True); input()"
-    command = ["/usr/bin/python3", "-I", "-c", script]
-    with subprocess.Popen(command, user=65_534, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/") as child:
-        assert child.stdout is not None
-        assert child.stdout.readline() == b"1\n"
-        assert _hides(child.pid) is not bool(is_dumpable)
-        child.kill()
