@@ -27,13 +27,14 @@ TRUSTED = (
     *("ssl/certs", "ssl/cert.pem", "ssl/openssl.cnf"),
     *("pki/ca-trust", "pki/tls/cert.pem", "pki/tls/certs", "pki/tls/openssl.cnf"),  # of Red Hat and its kin
 )
+NAMESPACES_MAX = Path("/proc/sys/user/max_user_namespaces")
 NETWORK = ("resolv.conf", "hosts", "nsswitch.conf", "services")
 
 
 def sandboxed(command: Sequence[str], config: CodeConfig) -> list[str]:
     rows = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
     size = ["--size", str(config.limits.memory_mib * MIB)] if _knows("--size") else []
-    if _knows("--disable-userns"):  # in a namespace of its own code might mount memory without a bound
+    if _knows("--disable-userns") and _may_nest():  # in a namespace of its own code might mount memory without a bound
         rows += ["--unshare-user", "--disable-userns"]
     rows += ["--proc", "/proc", "--dev", "/dev", *size, "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]  # noqa: S108
     rows += [*size, "--tmpfs", HOME]
@@ -50,6 +51,14 @@ def sandboxed(command: Sequence[str], config: CodeConfig) -> list[str]:
     if config.network:
         rows.append("--share-net")
     return [*rows, "--remount-ro", "/", "--chdir", HOME, "--", *command]
+
+
+def _may_nest() -> bool:
+    """Return whether user namespaces can be made here. If not, only a worker of root has a sandbox, without one."""
+    try:
+        return NAMESPACES_MAX.read_text().strip() != "0"
+    except OSError:
+        return False  # this kernel has none
 
 
 @cache
@@ -78,7 +87,8 @@ def expect_sandbox(config: CodeConfig) -> None:
     if tried is None or tried.returncode:
         raise ConfigError(
             f"--sandbox bwrap does not work here: {why or 'it ended without a word'}. Install bubblewrap, and allow"
-            " user namespaces to this user (a systemd unit: no RestrictNamespaces); no code runs without it"
+            " user namespaces to this user (a systemd unit: no RestrictNamespaces, ProtectKernelTunables or"
+            " ProtectKernelLogs); no code runs without it"
         )
     if missing := [option for option in ("--size", "--disable-userns") if not _knows(option)]:
         why = f"this bubblewrap has no {' and no '.join(missing)}: code may write to memory without a limit"

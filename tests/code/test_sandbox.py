@@ -46,6 +46,18 @@ def test_certificates_are_seen_and_no_private_keys_beside_them(monkeypatch: pyte
     assert {"/etc/ssl", "/etc/pki", "/etc/pki/tls", "/etc/ssl/private"}.isdisjoint(command)
 
 
+@pytest.mark.parametrize(("most", "asks"), [("0\n", False), ("63356\n", True), (None, False)])
+def test_a_root_worker_needs_no_user_namespaces_where_there_are_none(
+    most: str | None, asks: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Asked to disable them bubblewrap ends, as it has to make one first."""
+    if most is not None:
+        (tmp_path / "most").write_text(most)
+    monkeypatch.setattr(sandbox, "NAMESPACES_MAX", tmp_path / "most")
+    monkeypatch.setattr(sandbox, "_knows", lambda option: True)
+    assert ("--unshare-user" in sandbox.sandboxed(["true"], CodeConfig(daemons=[], sandbox="bwrap"))) is asks
+
+
 @needs_bwrap
 async def test_what_it_sees_is_its_own(bench: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
     secret = tmp_path_factory.mktemp("secret") / "key"
