@@ -15,8 +15,8 @@ from jqd.store.types import JobView, Page
 
 LEAST = 5  # ids read of each place in one call, at least
 LIST_SOURCES = 64  # places walked side by side; a store with more jobtypes is walked in groups
-LIST_TYPES = 10_000  # jobtypes whose waiting jobs are in one part of the walk
-LIST_QUEUES = 500  # queues of constraints read at once: a third of a millisecond of the server
+LIST_TYPES = 10_000  # more jobtypes with waiting jobs are walked in parts
+LIST_QUEUES = 500  # more queues of constraints are walked in parts; a third of a millisecond of the server
 LIST_ROWS = 2_000  # ids looked at in one call: 2 to 5 ms of the server if it reads their rows or outcomes
 LATER_ROWS = 2_000  # dated or blocked jobs that are read as a whole and sorted by id: some 2 ms of the server a page
 LIST_SCAN = 50_000  # jobs looked at for one page: a filter with few matches gives a short page and a cursor
@@ -39,7 +39,7 @@ PLACES = {
 }
 
 LAST_LISTED, PART, PAST = "told", "part", "past"  # keys of a cursor beside those of places
-FIRST = "0"  # the first part of the scan of queues, as the server counts; after the last part it comes again
+FIRST = "0"  # begins the name of the first part; behind the last part it comes again
 
 
 class _Source:
@@ -133,10 +133,11 @@ class ListingMethods(QueryMethods):
         while True:
             if server != self._caller.identity:  # each run of a server scans in another order
                 server, place, past = self._caller.identity, FIRST, ""
-            behind, places = await self._places(place, state, jobtype, tenant)
+            behind, place, places = await self._places(place, state, jobtype, tenant)
+            is_whole = place.startswith(FIRST)  # other parts have other names when the server scans them again
             size = LIST_SOURCES if len(places) <= LIST_SOURCES else sources
-            in_parts = in_parts or len(places) > LIST_SOURCES or behind != place
-            places = [each for each in places if _order(state, *each) > past]
+            in_parts = in_parts or len(places) > LIST_SOURCES or not is_whole or behind != FIRST
+            places = [each for each in places if not is_whole or _order(state, *each) > past]
             for at in range(0, len(places), size):
                 group = [_source(*each, state, walked) for each in places[at : at + size]]
                 begins = [source.at for source in group]
@@ -153,6 +154,8 @@ class ListingMethods(QueryMethods):
                     walked[LAST_LISTED] = 0.0, last_id
                 if any(source.rows or not source.done for source in group):
                     break
+                if not is_whole:
+                    continue
                 past = max(_order(state, source.place, source.suffix) for source in group)
                 ahead = (name for name in walked if name == LAST_LISTED or _order(state, *name.split(":", 1)) > past)
                 walked = {name: walked[name] for name in ahead}
@@ -175,25 +178,25 @@ class ListingMethods(QueryMethods):
 
     async def _places(
         self, part: str, state: State | None, jobtype: str | None, tenant: str | None
-    ) -> tuple[str, list[tuple[str, str]]]:
-        """Return the next part of the walk, and the places of this part."""
+    ) -> tuple[str, str, list[tuple[str, str]]]:
+        """Return the next part of the walk, this part as it is to be asked for again, and its places."""
         behind, places = FIRST, list[tuple[str, str]]()
         for place in PLACES[state]:
             if place == "ready":
                 # Other tenants' types of this name are found among all types.
                 asked = "" if tenant is None else jobtype or ""
-                answer = await self._caller.call("list_ready", part, LIST_QUEUES, LIST_TYPES, asked)
-                place_behind, some = codec.fields(self._keys, "tied", answer, 2)
-                behind = self._text("tied", place_behind)
-                names = {*self._texts("types", some), *filter(None, [jobtype if part == FIRST else None])}
+                answer = await self._caller.call("list_ready", part, LIST_QUEUES, LIST_TYPES, LIST_SOURCES, asked)
+                place_behind, some, named = codec.fields(self._keys, "tied", answer, 3)
+                behind, part = self._text("tied", place_behind), self._text("tied", named)
+                names = {*self._texts("types", some), *filter(None, [jobtype if part.startswith(FIRST) else None])}
                 own = [name for name in names if _is_of(name.partition(BETWEEN)[0], jobtype, tenant)]
                 places += (("loose", name[:-1]) if name.endswith(BETWEEN) else ("ready", name) for name in own)
-            elif part == FIRST and place == "held":
+            elif part.startswith(FIRST) and place == "held":
                 members = await self._caller.call("list_members")
                 places += (("held", sysid) for sysid in self._texts("members", members))
-            elif part == FIRST:
+            elif part.startswith(FIRST):
                 places.append((place, ""))
-        return behind, sorted(places, key=lambda each: _order(state, *each))
+        return behind, part, sorted(places, key=lambda each: _order(state, *each))
 
     async def _newest(self, group: Sequence[_Source], count: int, looking: _Looking) -> list[str]:
         """Return the next `count` ids of all sources together, newest first; fewer if that is all or it is late."""

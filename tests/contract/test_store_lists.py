@@ -96,6 +96,30 @@ async def test_a_cursor_has_a_place_for_a_group_of_jobtypes_and_not_for_all(
         assert max(len(page.cursor) for page in told) < 50 * listing.LIST_SOURCES
 
 
+@pytest.mark.parametrize("state", [None, State.WAITING])
+@pytest.mark.parametrize(("at_once", "keyed"), [("LIST_TYPES", False), ("LIST_QUEUES", True)])
+async def test_what_stays_is_listed_though_what_was_listed_before_ends(
+    store_bench: StoreBench, monkeypatch: pytest.MonkeyPatch, at_once: str, keyed: bool, state: State | None
+) -> None:
+    """As in a bulk cancel. The server scans what is left of many jobtypes or queues in other steps then."""
+    monkeypatch.setattr(listing, at_once, 50)
+    if keyed:
+        stay = await many_queues(store_bench)
+    else:
+        jobs = [store_bench.make(f"user-{number:04}") for number in range(2 * QUEUES)]
+        await store_bench.add(*jobs)
+        stay = {job.id for job in jobs}
+    told, cursor = set[str](), ""
+    while True:
+        page = await store_bench.store.list_jobs(state, None, None, 70, cursor)
+        fresh = [view.id for view in page.jobs if view.id not in told]
+        told |= {*fresh}
+        await store_bench.cancel(*fresh)
+        if not (cursor := page.cursor):
+            break
+    assert stay <= told
+
+
 async def test_jobs_of_which_no_attempt_ended_are_left_out_where_none_of_them_can_fit(store_bench: StoreBench) -> None:
     views = await fill(store_bench)
     tried = {view.id for view in views if view.outcome is not None}

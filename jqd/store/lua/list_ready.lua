@@ -1,35 +1,48 @@
--- Returns names of what has jobs ready: jobtypes with the first part, or with parts of their own where they are many;
--- then keyed queues, part by part, in no order.
--- ARGV     now_ms, part ("0" first), about how many queues, and jobtypes, the only jobtype or nothing
--- Returns  the next part ("0": that was all; "t…": jobtypes), names; "<jobtype>\30" if jobs of keyed queues are loose
+-- Returns names of what has jobs ready, in parts: the first part has all jobtypes and all keyed queues, unless these
+-- are many. Then they follow in parts of their own, in no order.
+-- ARGV     now_ms, part ("0" first), queues_max and jobtypes_max in the first part, about how many in another part, the
+--          only jobtype or nothing
+-- Returns  the next part ("0": that was all), names, this part as it is to be named when it is asked for again: so that
+--          what was left to other parts stays there; "<jobtype>\30" if jobs of keyed queues are loose
 -- Errors   JQD_ARGUMENT
--- Cost     O(part), and of the first also O(jobtypes with keyed queues)
+-- Cost     O(names of the part), and of the first also O(jobtypes with keyed queues)
 register('list_ready', {'no-writes'}, function()
-  local place, count, limit, jobtype = ARGV[2], number(ARGV[3], 'count'), number(ARGV[4], 'limit'), ARGV[5]
-  local is_first, types_at, names = place == '0', place:match('^t(%d+)$'), {}
-  if is_first and jobtype ~= '' then
-    names = {jobtype}
-  elseif is_first and redis.call('ZCARD', K.types) <= limit then
-    names = redis.call('ZRANGE', K.types, 0, -1)
-  elseif is_first or types_at then
-    local types_behind, types = unpack(redis.call('ZSCAN', K.types, types_at or '0', 'MATCH', '*', 'COUNT', limit))
-    for at = 1, #types, 2 do
-      names[#names + 1] = types[at]
+  local part, queues_max, types_max = ARGV[2], number(ARGV[3], 'queues_max'), number(ARGV[4], 'jobtypes_max')
+  local count, jobtype, names = number(ARGV[5], 'count'), ARGV[6], {}
+
+  local apart = part:match('^0(q?t?)$')
+  if apart then
+    local queues = (apart:find('q') or redis.call('HLEN', K.tied) > queues_max) and 'q' or ''
+    local types = (apart:find('t') or jobtype == '' and redis.call('ZCARD', K.types) > types_max) and 't' or ''
+    if jobtype ~= '' then
+      names = {jobtype}
+    elseif types == '' then
+      names = redis.call('ZRANGE', K.types, 0, -1)
     end
-    place = types_behind == '0' and '0' or 't' .. types_behind
-  end
-  for _, type_name in ipairs(is_first and call.has_keyed and (jobtype ~= '' and {jobtype}
-      or redis.call('HKEYS', K.keyed)) or {}) do
-    if type_name ~= '' and redis.call('EXISTS', K.loose .. type_name) == 1 then
-      names[#names + 1] = type_name .. '\30'
+    local with_keyed = call.has_keyed and (jobtype ~= '' and {jobtype} or redis.call('HKEYS', K.keyed)) or {}
+    for _, type_name in ipairs(with_keyed) do
+      if type_name ~= '' and redis.call('EXISTS', K.loose .. type_name) == 1 then
+        names[#names + 1] = type_name .. '\30'
+      end
     end
+    for _, queue in ipairs(queues == '' and redis.call('HKEYS', K.tied) or {}) do
+      names[#names + 1] = queue
+    end
+    return {queues ~= '' and 'q' .. types .. '0' or types ~= '' and 't0' or '0', names, '0' .. queues .. types}
   end
-  if place:sub(1, 1) == 't' then
-    return {place, names}
+
+  local kind, types, place = part:match('^([qt])(t?)(%d+)$')
+  if not kind then
+    fail('JQD_ARGUMENT', 'part')
   end
-  local behind, rows = unpack(redis.call('HSCAN', K.tied, place, 'MATCH', '*', 'COUNT', count))
+  local behind, rows
+  if kind == 'q' then
+    behind, rows = unpack(redis.call('HSCAN', K.tied, place, 'MATCH', '*', 'COUNT', count))
+  else
+    behind, rows = unpack(redis.call('ZSCAN', K.types, place, 'MATCH', '*', 'COUNT', count))
+  end
   for at = 1, #rows, 2 do
     names[#names + 1] = rows[at]
   end
-  return {behind, names}
+  return {behind ~= '0' and kind .. types .. behind or types ~= '' and 't0' or '0', names, part}
 end)
