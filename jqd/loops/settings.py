@@ -123,7 +123,9 @@ class SettingsSync:
     async def refresh(self) -> bool:
         """Fetch new settings now. Returns whether there are more. Raises StoreAway, StoreRefused, StoreChanged."""
         async with self._asking:
-            return self._membership.life is not None and await self._ask()
+            # `recovery` may wait for the disk, too, before it joins: until a first answer membership is not needed.
+            is_lacking = not self._settings.loaded.is_set() and not self._settings.synced.is_set()
+            return (is_lacking or self._membership.life is not None) and await self._ask()
 
     async def publish_view(self) -> None:
         """Save our view of the workers in the store, if it is not there: before jobs go back that a worker refused, so

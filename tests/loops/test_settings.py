@@ -357,12 +357,14 @@ async def test_settings_that_the_disk_does_not_give_are_waited_for_until_a_store
     table, real = house.workers.settings, files.open
     table.tried, table.loaded, table.synced = (trio.Event() for _ in range(3))
     await house.follows[0]._store.look(fresh=True)
+    monkeypatch.setattr(Seat, "life", None)  # recovery needs the disk before it joins
     async with opened(files, segment_bytes=50) as journal, trio.open_nursery() as nursery:
         house.upkeep._journal = journal
         for name in "abc":
             await journal.wsync(journal.write(Lane.RULES, 1, encode_rules([Setting("k", name * 60, 1, 1)])))
-        bad = journal.segments[1].path
-        monkeypatch.setattr(files, "open", lambda path: real(Path("/gone") if path == bad else path))
+        monkeypatch.setattr(
+            files, "open", lambda path: real(Path("/gone") if path == journal.segments[1].path else path)
+        )
         await nursery.start(house.upkeep.run)
         await nursery.start(house.follows[0].run) if is_there else None
         await until(lambda: table.get("k", "c" * 60) is not None)
