@@ -103,6 +103,7 @@ async def test_what_stays_is_listed_though_what_was_listed_before_ends(
 ) -> None:
     """As in a bulk cancel. The server scans what is left of many jobtypes or queues in other steps then."""
     monkeypatch.setattr(listing, at_once, 50)
+    monkeypatch.setattr(listing, "LIST_SOURCES", 8)
     if keyed:
         stay = await many_queues(store_bench)
     else:
@@ -111,7 +112,7 @@ async def test_what_stays_is_listed_though_what_was_listed_before_ends(
         stay = {job.id for job in jobs}
     told, cursor = set[str](), ""
     while True:
-        page = await store_bench.store.list_jobs(state, None, None, 70, cursor)
+        page = await store_bench.store.list_jobs(state, None, None, 20, cursor, sources=8)
         fresh = [view.id for view in page.jobs if view.id not in told]
         told |= {*fresh}
         await store_bench.cancel(*fresh)
