@@ -210,6 +210,8 @@ def repair(*, dry_run: Flag = False, where: Where = Where(), output: OutputFlag 
         Say what would be done, and change nothing.
     """
     places, files = where.directories(), Files()
+    for directory in places.values():  # nothing is changed where one of them cannot be mended
+        mend(files, directory, dry_run=True)
     done = [f"{under}{one}" for under, directory in places.items() for one in mend(files, directory, dry_run=dry_run)]
     show({"done": done, "dry_run": dry_run} if output == "json" else done, output)
     if not done:

@@ -4,14 +4,14 @@ The read point that counts lives in the store: every `apply` names its start and
 but its own position. So a lost reply, a crash between apply and rsync, and a store that came back older are one case:
 `PositionMismatch` names the position to go on from. A position that we did not bring about, or a range that was applied
 before we sent it, means that another copy of this journal was in use: it still runs, or this directory is an older copy
-(`JournalForked`). Not noticed is only a copy whose call ends where one of ours did whose answer was lost.
+(`JournalForked`). Not told apart: a copy whose call ends where one of ours did whose answer was lost, and one that ran
+between two starts of ours while records of the first were not applied (these may be lost).
 
     store position ──▶ ├── chunk ──┤── chunk ──┤        a chunk: ≤ 500 records, ≤ 1 MiB, one call of the store
     journal            ├─ frame ─┤─ frame ─┤─ frame ─┤  record k of a frame has position frame start + k
 
 Of a backlog up to FLIGHTS_MAX chunks are in flight: the store applies them in order. New records gather until all are
-answered, and after a call that was not full for `gather_s` more, or up to GATHERS_MAX times that if it had many
-records.
+answered, and after a call that was not full for `gather_s` more, up to GATHERS_MAX times that if it had many records.
 """
 
 import math

@@ -368,11 +368,11 @@ async def _cancel_when(event: trio.Event, scope: trio.CancelScope) -> None:
 async def hand_down(journal: Journal, store: Store, lanes: Mapping[Lane, Ingest[Any]], journal_id: str) -> None:
     """Give the new `journal_id` the positions in the store that `journal` has. May be repeated. Raises StoreError."""
     stored = await store.applied(journal.journal_id)
-    await store.applied(journal_id)
+    done = await store.applied(journal_id)  # the other copy may have moved on since a first try
     for lane, ingest in lanes.items():
         position = ingest.last_position
         if position is None:
             position = min(stored[lane], journal.opened_at)
-        if position:
+        if position > done[lane]:
             # The store lacks the same records under the new id. `gone` says so; else a copied job would be lost.
-            await store.skip(journal_id, lane, 0, position, gone=lane in WITH_JOBS)
+            await store.skip(journal_id, lane, done[lane], position, gone=lane in WITH_JOBS)

@@ -14,6 +14,7 @@ from jqd.cli import run, segments
 from jqd.cli.exits import Exit
 from jqd.client import Client
 from jqd.domain.clock import SystemClock
+from jqd.journal.files import Files, holding
 from jqd.journal.frame import HEAD_BYTES, HEADER_COPY_BYTES
 from tests.cli.books import (
     AT_MS,
@@ -112,6 +113,20 @@ def test_the_journals_of_all_processes_are_looked_at(data_dir: Path, capsys: pyt
     assert run(["journal", "repair", *where]) == 0
     assert capsys.readouterr().out.startswith(f"process-1/{names[0]}: ")
     assert run([*VERIFY, str(data_dir)]) == 0
+
+
+def test_no_journal_is_mended_where_one_of_them_cannot_be(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The first was mended, and only the error of the second was printed."""
+    other = write_other(data_dir, *a_bit_of_everything())
+    name = files_of(data_dir)[0].name
+    flip(data_dir / "journal" / name, HEADER_COPY_BYTES + 3)
+    before = {path: path.read_bytes() for path in (data_dir / "journal").rglob("*.jqd")}
+    with holding(Files(), other):
+        assert run(["journal", "repair", "--data-dir", str(data_dir)]) == 1
+    assert "process-1" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in (data_dir / "journal").rglob("*.jqd")} == before
+    assert run(["journal", "repair", "--data-dir", str(data_dir)]) == 0
+    assert capsys.readouterr().out != ""
 
 
 def test_an_empty_journal_is_listed_and_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -99,3 +99,14 @@ async def test_a_copied_job_that_the_old_id_of_a_journal_lacked_comes_under_the_
         await hand_down(here.journal, here.store, lanes, new)
         await here.store.apply_outcomes(new, 400, 500, decode_outcomes(body))
         assert isinstance(await here.store.get_job(child), JobView)
+
+
+async def test_positions_are_handed_down_again_where_the_other_copy_moved_on_since(autojump_clock: None) -> None:
+    """A first try may fail half-way; then each further one was refused, and the daemon took no job any more."""
+    new = "cd" * 16
+    async with house() as here:
+        await here.store.look(fresh=True)
+        for position in (400, 500, 300):
+            lanes: Any = {lane: SimpleNamespace(last_position=position) for lane in Lane}
+            await hand_down(here.journal, here.store, lanes, new)
+        assert set((await here.store.applied(new)).values()) == {500}
