@@ -1,9 +1,10 @@
-"""Makes the bodies of callbacks: how a job or a group ended, shaped as Standard Webhooks advises.
+"""Makes the bodies of callbacks, which say how a job or a group ended, shaped as Standard Webhooks advises.
 
     {type: "job.succeeded" | "job.failed" | "job.cancelled" | "job.gone", timestamp, data: {job_id, name, state, …}}
     {type: "group.ended", timestamp, data: {group, counts: {succeeded, failed, …}}}
 
-A body is made once, when the last parent has ended, and is the argument of the callback from then on.
+A callback is a job that waits for its parents: the job or the group's members. Its body is made once, when the last
+parent has ended, and is the callback's argument from then on.
 """
 
 from collections import Counter
@@ -33,7 +34,8 @@ _group_decoder = msgspec.msgpack.Decoder(dict[str, str])
 
 
 async def event_body(services: Services, view: JobView, flow: Flow) -> bytes:
-    """Return the body of a callback. Raises StoreError, and NotYet where the parent begins anew: it will end again."""
+    """Return the body of a callback. `view`, `flow`: the callback's job and its links. Raises StoreError, and NotYet if
+    the parent was restarted, since it will end again."""
     now = iso(services.clock.wall_ms())
     if group := _group(view):
         counts = await _counts(services, flow.after)
@@ -60,7 +62,7 @@ async def event_body(services: Services, view: JobView, flow: Flow) -> bytes:
 
 
 def _group(view: JobView) -> str:
-    """Return the group whose callback this job is; "": it is a job's."""
+    """Return the group whose callback this job is; "" if it is the callback of a job."""
     try:
         return _group_decoder.decode(view.argument).get("group", "")
     except DECODE_ERRORS:
@@ -68,7 +70,7 @@ def _group(view: JobView) -> str:
 
 
 def _result(view: JobView) -> dict[str, Any]:
-    """Return the job's kept result; of one too large for an argument only the size."""
+    """Return the field with the job's kept result. If that is too large for an argument, return only its size."""
     if not view.keep_result or view.state is not State.SUCCEEDED:
         return {}
     if isinstance(view.result, LargeResult):
@@ -81,7 +83,7 @@ def _packed(kind: str, at: str, data: dict[str, Any]) -> bytes:
 
 
 async def _counts(services: Services, members: Sequence[str]) -> dict[str, int]:
-    """Return state → how many members of the group ended in it."""
+    """Return state → how many of these members of a group ended in it. Raises NotYet if one was restarted."""
     counts: Counter[str] = Counter()
     for home, piece in pieces_of(services, members):
         for member, row in zip(piece, await services.store.at(home).list_links(piece, 0), strict=True):
@@ -100,9 +102,11 @@ async def _parent(services: Services, given: str) -> JobView | None:
 
 
 def ended(services: Services, given: str, job_id: str | None, view: JobView | OnItsWay | None) -> JobView | None:
-    """Return a parent whose end was noted at its children, from its `view`; None: it is gone.
+    """Check that a parent whose end was noted at its children is still ended, and return it; None: it was deleted.
 
-    Raises NotYet where it began anew since, so that its children wait for the new end; and as `expect_gone`."""
+    Raises NotYet if the parent was restarted since, so that its children wait for the new end; and the errors of
+    `expect_gone`.
+    """
     if isinstance(view, JobView):
         if not view.state.is_final:
             raise NotYet(f"job {bare(given)!r} begins anew")
@@ -115,6 +119,6 @@ def ended(services: Services, given: str, job_id: str | None, view: JobView | On
 
 
 def expect_gone(services: Services, given: str, job_id: str) -> None:
-    """Raise NotYet if a job that is not in the store may still come back, as the store is in recovery."""
+    """Raise NotYet if a job that is not in the store may still come back, because the store is in recovery."""
     if not services.control.settled(services.where(job_id)):
         raise NotYet(f"whether there is a job {bare(given)!r} is not known yet")

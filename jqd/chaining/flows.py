@@ -1,14 +1,14 @@
-"""Releases jobs that wait for others (children) when these (their parents) have ended.
+"""Releases jobs that wait for others (children) when those (their parents) have ended.
 
     child pushed with `after` ──apply_jobs──▶ links "w<child>" ──query──▶ each parent's partition notes the child
     parent ended ──write_counts──▶ links "e<parent>" ──note──▶ each child's partition: has the child other parents?
-    all parents ended ──▶ release: a journaled change of the child, and it waits as any other job
+    all parents ended ──▶ release: a journaled change of the child, after which it waits for a worker like any other job
 
-Each step may be repeated, by any daemon: an end that is noted twice is one end, and a child that is not blocked is not
-released. An entry of `links` that was taken and not done is found again after REST_S. All parents are queried again
-when their partition, or the children's, began a new life: it may have lost the children, or which parents ended. A
-parent that no store and no journal knows counts as ended, because a job is forgotten or deleted only after its end was
-noted at its children.
+`links` is a list of work in each partition of the store. Each step may be repeated, by any daemon: an end that is noted
+twice is one end, and a child that is not blocked is not released. An entry of `links` that was taken and not done is
+found again after REST_S. All parents are queried again when their partition, or the children's, began a new life, which
+means that it lost data: perhaps the children, or which parents ended. A parent that no store and no journal knows
+counts as ended, because a job is forgotten or deleted only after its end was noted at its children.
 """
 
 import math
@@ -32,45 +32,46 @@ from jqd.store import Store
 from jqd.store.keys import last_field
 from jqd.store.links import NEW, Blocked, Parent, ParentNote, Standing, Watched, WatchPair
 
-LOOK_S = 1.0  # between looks for links that other daemons left or wrote
+LOOK_S = 1.0  # between two searches for links that other daemons left or wrote
 GATHER_S = 0.01  # between rounds: ends that come together are noted together
 ALONE_S = 0.002  # between rounds after one with a single entry: each step of a chain waits for it
-REST_S = 5.0  # until an entry that was not done is found again
-ENTRIES = 100  # taken at once
+REST_S = 5.0  # until an entry of `links` that was taken but not done is found again
+ENTRIES = 100  # entries of `links` taken in one round
 HOLD_S = 0.1  # how long a round waits for releases: a release may wait for a lock, a disk or a partition
-WALKS = 1_000  # entries of which it is remembered how far their children were gone through: 60 kB of one call
-RELEASES = 64  # at once: each is some calls of the store and a sync that they share. With more a round waits for all
-OLD_MS = 600_000  # a job whose journal has not come to a new store for so long is gone
-FORGET_S = 60.0  # a child that was not queried for so long is released, or other daemons query it
-COMPLAIN_S = 60.0  # a parent may be on its way for some seconds
+WALKS = 1_000  # entries in `_passed` that one call names to the store: 60 kB
+RELEASES = 64  # at once: each is some calls of the store and a shared sync. With more, a round waits for all of them
+OLD_MS = 600_000  # a job counts as lost if nothing of its journal has come to a new store for this time
+FORGET_S = 60.0  # a child not queried here for this time is forgotten: released, or queried by other daemons
+COMPLAIN_S = 60.0  # health reports a child that has waited for an unknown parent for this time
 
-AGAIN = (ChangeKind.REPLACE, ChangeKind.RETRY)  # changes with which a job that has ended begins anew
-GONE = "gone"  # the end of a parent that is not known any more
+AGAIN = (ChangeKind.REPLACE, ChangeKind.RETRY)  # changes that restart a job that has ended
+GONE = "gone"  # the end of a parent that no store and no journal knows
 
 T = TypeVar("T")
 Release = Callable[[str, str, str], Awaitable[bool]]
-"""Releases a child: its id, the first parent that did not succeed or "", and `Flow.mark` of its parents. Returns False
-when it has to be tried again. Raises JournalRefused, StoreAway, StoreRefused."""
+"""Releases a child. Arguments: its id, the first parent that did not succeed (or ""), and `Flow.mark` of its parents.
+Returns False if it has to be tried again. Raises JournalRefused, StoreAway, StoreRefused."""
 
 
 class Wait(NamedTuple):
-    """A child that waits for a parent which no partition knows yet; times by the monotonic clock."""
+    """Since when a child has waited for a parent that no partition knows yet; times by the monotonic clock."""
 
     since_s: float
     seen_s: float
-    """When this daemon last queried it."""
+    """When this daemon last queried the child's parents."""
 
 
 class Asked(NamedTuple):
-    """The parents of one blocked job, as their partitions answered: notes of how each ended."""
+    """What the partitions answered about the parents of one blocked job: a note for each parent, with its end if it has
+    ended."""
 
     notes: list[ParentNote]
     is_known: bool
-    """Whether the state of all parents is known; else some are on their way into the store."""
+    """Whether the state of all parents is known; False: some are on their way into the store."""
 
 
 class Flows:
-    """Blocked jobs and their parents in one partition of the store: brings each parent's end to its children."""
+    """The loop that, for one partition of the store, reports each parent's end to its children and releases them."""
 
     def __init__(
         self,
@@ -82,43 +83,45 @@ class Flows:
         clock: Clock,
         source: random.Random,
     ) -> None:
-        """`settled`: returns whether recovery of these partitions is complete."""
+        """`number`: the partition. `settled`: a function that returns whether recovery of these partitions is
+        complete."""
         self.backoff = LoopBackoff("flows", source=source)
         self._number, self._store, self._stores, self._settled = number, stores[number], stores, settled
         self._lives: dict[int, str] = {}
-        """Partition → the life in which all parents there were queried: another life may lack the children."""
+        """Partition → its life in which all parents there were queried. In a newer life the store may have lost which
+        children wait."""
         self._since_s: dict[int, float] = {}
-        """Partition → since when its recovery has been complete in that life, by the monotonic clock."""
+        """Partition → since when its recovery has been complete in the life in `_lives`, by the monotonic clock."""
         self._release = release
         self._clock = clock
         self._bell = trio.Event()
         self.is_awaited = False
-        """Whether any job here may be a parent or child: then each end may concern others."""
+        """Whether any job here may be a parent or child. If not, ends of jobs need not be handled."""
         self._waits: dict[str, Wait] = {}
         """Children with parents that no partition knows yet."""
         self._passed: dict[str, int] = {}
-        """Entry → how many of its first children could not be reached, while there are more: each is tried once, then
-        the entry rests.
-        """
+        """Entry of `links` with further children → how many of its first children could not be reached. Each child is
+        tried once before the entry waits."""
         self._begun = self._clear = 0
-        """Numbers of the last round, and of the last one after which nothing was due."""
+        """`_begun`: number of the last round. `_clear`: number of the last round after which no links were left to
+        handle."""
         self._turn = trio.Event()  # set at the end of each round
         self._is_alone = True
-        """Whether the last round had one entry at most."""
+        """Whether the last round handled at most one entry."""
         self._rest_until_s = -math.inf
-        """Until when entries of a failed round wait to be tried again, by the monotonic clock."""
+        """When entries of a failed round are tried again, by the monotonic clock."""
         self._breaker = PartitionBreaker()
         self._nursery: trio.Nursery
         self._limiter = trio.CapacityLimiter(RELEASES)
         self._releases: dict[str, trio.Event] = {}
-        """Child whose release is under way → event that is set when it is over."""
+        """Child whose release is in progress → event that is set when the release has ended."""
         self._failure, self._failed_at_s = "", -math.inf
-        """Why some jobs could not go on last, and when that was."""
+        """The last error that kept jobs from being released, and when it was (monotonic clock)."""
         self._log = get_logger("flows")
 
     @property
     def complaint(self) -> str | None:
-        """For health: which jobs wait for parents that no partition knows, or why some are tried again."""
+        """For the health report: which jobs wait for parents that no partition knows, or why some are tried again."""
         now_s = self._clock.mono_s()
         old = [child for child, wait in self._waits.items() if wait.since_s <= now_s - COMPLAIN_S]
         if old:
@@ -127,26 +130,25 @@ class Flows:
         return None if is_over else f"some jobs that wait for others are tried again later: {self._failure}"
 
     def wake(self) -> None:
-        """Note that a job with parents or children ended or came: links may be due."""
+        """Wake the loop. Called when a job with parents or children ended or was applied."""
         self._bell.set()
 
     def note_jobs(self, jobs: Sequence[Job]) -> None:
-        """Note that jobs were applied: handle links at once if some wait for parents, or are parents that begin anew,
-        so that their children learn this before another parent's end.
-        """
+        """Called when jobs were applied. Wakes the loop if some of them wait for parents, or are parents that were
+        restarted, so that their children learn of this before another parent's end."""
         if any(job.flow is not None and job.flow.after for job in jobs) or (
             self.is_awaited and any(job.change is not None and job.change.kind in AGAIN for job in jobs)
         ):
             self.wake()
 
     def note_ends(self) -> None:
-        """Note that jobs ended or were cancelled: handle links at once if other jobs may wait for some."""
+        """Called when jobs ended or were cancelled. Wakes the loop if other jobs may wait for some of them."""
         if self.is_awaited:
             self.wake()
 
     async def wait_links_applied(self) -> None:
-        """Return once all due links are done, so that parents know the children that were applied here before. Waits
-        while a partition is in recovery, as parents may be missing there."""
+        """Wait until all links in this partition are handled, so that parents know the children that were applied here
+        before. While a partition is in recovery this goes on waiting, as parents may be missing there."""
         if self._clear == self._begun > 0 and not self._bell.is_set() and self._is_whole():
             return
         goal = self._begun + 1  # a round that is under way may have read the links before
@@ -173,9 +175,8 @@ class Flows:
                     self.backoff.succeeded()
 
     async def one_round(self) -> float:
-        """Handle the due links. Returns the seconds until the next are due; 0: more may be due now. Raises StoreAway,
-        StoreRefused.
-        """
+        """Handle the entries of `links` that are due: query parents, report ends, release children. Returns the seconds
+        until the next call; 0: more may be due now. Raises StoreAway, StoreRefused."""
         self._begun += 1
         await self._ask_again()
         passed = dict(islice(self._passed.items(), WALKS))
@@ -200,7 +201,7 @@ class Flows:
         return LOOK_S if due.wait_s is None else min(LOOK_S, due.wait_s)
 
     async def one_whole_round(self) -> float:
-        """Do `one_round` outside `run`, and return when all releases that it began are over."""
+        """Do `one_round` outside `run`, and wait for all releases that it began."""
         async with trio.open_nursery() as self._nursery:
             wait_s = await self.one_round()
         return wait_s
@@ -208,7 +209,8 @@ class Flows:
     # ------------------------------------------------ children
 
     async def _ask_again(self) -> None:
-        """Have all parents queried again in partitions that began a new life, or if this partition did."""
+        """For each partition that began a new life, and so may have lost data, let all parents be queried again; also
+        if this partition itself began one."""
         for number, store in enumerate(self._stores):
             life = store.identity
             if self._lives.get(number) != life and self._settled({number}):
@@ -216,13 +218,14 @@ class Flows:
                 self._lives[number], self._since_s[number] = life, self._clock.mono_s()
 
     def _is_whole(self) -> bool:
-        """Return whether all partitions completed recovery, and all parents were queried since."""
+        """Return whether all partitions have completed recovery, and all parents were queried since then."""
         numbers = range(len(self._stores))
         return self._settled(numbers) and all(self._lives.get(n) == self._stores[n].identity for n in numbers)
 
     async def _ask(self, blocked: Sequence[Blocked], rest_until_ms: int) -> None:
-        """Register blocked jobs at the partitions of their parents, which then note each end for them, and read which
-        parents ended before. If a partition is away, only children with parents there wait."""
+        """Register blocked jobs at the partitions of their parents, which then report each parent's end to them. Also
+        read which parents ended before, and release children whose parents all have. If a partition is away, only
+        children with parents there have to wait."""
         follow = [each for each in blocked if each.job.flow is not None and each.job.flow.after]
         children = {
             each.job.id: each
@@ -263,8 +266,9 @@ class Flows:
         await self._store.drop_links({each.entry: () for each in blocked if each.job.id not in stay}, rest_until_ms)
 
     def _unknown(self, pair: WatchPair, watched: Watched, whole: Mapping[int, str]) -> str | None:
-        """Return GONE for a parent that is not in the store; None: it may come yet. `whole`: partitions whose recovery
-        was complete at the query → their lives.
+        """Return GONE if a parent that is not in the store counts as ended; None if it may still come.
+
+        `whole`: partitions that had completed recovery when they were asked → the life of each.
         """
         ids, home = parse_id(watched.id), self._home(pair.parent)
         if watched.is_coming or home not in whole:
@@ -279,7 +283,8 @@ class Flows:
         return GONE if is_old else None
 
     async def _watch(self, pairs: Sequence[WatchPair]) -> dict[int, Watched]:
-        """Return index of the pair → state of its parent, for partitions that answer."""
+        """Query the parents at their partitions. Returns index of the pair → state of its parent, without partitions
+        that fail."""
         homes: dict[int, list[int]] = {}
         for place, pair in enumerate(pairs):
             homes.setdefault(self._home(pair.parent), []).append(place)
@@ -298,9 +303,8 @@ class Flows:
     # ------------------------------------------------ parents
 
     async def _note_ends(self, ended: Sequence[Parent], rest_until_ms: int) -> bool:
-        """Note the ends of parents at their children, and release children that wait for nothing else. Returns whether
-        the parents have more children. Children that failed are tried again after REST_S.
-        """
+        """Report the ends of parents to their children, and release children that wait for no other parent. Returns
+        whether the parents have more children. Children that failed are tried again after REST_S."""
         by_home: dict[int, list[ParentNote]] = {}
         for each in ended:
             for child in each.children:
@@ -322,8 +326,8 @@ class Flows:
         return bool(more)
 
     async def _go_on(self, standing: Mapping[str, Standing]) -> set[str]:
-        """Release children that wait for no parent any more. Returns those to try again, among them those whose release
-        takes longer than HOLD_S and goes on meanwhile."""
+        """Release those children that no longer wait for any parent. Returns the children that have to be tried again,
+        among them those whose release takes longer than HOLD_S; such a release continues in the background."""
         due = {child: each for child, each in standing.items() if each.is_done}
         released = set[str]()
 
@@ -349,9 +353,9 @@ class Flows:
         return due.keys() - released
 
     async def _at(self, home: int, ask: Callable[[], Awaitable[T]]) -> T | None:
-        """Return what `ask` returns for a partition; None: it failed, and its links are tried again after REST_S. A
-        breaker limits how much time is spent on a hanging partition. Raises StoreAway, StoreRefused of this partition
-        only."""
+        """Call `ask`, which asks the partition `home`, and return its answer. If another partition than this one fails,
+        return None: its links are tried again after REST_S. A circuit breaker limits the time spent on a partition that
+        hangs. Raises StoreAway, StoreRefused of this partition only."""
         if home == self._number:
             return await ask()
         silent, began_s = frozenset({home}), self._clock.mono_s()
@@ -367,7 +371,7 @@ class Flows:
             return None
 
     def _note_failure(self, error: StoreAway | StoreRefused | JournalRefused) -> None:
-        """Note why some jobs are tried again after REST_S, and log it once."""
+        """Remember why some jobs are tried again after REST_S, and log it once."""
         now_s = self._clock.mono_s()
         if now_s >= self._failed_at_s + 2 * REST_S:
             self._log.warning("flows.delayed", error=str(error))
@@ -385,6 +389,6 @@ def _pairs(job: Job) -> Iterable[WatchPair]:
 
 
 def _with_size(notes: Sequence[ParentNote]) -> Iterable[ParentNote]:
-    """Yield the notes on one child's parents, the last one with the number of parents, each counted once."""
+    """Yield the notes about one child's parents. The last note also has the number of parents, each counted once."""
     yield from notes[:-1]
     yield notes[-1]._replace(size=len({note.parent for note in notes}))

@@ -1,4 +1,4 @@
-"""Pushes jobs that follow others. Each counts once, however often and by whichever daemon it is pushed."""
+"""Pushes jobs that follow others. Each is pushed once, however often and by whichever daemon this is tried."""
 
 from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import ExitStack
@@ -39,7 +39,7 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 class Follower(NamedTuple):
-    """An entry of an outbox: the jobs that follow one parent."""
+    """One entry of an outbox, decoded: the jobs that follow one parent."""
 
     entry: bytes
     parent: str
@@ -47,15 +47,16 @@ class Follower(NamedTuple):
     items: list[Raw]
     jobs: list[JobSpec]
     charge: Charge = FREE
-    """What the jobs cost of their tenant's quota."""
+    """The room in the tenant's quota that is reserved for these jobs."""
 
 
 async def follow(
     services: Services, entries: Sequence[bytes], *, from_shelf: bool = False, written: trio.Event | None = None
 ) -> OutboxLeft:
-    """Push the jobs of entries for which the quotas of their tenants have room. Returns the entries that wait.
+    """Push the jobs of outbox entries, as far as their tenants' quotas have room. Returns the entries that have to
+    wait.
 
-    `from_shelf`: whether they waited for a quota. `written`: see `outbox.Push`. Raises JournalRefused.
+    `from_shelf`: whether the entries had been waiting for a quota. `written`: see `outbox.Push`. Raises JournalRefused.
     """
     children = list[tuple[str, str]]()
     done = OutboxLeft({}, {}, children)
@@ -107,8 +108,8 @@ async def _within(
     *,
     shelf: bool,
 ) -> list[Follower]:
-    """Return entries for which their tenants' quotas have room; add others to `over`. After one that waits, all of its
-    tenant wait."""
+    """Return the entries for which their tenants' quotas have room, and add the others to `over`. If one entry of a
+    tenant has to wait, all later ones of that tenant wait, too."""
     admitted: list[Follower] = []
     for each in found:
         charge: Charge | str = FREE
@@ -131,7 +132,7 @@ async def _within(
 
 
 def _read(entries: Iterable[bytes], waits: dict[bytes, str]) -> list[Follower]:
-    """Return entries that can be read. The others are added to `waits`, and health reports them."""
+    """Decode entries and return them. Those that cannot be decoded are added to `waits`, and health reports them."""
     found = []
     for entry in entries:
         try:
@@ -146,7 +147,8 @@ def _read(entries: Iterable[bytes], waits: dict[bytes, str]) -> list[Follower]:
 
 
 def _by_partition(services: Services, found: Iterable[Follower]) -> list[tuple[frozenset[int], list[Follower]]]:
-    """Cut entries into batches of one tenant and the same partitions: one that is away holds up only its own."""
+    """Group entries into batches of one tenant and the same partitions, so that a partition which is away delays no
+    others."""
     parts: dict[tuple[str, frozenset[int]], list[list[Follower]]] = {}
     sizes: dict[tuple[str, frozenset[int]], int] = {}  # jobs in the last batch
     for each in found:
@@ -169,7 +171,8 @@ def _homes(services: Services, each: Follower) -> frozenset[int]:
 async def _push(
     services: Services, some: Sequence[Follower], children: list[tuple[str, str]], written: Callable[[], None]
 ) -> dict[bytes, str]:
-    """Push the jobs of these entries. Returns entry → why it waits; adds (parent, child) pairs to `children`."""
+    """Push the jobs of these entries. Returns entry → why it has to wait. Adds (parent, child) pairs to `children`, and
+    calls `written` just before the jobs are written to the journal."""
     owners = [each for each in some for _ in each.jobs]
     jobs = [job for each in some for job in each.jobs]
     items = [item for each in some for item in each.items]
@@ -202,7 +205,8 @@ async def _push(
 
 
 def _outside(agreed: ReservedIds, groups: Container[str | None]) -> ReservedIds:
-    """Return `agreed` with these groups removed from its jobs, so that no reader of the journal makes them members."""
+    """Return `agreed` with these groups removed from its jobs, so that applying the journal does not add the jobs to
+    them."""
     fields, jobs = _fields_decoder.decode(agreed.array), list(agreed.jobs)
     for place, job in enumerate(agreed.jobs):
         if job.group in groups:
@@ -212,8 +216,8 @@ def _outside(agreed: ReservedIds, groups: Container[str | None]) -> ReservedIds:
 
 
 def options_of(services: Services, tenant: str, items: Sequence[Item]) -> Options | None:
-    """Return the registered options that followers leave out; None: they have to be pushed, as their tenant has a quota
-    or they need more than an outcome can bring."""
+    """Return the registered options that followers of a job leave out. None: the followers cannot be part of the
+    outcome and have to be pushed, as their tenant has a quota or they need more than an outcome can carry."""
     if need_push(items) or tenant in services.feature(Quotas).known:
         return None
     if not services.options.says_any:
@@ -222,9 +226,10 @@ def options_of(services: Services, tenant: str, items: Sequence[Item]) -> Option
 
 
 def _chosen(agreed: ReservedIds) -> list[int]:
-    """Return the indexes of jobs whose ids their parents chose: another push may want the same id, so these are
-    confirmed.
+    """Return the indexes of jobs whose ids were chosen by their parent's worker. Another push may want the same id, so
+    these ids must be confirmed.
 
-    An id that is derived from the parent's is never given to another job, and a repeated push of the entry gets the
-    same revision of the same job."""
+    An id that is derived from the parent's is never given to another job, and if the entry is pushed again, it gets the
+    same revision of the same job.
+    """
     return [place for place, digest in enumerate(agreed.digests) if digest != FOLLOWER_DIGEST]

@@ -1,4 +1,7 @@
-"""Writes the group of each job to the store again before the job is applied, as the store may have lost it."""
+"""Writes the group of each job to the store again before the job is applied, as the store may have lost it.
+
+This is done in the group's partition.
+"""
 
 from collections.abc import Sequence
 
@@ -11,19 +14,21 @@ from jqd.store.links import CLOSED
 
 
 class Links:
-    """The groups of one partition. Their members may be in any partition."""
+    """Writes groups of one partition to the store again, before jobs that belong to them are applied. The members of a
+    group may be in any partition."""
 
     def __init__(self, number: int, store: Store, partitions: int) -> None:
         self._number, self._store, self._partitions = number, store, partitions
 
     def concern(self, job: Job) -> bool:
-        """Return whether a job has, or closes, a group of this partition; the job itself may be in another."""
+        """Return whether a job is in a group of this partition, or closes one; the job itself may be in another
+        partition."""
         if job.flow is not None and self._is_here(job.flow.group):
             return True
         return GROUP_STEM in job.name and self._is_here(closed_by(job))  # the cheap check first: called for every job
 
     def here(self, jobs: Sequence[Job]) -> Sequence[Job]:
-        """Return those of the jobs that are in this partition."""
+        """Return those of the jobs that are themselves in this partition."""
         if self._partitions == 1 or not any(map(self.concern, jobs)):
             return jobs
         return [job for job in jobs if partition_of(job.id, self._partitions) == self._number]
@@ -48,7 +53,8 @@ class Links:
 
 
 def closed_by(job: Job) -> str:
-    """Return the group that was closed with this job: the job waits for the group, or is its callback; "": none."""
+    """Return the group that was closed when this job was pushed: the job waits for the group's members, or is the
+    group's callback. "": there is none."""
     own = bare(job.name)
     if not own.startswith(GROUP_STEM):
         return ""

@@ -1,15 +1,15 @@
-"""Pushes the jobs that follow others from the outbox of a partition, where their parents' outcomes left them
-(docs/adr/0047).
+"""Pushes the jobs that follow others. Outcomes put them into the outbox of a partition, where each entry has the jobs
+that follow one parent (docs/adr/0047).
 
     outcome ──apply_outcomes──▶ outbox ──push──▶ journal, under an id derived from the parent's ──▶ out of the outbox
 
 Every step may be repeated, by any daemon: the same push under the same id counts once. So the daemon that applied the
-outcome pushes at once, and the others look now and then for entries that it left. While some entries are synced, those
-behind them get their ids; all come to the journal in the order of the outbox.
+outcome pushes at once, and the others look now and then for entries that it left. While the first entries are being
+synced, those behind them get their ids; all come to the journal in the order of the outbox.
 
-Jobs beyond their tenant's quota lie on the tenant's shelf: once a second some daemon tries the oldest of them
-(docs/adr/0047). Entries on a shelf that wait for something else are skipped. When only such entries are left they go
-back to the outbox: a tenant with a shelf cannot push.
+Entries beyond their tenant's quota are moved to the tenant's *shelf*, a list of its own: once a second some daemon
+tries the oldest of them (docs/adr/0047). Entries on a shelf that wait for something else than the quota are skipped.
+When only such entries are left, they go back to the outbox: a tenant with a shelf cannot push.
 """
 
 import math
@@ -27,51 +27,53 @@ from jqd.domain.log import get_logger
 from jqd.loops.backoff import LoopBackoff
 from jqd.store import Shelf, Store
 
-ENTRIES = 500  # in one push: as many names as one call of the store gives; one sync
-UNDER_WAY = 4 * ENTRIES  # being pushed at once: some get their ids while those before them are synced
-ENTRIES_BYTES = 4 << 20  # in one answer, as for functions that move rows
+ENTRIES = 500  # entries in one push: as many as one call of the store reserves names for; they share a sync
+UNDER_WAY = 4 * ENTRIES  # entries being pushed at once: some get their ids while earlier ones are synced
+ENTRIES_BYTES = 4 << 20  # of entries in one answer of the store, as for its functions that move rows
 UNDER_WAY_BYTES = 2 * ENTRIES_BYTES  # an eighth of `journal.pending_bytes_max`: a slow disk takes pushes besides
-LOOK_S = 2.0  # between looks for entries left by a daemon that died or hangs
-LEFT_S = 1.0  # an entry that has waited for so long was left
-WALK = 5_000  # waiting entries skipped in one such look: 0.1 s of a server; the next look continues there
-REST_S = 2.0  # until an entry is tried again: its partition is away, or its id is reserved by another push
-COMPLAIN_S = 60.0  # a partition may be away for some seconds
+LOOK_S = 2.0  # between two searches for entries left by a daemon that died or hangs
+LEFT_S = 1.0  # an entry that has waited for this time was left by another daemon
+WALK = 5_000  # waiting entries passed in one such search: 0.1 s of a server; the next one continues there
+REST_S = 2.0  # until an entry is tried again whose partition is away, or whose id another push has reserved
+COMPLAIN_S = 60.0  # health reports an entry that has waited for this time: a partition may be away for seconds
 
 SHELF_S = 1.0  # between two tries of a tenant's shelf by any daemon
-SHELF_LOOK_S = 0.5  # between looks while there is a shelf, so that each is tried about when it is due
-SHELVES = 100  # tried in one look, with one call each where the quota has no room
-SHELVES_MAX = 1_000  # listed; a tenant beyond them is still tried in its turn
-FROM_SHELF_AT_ONCE = 1_000  # entries of one shelf in one look: new outbox entries wait meanwhile
-SHELVES_HOLD_S = 5.0  # an older list holds up no pushes: the store may be away, and pushes do not need it
+SHELF_LOOK_S = 0.5  # between two searches while there are shelves, so that each is tried about when it is due
+SHELVES = 100  # shelves tried in one search; one whose quota has no room costs one call
+SHELVES_MAX = 1_000  # shelves in the list that is read; those of further tenants are still tried when due
+FROM_SHELF_AT_ONCE = 1_000  # entries of one shelf pushed in one search: new outbox entries wait meanwhile
+SHELVES_HOLD_S = 5.0  # an older list of shelves delays no pushes: perhaps the store is away, which pushes do not need
 
 
 UNREADABLE = "they cannot be read"
-"""First words of the reason why unreadable entries wait."""
+"""First words of the reason why an entry waits that cannot be decoded."""
 
 
 class OutboxDone(NamedTuple):
-    """Entries of a tenant that must wait for its quota, and why."""
+    """Entries of one tenant that have to wait for its quota, and why."""
 
     why: str
     entries: list[bytes]
 
 
 class OutboxLeft(NamedTuple):
-    """Entries of an outbox that were not pushed; all others are done."""
+    """The result of a push: which entries of the outbox have to wait. All others are done."""
 
     waits: dict[bytes, str]
     """Entry → why it has to wait."""
     over: dict[str, OutboxDone]
-    """Tenant → its entries for which its quota has no room."""
+    """Tenant → its entries that have to wait, as its quota has no room."""
     children: Sequence[tuple[str, str]] = ()
     """(id of the parent, id of the child) of all followers that were pushed, now or before."""
 
 
 class Push(Protocol):
-    """Pushes the jobs of entries and returns which have to wait. Raises JournalRefused, StoreAway, StoreRefused.
+    """Pushes the jobs of entries and returns which entries have to wait. Raises JournalRefused, StoreAway,
+    StoreRefused.
 
-    Sets `written` once all are on their way to the disk, in order, and none waits for a quota: then later entries may
-    be pushed."""
+    Sets `written` once the jobs of all entries are being written to the journal in order, and none waits for a quota:
+    then later entries may be pushed. `from_shelf`: the entries come from a shelf.
+    """
 
     def __call__(
         self, entries: Sequence[bytes], *, from_shelf: bool = False, written: trio.Event | None = None
@@ -79,22 +81,22 @@ class Push(Protocol):
 
 
 class OutboxRest(NamedTuple):
-    """When and why an entry that could not be pushed is tried again."""
+    """Why an entry could not be pushed, and when it is tried again; times by the monotonic clock."""
 
     until_s: float
-    """When it is tried again, by the monotonic clock."""
+    """When the entry is tried again."""
     why: str
     since_s: float
-    """When it was first tried in vain."""
+    """When pushing the entry first failed."""
     met_s: float
-    """When it was last seen, tried or not."""
+    """When the entry was last seen in the outbox, whether it was tried or not."""
 
 
 NO_REST = OutboxRest(0.0, "", math.inf, 0.0)
 
 
 class Outbox:
-    """Pushes the followers of one partition of the store."""
+    """The loop that pushes the follower jobs in one partition's outbox."""
 
     def __init__(self, *, store: Store, push: Push, clock: Clock, source: random.Random) -> None:
         self.backoff = LoopBackoff("outbox", source=source)
@@ -103,30 +105,32 @@ class Outbox:
         self._clock = clock
         self._bell = trio.Event()
         self._rests: dict[bytes, OutboxRest] = {}
-        """Entries that could not be pushed."""
+        """Entry that could not be pushed → why, and when it is tried again."""
         self.shelves: dict[str, Shelf] = {}
-        """Tenant → its shelf of entries that wait for its quota, as last read from the store."""
+        """Tenant → its shelf (the entries that wait for its quota), as last read from the store."""
         self._shelves_at_s = -math.inf
         self._new_ms = 0
         """Date (ms, by the store's clock) before which all entries have been tried."""
         self._under_way: set[bytes] = set()
         """Entries newer than `_new_ms` that are being pushed, and are still in the outbox."""
         self._passed = 0
-        """Number of entries newer than `_new_ms` that have to wait there."""
+        """Number of entries newer than `_new_ms` that were tried and have to wait in the outbox."""
         self._asks = False
-        """Whether to read the outbox again when entries leave it: too many are being pushed, or hide others."""
+        """Whether to read the outbox again when entries leave it: so many are being pushed that new ones were not
+        read."""
         self._failure: StoreAway | StoreRefused | JournalRefused | None = None
-        """The failure of a push that ran beside others."""
+        """The error of a push in the background, to be raised by the next `_push_new`."""
         self._walk_at_s = self._walk_began_s = clock.mono_s()
         self._walked = 0
-        """Number of waiting entries at the front of the outbox that this walk has skipped."""
+        """Number of waiting entries at the front of the outbox that `_push_left` has gone past in its present pass."""
         self._shelf_walks: dict[str, int] = {}
-        """Tenant → the same for its shelf, if one look does not reach the shelf's end."""
+        """Tenant → number of waiting entries at the front of its shelf to go past next time, if its end was not
+        reached."""
         self._log = get_logger("outbox")
 
     @property
     def complaint(self) -> str | None:
-        """For health: which jobs cannot be pushed, and why; None: there are none."""
+        """For the health report: which jobs cannot be pushed, and why; None: there are none."""
         before_s = self._clock.mono_s() - COMPLAIN_S
         odd = [
             (entry, rest.why)
@@ -138,7 +142,8 @@ class Outbox:
         return f"jobs that follow {_parent(odd[0][0])} and {len(odd) - 1} others wait: {odd[0][1]}"
 
     def owes(self, tenant: str) -> bool:
-        """Return whether jobs of that tenant are known to wait for its quota: then its pushes have to wait, too."""
+        """Return whether follower jobs of this tenant wait for its quota, as the store said a moment ago. Then new
+        pushes of the tenant have to wait, too."""
         return tenant in self.shelves and self._clock.mono_s() - self._shelves_at_s < SHELVES_HOLD_S
 
     def wake(self) -> None:
@@ -165,19 +170,22 @@ class Outbox:
                     self.backoff.succeeded()
 
     async def _empty(self, nursery: trio.Nursery, rang: bool) -> bool:
-        """Push new entries if there were any, and at times those left before. Returns whether some wait for a quota."""
+        """Push new entries if the loop was woken (`rang`), and every LOOK_S those left before. Returns whether some
+        entries wait for a quota."""
         shelves = await self._push_new(nursery) if rang else bool(self.shelves)
         if not rang or self._clock.mono_s() >= self._walk_at_s:
             shelves = await self._push_left()
-            self._passed = 0  # some may be gone, and a new entry must not be skipped in place of one
+            self._passed = 0  # some may have been pushed now; then a new entry would be skipped instead
             self._walk_at_s = self._clock.mono_s() + LOOK_S
         return shelves
 
     async def _push_new(self, nursery: trio.Nursery) -> bool:
-        """Begin to push all entries that came since the last call. Older ones that wait may be many, and are skipped.
+        """Start pushing all entries that came since the last call. Older entries that wait may be many, and are
+        skipped. Returns whether there are shelves.
 
-        Entries being pushed are skipped by their number, as they came before. If another daemon makes it wrong,
-        `_push_left` finds what was skipped, and a job that is pushed twice counts once."""
+        Entries being pushed are at the front, and are skipped by their number. If another daemon changes that number,
+        entries are skipped wrongly; `_push_left` finds these, and a job that is pushed twice counts once.
+        """
         shelves = bool(self.shelves)
         while self._failure is None:
             self._asks = True
@@ -205,7 +213,7 @@ class Outbox:
         return shelves
 
     async def _push_round(self, entries: Sequence[bytes], written: trio.Event) -> None:
-        """Push entries beside other rounds; the next `_push_new` raises a failure."""
+        """Push entries, in a task beside other pushes. An error is raised by the next `_push_new`."""
         try:
             left = await self._push_found(entries, written)
             self._passed += left
@@ -217,16 +225,17 @@ class Outbox:
             written.set()
 
     def _leave(self, entries: Sequence[bytes]) -> None:
-        """Note that entries are not being pushed any more: they wait in the outbox, or are about to be removed."""
+        """Note that entries are no longer being pushed: they have to wait, or are about to be removed from the
+        outbox."""
         self._under_way.difference_update(entries)
         if self._asks:
             self._bell.set()
 
     async def _push_left(self) -> bool:
-        """Push entries older than LEFT_S, oldest first, until WALK of them have to wait; the next call continues there.
-        Returns whether there are shelves."""
+        """Push entries older than LEFT_S, oldest first. After going past WALK entries that have to wait, stop; the next
+        call continues there. Returns whether there are shelves."""
         if not self._walked:
-            # Forget entries not seen in a whole walk: another daemon pushed them.
+            # Forget entries not seen in a whole pass through the outbox: another daemon pushed them.
             began_s, self._walk_began_s = self._walk_began_s, self._clock.mono_s()
             self._rests = {entry: rest for entry, rest in self._rests.items() if rest.met_s >= began_s}
         end = self._walked + WALK
@@ -237,7 +246,11 @@ class Outbox:
                 return found.shelves > 0
 
     async def _push_found(self, entries: Sequence[bytes], written: trio.Event | None = None) -> int:
-        """Push entries of the outbox. Returns how many stay there. `written`: see `Push`."""
+        """Push entries of the outbox, and move those beyond a quota to their shelf. Returns how many stay in the
+        outbox.
+
+        `written`: see `Push`.
+        """
         left, over = await self._push_some(entries, None, written)
         for tenant, spent in over.items():
             self._leave(spent)
@@ -249,7 +262,7 @@ class Outbox:
         self._shelves_at_s = self._clock.mono_s()
 
     async def _try_shelves(self) -> None:
-        """Push entries of shelves whose next try is due, as far as the quotas have room now."""
+        """Push entries of shelves that are due to be tried, as far as the quotas have room now."""
         for _ in range(min(SHELVES, len(self.shelves))):
             # One entry first, to see whether there is room.
             tenant, entries = await self._store.get_shelf(1, ENTRIES_BYTES, SHELF_S)
@@ -258,11 +271,11 @@ class Outbox:
             await self._try_shelf(tenant, entries)
 
     async def _try_shelf(self, tenant: str, entries: Sequence[bytes]) -> None:
-        """Push the entries of a shelf. `entries`: the first ones."""
+        """Push the entries of a tenant's shelf until its quota has no room. `entries`: the first ones."""
         walked, tried, passed = 0, 0, self._shelf_walks.pop(tenant, 0)
         while entries and tried < FROM_SHELF_AT_ONCE:
             left, over = await self._push_some(entries, tenant)
-            # The next walk goes on at the first entry that waits for the quota.
+            # The next pass continues at the first entry that waits for the quota.
             spent = {entry for waiting in over.values() for entry in waiting}
             first = next((place for place, entry in enumerate(entries) if entry in spent), len(entries))
             before = len(set(left).intersection(entries[:first]))
@@ -284,9 +297,10 @@ class Outbox:
     async def _push_some(
         self, entries: Sequence[bytes], shelf: str | None, written: trio.Event | None = None
     ) -> tuple[list[bytes], dict[str, list[bytes]]]:
-        """Push entries, and remove those that are done from the outbox, or from that tenant's `shelf`.
+        """Push entries, and remove those that were pushed from the outbox, or from the shelf of the tenant `shelf`.
 
-        Returns the entries that stay where they are, and tenant → entries that wait for its quota."""
+        Returns the entries that stay where they are, and tenant → entries that wait for its quota.
+        """
         now_s = self._clock.mono_s()
         rest = {entry for entry in entries if self._rests.get(entry, NO_REST).until_s > now_s}
         self._rests |= {entry: self._rests[entry]._replace(met_s=now_s) for entry in rest}

@@ -1,4 +1,5 @@
-"""Releases a job that waited for others: with their results, or as cancelled or failed if one did not succeed."""
+"""Releases a job that waited for others: it gets their results and starts, or is cancelled or failed if one of them did
+not succeed."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -34,22 +35,23 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 class ReleaseRoom:
-    """Limits how many jobs are released at once, so that the memory for their results is bounded. Each partition has
-    its own part, so that one that is away holds up no other."""
+    """Limits how many jobs are released at once, so that the memory for their results is bounded. Each partition has an
+    equal share of the limit, so that one that is away delays no other."""
 
     def __init__(self, _: SettingTable, __: Clock) -> None:
         self._limiters: dict[tuple[str, int], trio.CapacityLimiter] = {}
         self._turns: dict[int, trio.Lock] = {}
 
     def limiter(self, what: str, most: int, services: Services, job_id: str) -> trio.CapacityLimiter:
-        """Return the limiter of `what` for the job's partition, with its part of `most`."""
+        """Return the limiter for the job's partition. `what`: its name. `most`: the limit, of which it gets an equal
+        share."""
         key = what, partition_of(job_id, services.partitions)
         return self._limiters.setdefault(key, trio.CapacityLimiter(max(1, most // services.partitions)))
 
     @asynccontextmanager
     async def looks(self, services: Services, job_id: str, count: int) -> AsyncIterator[None]:
-        """Hold `count` looks of the job's partition. One caller at a time takes them: two with a part each would wait
-        for each other."""
+        """Hold `count` slots for reading parents in the job's partition. Only one caller at a time takes slots: two
+        with half of theirs each would wait for each other for ever."""
         limiter, taken = self.limiter("look", LOOKS, services, job_id), list[object]()
         try:
             async with self._turns.setdefault(partition_of(job_id, services.partitions), trio.Lock()):
@@ -63,13 +65,14 @@ class ReleaseRoom:
 
 
 class Room:
-    """The bytes that the argument of one job has left for results. A result takes its size before it is read."""
+    """How many more bytes of results the argument of one job can hold. A result's size is taken from it before it is
+    read."""
 
     def __init__(self, size_bytes: int) -> None:
         self._left = size_bytes
 
     def take(self, size_bytes: int) -> bool:
-        """Take so many bytes. Returns whether that much was left."""
+        """Take this many bytes if they are left, and return whether they were."""
         if size_bytes > self._left:
             return False
         self._left -= size_bytes
@@ -80,11 +83,11 @@ class Room:
 
 
 async def release(services: Services, job_id: str, failed: str, mark: str) -> bool:
-    """Release a job whose parents have ended. `failed`: the first parent that did not succeed, or ""; `mark`: digest of
-    the parents.
+    """Release a job whose parents have ended. `failed`: the first parent that did not succeed, or "". `mark`: digest of
+    the parents, `Flow.mark`.
 
-    Returns False when it has to be called again: the store has not applied the job yet or is in recovery, or the job
-    was changed or waits for other parents. Raises JournalRefused, StoreAway, StoreRefused.
+    Returns False if it has to be called again: the store has not applied the job yet or is in recovery, or the job was
+    changed or waits for other parents. Raises JournalRefused, StoreAway, StoreRefused.
     """
     async with services.feature(ReleaseRoom).limiter("release", RELEASES, services, job_id):
         for _ in range(TRIES):
@@ -99,13 +102,14 @@ async def release(services: Services, job_id: str, failed: str, mark: str) -> bo
 
 
 async def _standing(services: Services, job_id: str) -> Standing:
-    """Return whether all parents of a job have ended now, and which one did not succeed."""
+    """Ask the store whether all parents of a job have ended now, and which one did not succeed."""
     home = services.store.at(partition_of(job_id, services.partitions))
     return (await home.note_parents([ParentNote(job_id)]))[job_id]
 
 
 async def _release(services: Services, job_id: str, failed: str, mark: str) -> bool:
-    """Try once to `release` a job. Raises Overtaken and Invalid, too: then everything has to be read again."""
+    """Try once to `release` a job. Also raises Overtaken and Invalid, after which job and parents must be read
+    again."""
     try:
         view = await services.store.get_job(job_id)
         if not isinstance(view, JobView) or view.state is not State.BLOCKED or view.flow is None:
@@ -135,16 +139,15 @@ async def _release(services: Services, job_id: str, failed: str, mark: str) -> b
 
 
 async def _cancel(services: Services, view: JobView, failed: str) -> bool:
-    """Cancel a job because a parent did not succeed. Returns whether the cancel is recorded. Raises Overtaken."""
+    """Cancel a job because a parent did not succeed. Returns whether the store has the cancel. Raises Overtaken."""
     await _expect_standing(services, view, failed)
     return await record_cancels(services, [view], as_seen=True) is not None
 
 
 async def _expect_standing(services: Services, child: JobView, failed: str) -> None:
     """Raise Overtaken if the parents' ends have changed: while the child waited, a parent may have been retried, or
-    have succeeded after all by a late outcome. Raises NotYet if the failed parent begins anew and that is not noted
-    yet.
-    """
+    have succeeded after all by a late outcome. Raises NotYet if the failed parent was restarted and the store has not
+    noted that yet."""
     if failed and child.flow is not None:
         (view,) = await services.store.get_briefs([failed])
         parent = ended(services, failed, failed, view)
@@ -157,8 +160,8 @@ async def _expect_standing(services: Services, child: JobView, failed: str) -> N
 
 
 async def _with_results(services: Services, view: JobView, flow: Flow) -> dict[str, Any]:
-    """Return the field to change: the argument, with the parents' results if the job takes them, or `failed`: why
-    not."""
+    """Return the one field to change for a release: the argument, with the parents' results if the job takes them; or
+    `failed`, the reason why the results cannot be put in."""
     if view.argument != NIL and not flow.result_into:
         return {"argument": view.argument}
     bytes_max = services.config.job_bytes_max
@@ -175,8 +178,8 @@ async def _with_results(services: Services, view: JobView, flow: Flow) -> dict[s
 
 
 async def _results(services: Services, view: JobView, flow: Flow, bytes_max: int) -> dict[str, bytes] | str:
-    """Return parent → its kept result, nil where it has none; or why the job cannot have them. Raises NotYet,
-    StoreError."""
+    """Return parent → its kept result, nil for a parent without one. If the job cannot get the results, return the
+    reason as a text. Raises NotYet, StoreError."""
     found: dict[str, bytes] = {}
     odd: list[str] = []
     looks = services.feature(ReleaseRoom)
@@ -214,17 +217,19 @@ async def _results(services: Services, view: JobView, flow: Flow, bytes_max: int
 
 
 async def _ids_of(services: Services, parents: Sequence[str]) -> dict[str, str | None]:
-    """Return parent, named by its id or its pusher's → its id; None: there is no such job."""
+    """Return parent → the daemon's id, None if there is no such job. Parents are named by that id or by their
+    pusher's."""
     named = [parent for parent in parents if parse_id(parent) is None]
     found = await services.store.resolve_all(named) if named else []
     return {parent: parent for parent in parents} | dict(zip(named, found, strict=True))
 
 
 async def _result(services: Services, parent: JobView | None, child: JobView, flow: Flow, room: Room) -> bytes | str:
-    """Return the kept result of a parent; nil where it keeps none, did not succeed or is another tenant's.
+    """Return the kept result of a parent; nil if it keeps none, did not succeed or belongs to another tenant.
 
-    Returns a text where the child cannot have it: RESULTS_GONE, RESULTS_TOO_LARGE, or the parent's id if it had
-    succeeded when its end was noted, but began anew and failed since."""
+    If the child cannot get the result, return a text instead: RESULTS_GONE, RESULTS_TOO_LARGE, or the parent's id if it
+    had succeeded when its end was noted, but was restarted and failed since.
+    """
     if parent is None:
         return RESULTS_GONE
     is_own, is_good = parent.tenant == child.tenant, parent.state is State.SUCCEEDED

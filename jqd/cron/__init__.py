@@ -1,1 +1,1 @@
-"""Schedules: jobs that the daemons push by themselves, at recurring dates (docs/use/SCHEDULING.md)."""
+"""Schedules: jobs that the daemons themselves push at recurring dates (docs/use/SCHEDULING.md)."""

@@ -1,7 +1,7 @@
 """Decides which date of a schedule is fired next, and which dates are skipped.
 
-To *fire* a date is to push the schedule's job for it. It is *missed* if it passed some time ago and was not fired. The
-decision depends only on the arguments, so all daemons decide alike.
+To *fire* a date is to push the schedule's job for it. A date is *missed* if it passed some time ago and was not fired.
+The decision depends only on the arguments, so all daemons decide alike.
 """
 
 from collections.abc import Sequence
@@ -15,27 +15,28 @@ AT_ONCE = 500  # the most dates in one step, some 10 ms: after an idle day a sch
 
 
 class Last(NamedTuple):
-    """The job that a schedule pushed last."""
+    """The state of the job that a schedule pushed last."""
 
     ended_at_ms: int | None
-    """None if it has not ended; 0 if it has, but when is no longer known."""
+    """When the job ended; None: it has not ended; 0: it has, but when is no longer known."""
 
 
 class Step(NamedTuple):
-    """The next step of a schedule: fire one date, skip some dates, or both. If dates are left, another step follows."""
+    """The next step of a schedule: fire one date, skip some dates, or both. If it leaves dates that have come, another
+    step follows."""
 
     through_ms: int
-    """The last date that it fires or skips."""
+    """The last date that this step fires or skips."""
     fires: bool = False
-    """Whether that date is fired."""
+    """Whether the date `through_ms` is fired; else it is skipped."""
     skipped: int = 0
-    """How many dates are skipped: those before that date, and the date itself if it is not fired."""
+    """How many dates are skipped, including `through_ms` if that is not fired."""
     replaces: bool = False
-    """Whether the last job, which still runs, is cancelled."""
+    """Whether the schedule's last job, which still runs, is cancelled."""
 
 
 class Firing(NamedTuple):
-    """A step, and the schedule that it is for."""
+    """A schedule, and the step that it is to take."""
 
     one: KnownSchedule
     step: Step
@@ -47,9 +48,9 @@ class Firing(NamedTuple):
 
 
 def decide(one: KnownSchedule, last: Last | None, now_ms: int) -> Step | None:
-    """Return the next step of a schedule. None if no date has come, or if it waits for the last job.
+    """Return the next step of a schedule. None if no date has come, or if the schedule waits for its last job to end.
 
-    `last`: the job that it pushed last, None if there was none.
+    `last`: the job that the schedule pushed last; None if there was none.
     """
     schedule = one.schedule
     running = last is not None and last.ended_at_ms is None
@@ -71,9 +72,9 @@ def decide(one: KnownSchedule, last: Last | None, now_ms: int) -> Step | None:
 
 
 def _missed(due: Sequence[int], now_ms: int, waited_ms: int) -> Sequence[int]:
-    """Return the dates that are missed: those that passed too long ago.
+    """Return the dates that passed too long ago.
 
-    If they only waited for the last job, which ended at `waited_ms`, none is missed.
+    Return none if the dates only waited for the last job, which ended at `waited_ms`.
     """
     if due[0] <= waited_ms:
         return ()

@@ -1,8 +1,10 @@
-"""Recurring dates: by a cron expression in a time zone, or every so many seconds. cronsim does the calendar.
+"""Recurring dates: by a cron expression in a time zone, or every so many seconds. The package cronsim computes the
+dates of cron expressions.
 
 When clocks are set forward or back, this does what Debian's cron does (SCHEDULING.md). A time of day that does not
 exist that night is replaced by the end of the gap; one that exists twice counts once, the first time. If the field of
-the minute or the hour begins with `*`, the time that passes counts: every ten minutes is every ten minutes also then.
+the minute or the hour begins with `*`, the elapsed time counts: every ten minutes stays every ten minutes in that
+night.
 """
 
 import difflib
@@ -47,7 +49,7 @@ class Recurrence(Struct, frozen=True, omit_defaults=True):
 
     cron: str = ""
     every_ms: int = 0
-    """The time between two dates if `cron` is empty. It is counted from `anchor_ms`, so the dates never drift."""
+    """The time between two dates, used if `cron` is empty. It is counted from `anchor_ms`, so the dates never drift."""
     tz: str = UTC
     """The time zone of `cron`."""
     anchor_ms: int = 0
@@ -55,7 +57,7 @@ class Recurrence(Struct, frozen=True, omit_defaults=True):
     """No date comes after this one; 0: there is no end."""
 
     def after(self, at_ms: int) -> int | None:
-        """Return the first date after an instant, both in ms since 1970; None if there is no more.
+        """Return the first date after an instant, both in Unix ms; None if there is none.
 
         Raises ValueError if this machine does not know the time zone.
         """
@@ -91,7 +93,8 @@ class Recurrence(Struct, frozen=True, omit_defaults=True):
 
 
 def _hour_after_shift(begin: datetime, found: datetime) -> datetime:
-    """Return the first full hour, by the clocks there, after the change of the clocks between the two."""
+    """Return the first full hour, in local time, after the change of the clocks that lies between `begin` and
+    `found`."""
     before, behind, there = ms_of(begin.replace(minute=0)) // 1000, ms_of(found) // 1000, begin.tzinfo
     while behind - before > 1:
         between = (before + behind) // 2
@@ -105,14 +108,15 @@ def _hour_after_shift(begin: datetime, found: datetime) -> datetime:
 
 @cache
 def zone(name: str) -> ZoneInfo:
-    """Return a time zone by its name. Raises ValueError for one that this machine does not know."""
+    """Return a time zone by its name. Raises ValueError if this machine does not know it."""
     if name not in _zones():
         raise ValueError(f"{name[:64]!r} is no time zone{_near(name)}")
     return ZoneInfo(name)
 
 
 def cron_fault(text: str) -> str | None:
-    """Return what is wrong with a cron expression, and where. None if it can be read, even if its dates never come."""
+    """Return what is wrong with a cron expression, and where. None if it can be parsed, even if none of its dates ever
+    comes."""
     if text.strip().lower() in MACROS:
         return None
     words = [*_WORD.finditer(text)]
@@ -135,13 +139,14 @@ def cron_fault(text: str) -> str | None:
 
 
 def expect_cron(text: str) -> None:
-    """Raise ValueError, which says what is wrong, if a cron expression cannot be read."""
+    """Raise ValueError if a cron expression cannot be parsed; its text says what is wrong."""
     if why := cron_fault(text):
         raise ValueError(why)
 
 
 def faults(recurrence: Recurrence, now_ms: int) -> Iterator[Fault]:
-    """Yield what is wrong with the dates that a client wants, from now on."""
+    """Yield what is wrong with the recurring dates that a client asks for, such as that no date comes after
+    `now_ms`."""
     why = cron_fault(recurrence.cron) if recurrence.cron else None
     if why is not None:
         yield Fault("/cron", why)

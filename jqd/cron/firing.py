@@ -1,4 +1,4 @@
-"""Fires dates of schedules: writes the job of a date, and the setting that says that this date was fired.
+"""Fires dates of schedules: journals the job of a date, and the setting which says that this date was fired.
 
 One sync brings both to disk. Any daemon may fire any date, and two may fire the same one at the same time: the job's id
 is made of the schedule's name and the date, and the store lets only one job have an id. docs/adr/0044 has the reason of
@@ -36,8 +36,8 @@ from jqd.tenants.quota_service import reserve_owed
 # Well below the store's `name_reserve_s`: a name that was reserved longer ago may belong to another job by now.
 GIVEN_S = 10.0
 TAKEN = "another job has the id {!r}, and has not come to the store yet"
-COMING_S = 600.0  # a job that has not come to the store for so long was lost with its daemon's disk
-TAKEN_S = 90.0  # if a name is reserved for so long and its job has not come, that job is in a journal that is away
+COMING_S = 600.0  # a job that has not come to the store for this time was lost with its daemon's disk
+TAKEN_S = 90.0  # if a name is reserved for this time and its job has not come, the daemon that journaled it is down
 
 _encoder = msgspec.msgpack.Encoder()
 _fields_decoder = msgspec.msgpack.Decoder(dict[str, Raw])
@@ -45,7 +45,7 @@ _job_decoder = msgspec.msgpack.Decoder(JobSpec)
 
 
 async def last_of(services: Services, one: KnownSchedule, steady_s: float) -> Last | None:
-    """Return the state of the job that a schedule pushed last, None if it has pushed none.
+    """Return the state of the job that a schedule pushed last; None if it has pushed none.
 
     `steady_s`: how long the job's partition of the store has answered without a break or a restart. Raises StoreAway,
     StoreRefused.
@@ -72,10 +72,10 @@ async def last_of(services: Services, one: KnownSchedule, steady_s: float) -> La
 
 
 def _is_lost(services: Services, coming: ComingSince, job_id: str, steady_s: float) -> bool:
-    """Return whether a job has been on its way to the store for longer than any journal that still exists needs.
+    """Return whether a job has been on its way to the store for so long that the journal which had it must be lost.
 
-    Time in which the store could not be reached does not count. The job is not lost either while this daemon's own
-    journal may still bring it.
+    Time in which the store could not be reached does not count. While this daemon's own journal may still bring the
+    job, it is not lost.
     """
     home = partition_of_name(job_id, services.partitions)
     if services.journal.read_point(Lane.CHANGES, home) < coming.end:
@@ -84,10 +84,10 @@ def _is_lost(services: Services, coming: ComingSince, job_id: str, steady_s: flo
 
 
 def _is_late(fired: FiredDate, view: Coming) -> bool:
-    """Return whether the last job is gone, and `view` only shows that its name was reserved again.
+    """Return whether the last job was deleted, and `view` only shows that its name was reserved again.
 
-    A store that has no job of a name reserves the name for whoever asks for it. So the id differs from the one that
-    was noted, or, where none was noted because another job had the name, the reservation is too young.
+    The store reserves an unused name for whoever asks for it. So the id differs from the id in `fired`; or, if `fired`
+    has none because another job had the name, the reservation is too young.
     """
     if fired.given:
         return view.id != fired.given
@@ -95,12 +95,13 @@ def _is_late(fired: FiredDate, view: Coming) -> bool:
 
 
 async def fire(services: Services, firings: Sequence[Firing], is_current: Callable[[str], bool]) -> dict[str, str]:
-    """Fire dates whose jobs belong to one partition of the store. Those that have changed by now are not fired.
+    """Fire dates whose jobs belong to one partition of the store. Schedules that were changed meanwhile are left out.
 
-    Returns the schedules that have to wait, and why. `is_current` takes the store's life (one run of its server) in
-    which the jobs' names were reserved, and returns whether it still lasts, and the partition reported a moment ago
-    what other daemons fired: after a restart the store may give the names to other jobs. Raises Closed, StoreAway,
-    StoreRefused, JournalRefused, NotYet; it is safe to call this again, since each date is fired once.
+    Returns the schedules that have to wait, and why. `is_current`: a function that takes the store's life (one run of
+    its server) in which the jobs' names were reserved. It returns whether that life still lasts and the partition
+    reported a moment ago what other daemons fired: after a restart the store may give the names to other jobs. Raises
+    Closed, StoreAway, StoreRefused, JournalRefused, NotYet; it is safe to call this again, since each date is fired
+    once.
     """
     expect_open(services, under_pressure=False)  # also under pressure: a date that is skipped does not come again
     wait: dict[str, str] = {}
@@ -121,7 +122,8 @@ async def _fire(services: Services, firings: Sequence[Firing], is_current: Calla
 async def _within(
     services: Services, firings: Sequence[Firing], charges: ExitStack
 ) -> tuple[dict[str, Charge], dict[str, str]]:
-    """Reserve room in the tenant's quota for each job. Returns schedule → its charge, and schedule → why it waits."""
+    """Reserve room in the tenant's quota for each job. Returns schedule → its charge, and for those without room
+    schedule → why it waits."""
     charge: dict[str, Charge] = {}
     over: dict[str, str] = {}
     for each in firings:
@@ -177,7 +179,7 @@ async def _fire_all(
 
 
 async def note(services: Services, settings: Sequence[Setting]) -> None:
-    """Write settings to the journal, sync it, and put them into force at this daemon."""
+    """Write settings to the journal, sync it, and apply them at this daemon."""
     position = services.journal.write(Lane.RULES, len(settings), encode_rules(settings))
     await services.journal.wsync(position, shielded=True)
     services.workers.settings.take(settings)
@@ -201,10 +203,10 @@ def _batch(firings: Sequence[Firing]) -> Batch:
 
 
 def _fired(each: Firing, now_ms: int, given: Mapping[str, str]) -> FiredDate:
-    """Return what the setting `fired` of a schedule has after this step.
+    """Return the new body of a schedule's setting `fired` after this step.
 
     `given`: names of jobs → the ids that the store gave them, including jobs of dates that another daemon fired: both
-    daemons write a setting of the date, and either may be the one that stays.
+    daemons write a setting for the date, and either of the two may win.
     """
     before, step = each.one.fired, each.step
     after = structs.replace(before, through_ms=step.through_ms, skipped=before.skipped + step.skipped)
@@ -217,9 +219,9 @@ def _fired(each: Firing, now_ms: int, given: Mapping[str, str]) -> FiredDate:
 
 
 async def _stands(services: Services, each: Firing) -> bool:
-    """Return whether another job has the id of this date's job, as far as is known here.
+    """Return whether another job has the id that this date's job needs, as far as this daemon knows.
 
-    It also counts as one if the id has been reserved for TAKEN_S without a job.
+    An id that has been reserved for TAKEN_S without a job counts as taken by another job.
     """
     if await exists(services, bare(each.job_id)):
         return True
@@ -229,7 +231,7 @@ async def _stands(services: Services, each: Firing) -> bool:
 
 
 async def _stop(services: Services, one: KnownSchedule) -> Mapping[str, int]:
-    """Return id → the last attempt that is to be cancelled of the job that a schedule pushed last.
+    """Return what is to be cancelled so that a schedule's last job stops: id of that job → last generation to cancel.
 
     Empty if that job has ended.
     """

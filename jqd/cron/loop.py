@@ -1,8 +1,8 @@
 """The loop that fires schedules. It runs at every daemon, without a leader, and sleeps until the next date.
 
-Any daemon may fire any date. For each schedule the daemons have an order, which depends on its name. Each daemon waits
-a second longer than the one before it, and finds that the date was fired already if that one works. So no daemon needs
-to know which others work.
+Any daemon may fire any date. For each schedule the daemons have an order, which depends on its name. The first daemon
+fires at once; each further one waits a second longer, and does nothing if it finds the date fired. So no daemon needs
+to know which of the others are alive.
 """
 
 import zlib
@@ -23,8 +23,8 @@ from jqd.loops.settings import SettingsSync
 from jqd.service.services import Services
 
 AT_ONCE = 100  # the most schedules in one round: they take a few ms of the store, and one sync
-TURN_S = 1.0  # how much longer each daemon waits than the one before it: in less, it learns what that one fired
-PLACES_MAX = 5  # no daemon waits more turns than this, however many daemons there are
+TURN_S = 1.0  # how much longer each daemon waits than the one before it: time enough to learn what that one fired
+PLACES_MAX = 5  # no daemon waits more than this many TURN_S, however many daemons there are
 LOOK_S = 0.25  # between rounds while a date has come that this daemon may not fire yet
 AGAIN_S = 1.0  # when a schedule that could not be fired is tried again
 SLEEP_S = 10.0  # the longest sleep, so that a clock that was set forward is noticed
@@ -40,7 +40,7 @@ class CronLoop:
     def __init__(
         self, services: Services, *, follows: Sequence[SettingsSync], place: Callable[[], tuple[int, int]]
     ) -> None:
-        """`place` returns this daemon's number among the living daemons, and how many those are.
+        """`place` returns this daemon's number among the living daemons, and how many daemons live.
 
         `follows`: for each partition the loop that reads the settings of other daemons.
         """
@@ -67,9 +67,10 @@ class CronLoop:
                 await changed.wait()
 
     async def _look(self) -> None:
-        """Fire the dates that have come if it is this daemon's turn. A partition that fails delays no other."""
+        """Fire the dates that have come, as far as it is this daemon's turn. A partition that fails does not delay the
+        others."""
         by_home: dict[int, list[Firing]] = {}
-        away: dict[int, str] = {}  # partition → why it failed: so a server that hangs costs one timeout a round
+        away: dict[int, str] = {}  # partition → why it failed: so a hanging server costs one timeout in each call
         # Schedules that have not failed come first, then those that failed longest ago, so that all get a turn.
         ours = sorted(filter(self._is_ours_now, self._schedules.due()), key=lambda one: one.again_at_s)
         for one in ours[:AT_ONCE]:
@@ -113,7 +114,7 @@ class CronLoop:
         return 0.0 if since_s is None else self._clock.boot_s() - since_s
 
     def _put_off(self, one: KnownSchedule, why: str) -> None:
-        """Try a schedule again a little later; the API shows `why` it waits."""
+        """Let a schedule wait for AGAIN_S before it is tried again. `why`: the reason, which the API shows."""
         if why != one.trouble:
             self._log.info("schedules.waits", name=one.name, why=why)
         one.trouble = why

@@ -3,7 +3,7 @@
 Each schedule is two settings: the schedule itself, of the kind `schedule`, and the last date that was fired or skipped,
 of the kind `fired`. The revision of `fired` is made from that date, so the setting with the latest date wins, in
 whatever order daemons learn of them. If the store's clock was ahead for a while, dates in the future were fired then;
-`set_back` makes a setting that takes that back and still has a higher revision.
+`set_back` makes a `fired` setting whose date is the present, and whose revision is higher all the same.
 """
 
 import hashlib
@@ -59,7 +59,7 @@ Jitter = Annotated[float, Meta(ge=0, le=JITTER_S_MAX, description=f"a number of 
 
 
 class Template(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=False):
-    """The job that a schedule pushes, without an id and a date, which it gets for each date."""
+    """The job that a schedule pushes, without an id and a date: these are added for each date."""
 
     name: Name
     argument: Value = msgspec.field(default_factory=nothing)
@@ -79,23 +79,24 @@ class Plan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     until: Date | None = None
 
     def given(self) -> dict[str, Any]:
-        """Return the fields of a Plan, without those that a subclass adds."""
+        """Return the fields that Plan itself has, as a dict, without those that a subclass adds."""
         return {name: getattr(self, name) for name in Plan.__struct_fields__}
 
 
 class Schedule(Plan, frozen=True, kw_only=True, omit_defaults=True):
-    """A schedule in force: the body of the setting `schedule`."""
+    """A stored schedule: the body of the setting `schedule`."""
 
     anchor_ms: int = 0
     """The date (ms) from which `every` is counted."""
     since_ms: int = 0
-    """When it was set or resumed last: only later dates are fired, and none before was missed."""
+    """When the schedule was set or resumed last (Unix ms): only later dates are fired, and earlier ones do not count as
+    missed."""
     paused_at_ms: int = 0
-    """When it was paused; 0 if it is not."""
+    """When the schedule was paused (Unix ms); 0: it is not paused."""
 
     @property
     def when(self) -> Recurrence:
-        """Return its recurring dates. Raises ValueError for an `until` that is no date."""
+        """Return the schedule's recurring dates. Raises ValueError if `until` is no date."""
         until_ms = 0 if self.until is None else max(1, instant_ms(self.until))
         if self.every is not None:
             return Recurrence(every_ms=round(self.every * 1000), anchor_ms=self.anchor_ms, until_ms=until_ms)
@@ -103,35 +104,37 @@ class Schedule(Plan, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def packed_job(self) -> bytes:
-        """Return its job, encoded like a job in the body of a push."""
+        """Return the schedule's job, encoded like a job in the body of a push."""
         return _encoder.encode(self.job)
 
 
 class FiredDate(Struct, frozen=True, omit_defaults=True):
-    """The body of the setting `fired`."""
+    """The body of the setting `fired`: the last date that was fired or skipped, and the job pushed last."""
 
     through_ms: int
-    """The last date that was fired or skipped."""
+    """The last date that was fired or skipped (Unix ms)."""
     job_id: str = ""
-    """The id of the job that was pushed last, made of schedule and date; its name in the store."""
+    """The pusher's own id of the job that was pushed last, made of schedule and date."""
     date_ms: int = 0
-    """The date that it was pushed for."""
+    """The date for which that job was pushed."""
     at_ms: int = 0
-    """When it was pushed."""
+    """When that job was pushed."""
     fired: int = 0
     skipped: int = 0
-    """How many dates were fired and skipped so far, about: two daemons that do it at the same moment count once."""
+    """How many dates were skipped so far; `fired`: how many were fired. Approximate: two daemons that do it at the same
+    moment count once."""
     given: str = ""
-    """The id that the store gave that job: when the job is purged, its name may be reserved again with another id."""
+    """The daemon's id of that job, from the store. If the job is purged, its name may be reserved again with another
+    id."""
 
 
 class ComingSince(NamedTuple):
-    """When this daemon first learned that the last job of a schedule is in a journal, but not in the store."""
+    """When this daemon first saw that the last job of a schedule is in a journal, but not in the store."""
 
     since_s: float
-    """The time since boot."""
+    """The time of the boot clock at that moment."""
     end: int
-    """The end of this daemon's journal then: if the job is in it, it is before that."""
+    """The end of this daemon's journal at that moment: if this journal has the job, it is before that position."""
 
 
 class KnownSchedule(Struct):
@@ -141,17 +144,17 @@ class KnownSchedule(Struct):
     schedule: Schedule
     fired: FiredDate
     revision: int = 0
-    """The revision of its setting `fired`; 0 if there is none."""
+    """The revision of the schedule's setting `fired`; 0 if there is none."""
     next_ms: int | None = None
-    """The first date that was neither fired nor skipped; None if there is none."""
+    """The first date that was neither fired nor skipped (Unix ms); None if there is none."""
     trouble: str = ""
-    """Why this daemon does not fire it."""
+    """Why this daemon could not fire the schedule; empty if it could."""
     again_at_s: float = 0.0
-    """When this daemon tries again, by the monotonic clock; 0 if it has not failed since the last date."""
+    """When this daemon tries to fire it again, by the monotonic clock; 0 if it has not failed since the last date."""
     taken_at_s: float = 0.0
-    """Since when the id of that date's job has been reserved by others, in time since boot; 0 if it is not."""
+    """Since when the id of the next date's job has been reserved by others, by the boot clock; 0 if it is not."""
     coming: ComingSince | None = None
-    """Since when the last job has been on its way to the store; None if it is not."""
+    """Since when the last job has been on its way to the store; None if it is not on its way."""
 
     @property
     def through_ms(self) -> int:
@@ -159,11 +162,11 @@ class KnownSchedule(Struct):
         return max(self.schedule.since_ms, self.fired.through_ms)
 
     def job_id(self, date_ms: int) -> str:
-        """Return the id of the job of a date, which is the same at every daemon."""
+        """Return the pusher's own id of the job for a date, which is the same at every daemon."""
         return f"{self.name}@{iso(date_ms)}"
 
     def run_at_ms(self, date_ms: int) -> int:
-        """Return when the job of a date may start: the date plus a random delay, the same at every daemon."""
+        """Return when the job for a date may start: the date plus a random delay (jitter), the same at every daemon."""
         jitter_ms = round(self.schedule.jitter * 1000)
         if not jitter_ms:
             return date_ms
@@ -172,9 +175,9 @@ class KnownSchedule(Struct):
 
 
 def fired_setting(name: str, fired: FiredDate, *, now_ms: int, after: int = 0) -> Setting:
-    """Return the setting of a date that was fired or skipped. `after`: the revision of the setting before.
+    """Return the setting `fired` for a date that was fired or skipped. `after`: the revision that it must exceed.
 
-    If one daemon fired a date and another skipped it, the setting that says "fired" wins.
+    If one daemon fired a date and another skipped it, the setting of the one that fired wins.
     """
     is_fired = fired.date_ms == fired.through_ms
     revision = fired.through_ms * ORIGINS + is_fired
@@ -184,7 +187,8 @@ def fired_setting(name: str, fired: FiredDate, *, now_ms: int, after: int = 0) -
 
 
 def set_back(setting: Setting, *, now_ms: int) -> Setting | None:
-    """Return a setting that replaces one from a time when the store's clock was ahead; None if it is not from then."""
+    """Return a `fired` setting whose date is the present, to replace one whose date lies in the future, as after the
+    store's clock was ahead. None if this one's does not."""
     seen = _seen_to(setting)
     if seen.through_ms <= now_ms + AHEAD_MS:
         return None
@@ -192,7 +196,7 @@ def set_back(setting: Setting, *, now_ms: int) -> Setting | None:
 
 
 def forgotten(setting: Setting, *, now_ms: int) -> Setting:
-    """Return the setting that deletes this one, for a schedule that is deleted.
+    """Return the setting that deletes this `fired` setting, for a schedule that is deleted.
 
     If a schedule of that name fires a later date, the setting of that date wins.
     """
@@ -200,10 +204,10 @@ def forgotten(setting: Setting, *, now_ms: int) -> Setting:
 
 
 def _seen_to(setting: Setting) -> FiredDate:
-    """Return the body of a `fired` setting; for a deleted one just the date, which its revision still has.
+    """Return the body of a `fired` setting. For a deleted one it has just the date, which its revision still tells.
 
-    It is needed after a deletion, too: a daemon that has not learned of the deletion may change the schedule, which
-    restores it. Then dates up to that one must not be fired, since settings of them would have lower revisions.
+    The date is needed after a deletion, too: a daemon that has not learned of the deletion may change the schedule,
+    which restores it. Then dates up to that date must not be fired, since their settings would have lower revisions.
     """
     return FiredDate(setting.revision // ORIGINS) if setting.is_deleted else _fired_decoder.decode(setting.body)
 
@@ -219,11 +223,11 @@ def body_of(schedule: Schedule) -> bytes:
 
 
 class Schedules:
-    """All schedules that this daemon knows, and which of them is due next."""
+    """All schedules that this daemon knows, and a heap of their next dates."""
 
     def __init__(self, settings: SettingTable, clock: Clock) -> None:
         self.changed = trio.Event()
-        """An event that is set, and replaced by a new one, when a schedule was changed, or fired by any daemon."""
+        """Set, and replaced by a new event, when a schedule was changed, or was fired by any daemon."""
         self.counts = {"fired": 0, "skipped": 0}
         """How many dates this daemon fired and skipped since it started."""
         self._settings = settings
@@ -243,7 +247,8 @@ class Schedules:
         return self._known
 
     def looks(self) -> Steps[None]:
-        """Compute the next dates of schedules that changed since the last call, one in each step of some 0.2 ms."""
+        """Compute the next dates of schedules that changed since the last call, one schedule in each step of some 0.2
+        ms."""
         while self._new:
             one = self._known.get(self._new.pop())
             if one is not None:
@@ -251,7 +256,7 @@ class Schedules:
             yield
 
     def now_ms(self) -> int:
-        """Return the time by the clock of the store, which also decides when jobs start."""
+        """Return the time (Unix ms) by the clock of the store, which also decides when jobs start."""
         return self._settings.now_ms(self._clock)
 
     def due(self) -> list[KnownSchedule]:
@@ -275,9 +280,9 @@ class Schedules:
         return None
 
     def overdue(self) -> Iterator[tuple[KnownSchedule, int]]:
-        """Yield each schedule whose next date passed OVERDUE_S ago and was not fired, and that date.
+        """Yield (schedule, date) for each schedule whose next date passed OVERDUE_S ago and was not fired.
 
-        A schedule whose next date cannot be computed here counts, too.
+        A schedule whose next date cannot be computed here is yielded, too.
         """
         now_ms = self.now_ms()
         for one in self.known.values():
@@ -292,7 +297,7 @@ class Schedules:
         return {"count": len(self.known), "paused": paused, "late": late, **self.counts}
 
     def complaints(self) -> list[str]:
-        """Return the overdue schedules, as sentences for `/readyz`."""
+        """Return sentences about the overdue schedules, for `/readyz`."""
         late = [*self.overdue()]
         rows = [
             f"schedule {bare(one.name)!r}{of_tenant(one.name)} was to be fired at {iso(since_ms)}, and was not: "
@@ -310,7 +315,8 @@ class Schedules:
         return [*rows, *([f"and {more} more schedules; `jqd schedules` shows them"] if more else [])]
 
     def _first(self) -> KnownSchedule | None:
-        """Return the schedule at the head of the heap. If its date has changed, drop it and return None."""
+        """Return the schedule at the head of the heap. If the head is outdated, as the schedule's date has changed,
+        drop it and return None."""
         next_ms, name = self._heap[0]
         one = self._known.get(name)
         if one is not None and one.next_ms == next_ms:

@@ -44,11 +44,12 @@ _job_decoder = msgspec.msgpack.Decoder(JobSpec)
 
 
 async def put(services: Services, name: str, plan: Plan, revision: int | None = None) -> bool:
-    """Set a schedule; it is on disk when this returns. Returns whether there was none of that name.
+    """Set a schedule; it is on disk when this returns. Returns True if it is new, False if it replaces one of that
+    name.
 
-    `revision`: set it only if it still has this revision. If only the job changes, dates that have come are still
-    fired; otherwise only dates from now on are. A paused schedule stays paused. Raises Invalid, Conflict, NotYet,
-    JournalRefused.
+    `revision`: set it only if the present one still has this revision. If only the job changes, dates that have come
+    are still fired; otherwise only dates from now on are. A paused schedule stays paused. Raises Invalid, Conflict,
+    NotYet, JournalRefused.
     """
     found = _name_faults(name) + _faults(services, plan)
     if found:
@@ -74,7 +75,7 @@ async def put(services: Services, name: str, plan: Plan, revision: int | None = 
 
 
 async def delete(services: Services, name: str) -> None:
-    """Delete a schedule: none of its dates is fired any more; jobs that it pushed stay.
+    """Delete a schedule: none of its dates is fired from now on. Jobs that it pushed stay.
 
     Raises NotFound, NotYet, JournalRefused.
     """
@@ -87,7 +88,7 @@ async def delete(services: Services, name: str) -> None:
 
 
 async def pause(services: Services, name: str) -> None:
-    """Fire none of the schedule's dates until it is resumed. Raises the same as `delete`."""
+    """Pause a schedule: none of its dates is fired until it is resumed. Raises the same as `delete`."""
 
     def paused(schedule: Schedule, now_ms: int) -> Schedule:
         return schedule if schedule.paused_at_ms else structs.replace(schedule, paused_at_ms=now_ms)
@@ -96,10 +97,10 @@ async def pause(services: Services, name: str) -> None:
 
 
 async def resume(services: Services, name: str) -> None:
-    """Fire the schedule's dates from now on, but none that passed during the pause.
+    """Resume a schedule: its dates from now on are fired, but none that passed during the pause.
 
-    This also lets dates come again that were fired or skipped too early while the store's clock was ahead. Raises the
-    same as `delete`.
+    If dates were fired or skipped too early while the store's clock was ahead, they come again. Raises the same as
+    `delete`.
     """
 
     def resumed(schedule: Schedule, now_ms: int) -> Schedule:
@@ -113,7 +114,7 @@ async def resume(services: Services, name: str) -> None:
 
 
 async def run_now(services: Services, name: str) -> str:
-    """Push the schedule's job once, independent of its dates. Returns the job's id.
+    """Push the schedule's job once, whatever its dates, even while it is paused. Returns the job's id.
 
     Raises NotFound, NotYet, Closed, JournalRefused.
     """
@@ -126,13 +127,14 @@ async def run_now(services: Services, name: str) -> str:
 
 
 async def known(services: Services, name: str) -> KnownSchedule:
-    """Return a schedule, even if another daemon set it a moment ago. Raises NotFound."""
+    """Return a schedule; ask the store if this daemon does not know it, as another daemon may have just set it. Raises
+    NotFound."""
     await get_or_refresh(services, partial(services.feature(Schedules).known.get, services.qualified_name(name)))
     return find(services, name)
 
 
 def find(services: Services, name: str) -> KnownSchedule:
-    """Return a schedule that this daemon knows. Raises NotFound."""
+    """Return a schedule that this daemon knows, without asking the store. Raises NotFound."""
     one = services.feature(Schedules).known.get(services.qualified_name(name))
     if one is None:
         raise NotFound(f"there is no schedule {name[:64]!r}")
@@ -140,7 +142,7 @@ def find(services: Services, name: str) -> KnownSchedule:
 
 
 def next_dates(one: KnownSchedule, now_ms: int) -> list[int]:
-    """Return the next NEXT dates; the first may have come already.
+    """Return the next NEXT dates (Unix ms) of a schedule; the first may have come already.
 
     There are none while the schedule is paused, or if this machine does not know its time zone.
     """
@@ -155,7 +157,8 @@ def _dates(when: Recurrence, after_ms: int) -> tuple[int, ...]:
 
 
 _following = lru_cache(maxsize=SCHEDULES.most)(_dates)
-"""Cached: to find the next dates of a 29th of February takes 1 ms, and a list of all schedules needs thousands."""
+"""Cached, since finding the next dates of a 29th of February takes 1 ms, and a list of all schedules needs
+thousands."""
 
 
 async def _change(services: Services, name: str, change: Callable[[Schedule, int], Schedule]) -> None:
@@ -173,7 +176,7 @@ async def _change(services: Services, name: str, change: Callable[[Schedule, int
 
 
 async def _set_back(services: Services, own: str) -> None:
-    """Let dates come again that were fired or skipped too early because the store's clock was ahead."""
+    """Let dates be fired again that were fired or skipped too early because the store's clock was ahead."""
     fired = services.workers.settings.get(FIRED, own)
     if fired is not None and (since := set_back(fired, now_ms=services.feature(Schedules).now_ms())) is not None:
         await note(services, [since])
@@ -199,7 +202,7 @@ def _name_faults(name: str) -> list[Fault]:
 
 
 def _faults(services: Services, plan: Plan) -> list[Fault]:
-    """Return what is wrong with a plan, apart from what decoding has found already."""
+    """Return what is wrong with a plan, apart from faults that decoding has found already."""
     job = plan.job
     fields: dict[str, Any] = dict(job.given())
     template = JobSpec(name=job.name, argument=job.argument, tags=job.tags, **fields)

@@ -1,9 +1,9 @@
 """The state of notices, kept in the store for all daemons: known failures, and which were reported (docs/adr/0080).
 
-Board    which daemon sends for all, up to where failures were read
-  └ Channel   mail, or the web hook: each has its own state
-      ├ Group    jobs of one type of one tenant that failed with the same line
-      └ Notice   the notice that is being sent: one at a time
+Board    which daemon sends for all, and up to where failures were read
+  └ Channel   mail, or the web hook; each has its own state
+      ├ Group    jobs of one type of one tenant that failed with the same error line
+      └ Notice   the notice that is being sent; one at a time
 """
 
 from collections import Counter
@@ -24,7 +24,8 @@ ALL_OTHERS = ("\x1e", OTHERS)  # key of the others of all tenants: no jobtype ca
 
 Key = tuple[str, str]
 Place = tuple[int, str]
-"""A place in the list of failures: date (ms) and id of one; an empty id comes before all of that date."""
+"""A position in a partition's list of failed jobs: (date in ms, job id). With an empty id it is before all jobs of that
+date."""
 NOWHERE: Place = (0, "")
 
 
@@ -33,34 +34,35 @@ class Failure(NamedTuple):
 
     jobtype: str
     line: str
-    """The pattern of the error line, as in `GET /v1/errors`."""
+    """The pattern of the job's error line, as in `GET /v1/errors`."""
     at_ms: int
-    """When the job failed, by the store's clock, as all times in this file."""
+    """When the job failed, by the store's clock, like all times in this file."""
     job_id: str
     may_be_known: bool = False
-    """Whether it was perhaps read and counted before."""
+    """Whether this failure may have been read and counted before."""
     text: str = ""
-    """The error line itself."""
+    """The job's error line."""
 
 
 class Group(Struct, omit_defaults=True):
-    """Failures that are reported together, until no job fails this way any more."""
+    """Failures with one jobtype and error line, which are reported together. It is deleted when such failures have
+    stopped."""
 
     jobtype: str
     line: str
     since_ms: int
-    """When the first job failed; `latest_ms`: the last."""
+    """When the first of these jobs failed; `latest_ms`: when the last one did."""
     latest_ms: int
     known_ms: int
-    """When the first failure was read."""
+    """When a daemon first read a failure of this group."""
     job_id: str
-    """The job that failed last."""
+    """The id of the job that failed last."""
     count: int = 0
     notified: int = 0
-    """How many failures the last notice reported; 0: there was no notice."""
+    """How many failures the group had at its last notice; 0: there was no notice."""
     notified_ms: int = 0
     example: str = ""
-    """The error line of the last job, if it differs from the pattern."""
+    """The error line of the job that failed last; empty if it equals the pattern."""
 
     @property
     def key(self) -> Key:
@@ -68,7 +70,7 @@ class Group(Struct, omit_defaults=True):
 
 
 class Row(Struct, frozen=True, omit_defaults=True):
-    """A group as a notice reports it."""
+    """One group in a notice, as it was when the notice was made."""
 
     jobtype: str
     line: str
@@ -76,7 +78,7 @@ class Row(Struct, frozen=True, omit_defaults=True):
     latest_ms: int
     count: int
     new: int
-    """How many failures no earlier notice reported."""
+    """Number of failures that no earlier notice counted."""
     job_id: str
     is_known: bool = False
     """Whether an earlier notice reported the group."""
@@ -89,30 +91,32 @@ class Row(Struct, frozen=True, omit_defaults=True):
 
 
 class Notice(Struct, omit_defaults=True):
-    """The notice that is being sent, until it has arrived. Its rows never change, so a repetition is the same."""
+    """The notice that is being sent, until it has arrived. Its rows never change, so each try sends the same text."""
 
     id: str
     at_ms: int
     rows: list[Row]
     held_since_ms: int = 0
-    """Since when notices were held back, as there had been too many; 0: none was."""
+    """Since when notices had been held back, as too many were sent before; 0: none was held back."""
     is_plain: bool = False
-    """Whether it has only counts by tenant, as the notice before was refused, perhaps for what it quoted."""
+    """Whether the notice has only counts by tenant, and quotes nothing: the one before was refused, perhaps for a
+    quoted text."""
     is_last_until_ms: int = 0
-    """Until when no other notice may be sent; 0: others may follow."""
+    """Until when no other notice may be sent, as this one is the last that the limit allows; 0: others may follow."""
     done: list[str] = []
-    """Recipients that have the notice, and do not get it again."""
+    """Recipients that have got the notice, or never will: later tries leave them out."""
     tries: int = 0
     reached: int = 0
-    """Tries after which some recipients had it, or may have had it, or the server had read it."""
+    """Number of tries after which some recipients had the notice or may have had it, or the server had read it."""
     next_ms: int = 0
     """Earliest time of the next try."""
     is_out: bool = False
-    """Whether a try is under way, or its result is unknown."""
+    """Whether a try to send it is in progress, or its result is unknown."""
 
 
 def alone_in(keys: Iterable[Key]) -> str:
-    """Return the tenant to which all these groups belong; empty: to several, or to the tenant ""."""
+    """Return the tenant to which all these groups belong; empty if they belong to several tenants, or to the tenant
+    ""."""
     tenants = {tenant_of(jobtype) for jobtype, _ in keys}
     return tenants.pop() if len(tenants) == 1 else ""
 
@@ -124,30 +128,30 @@ class Channel(Struct, omit_defaults=True):
     sent_ms: list[int] = []
     """When the notices of the last hour were sent, in ms."""
     sent_of: list[str] = []
-    """For each of these, the tenant if it reported only that tenant's failures; else empty."""
+    """For each date in `sent_ms`: the tenant if that notice reported only this tenant's failures; else empty."""
     held_since_ms: int = 0
-    """Since when due notices are held back; 0: none are."""
+    """Since when notices are held back that would exceed the hourly limit; 0: none is held back."""
     rest_until_ms: int = 0
-    """Until when no notice is sent, after one was refused for good; 0: no pause."""
+    """Until when no notice is sent, after one was refused for good; 0: there is no such pause."""
     is_plain: bool = False
-    """Whether the next notice has only counts, as the last one was refused."""
+    """Whether the next notice has only counts by tenant, as the last notice was refused."""
     trouble: str = ""
-    """Why notices cannot be sent, for health; empty: they can."""
+    """Why notices cannot be sent, for the health report; empty: they can."""
     notice: Notice | None = None
 
 
 class Board(Struct, omit_defaults=True):
-    """The whole state."""
+    """The whole state of notices: who sends them, how far failures were read, and the channels."""
 
     holder: str = ""
-    """Sysid of the daemon that sends notices."""
+    """Sysid of the daemon that sends notices for all."""
     counted: dict[int, Place] = {}
-    """Partition → the place in its list of dead jobs up to which failures are counted."""
+    """Partition → the position in its list of failed jobs up to which all are counted."""
     channels: dict[str, Channel] = {}
 
 
 class Groups:
-    """The groups of a channel, by key, while failures are counted."""
+    """A channel's groups, indexed by key, for counting failures."""
 
     def __init__(self, groups: list[Group]) -> None:
         self._known = {group.key: group for group in groups}
@@ -155,7 +159,8 @@ class Groups:
         self._of_tenant = Counter(tenant_of(group.jobtype) for group in groups)
 
     def home(self, failure: Failure, now_ms: int) -> Group:
-        """Return the group that counts a failure: its own, or one for others if there would be too many."""
+        """Return the group in which a failure is counted, and create it if needed. If there would be too many groups,
+        it is one that collects other failures."""
         key = self._key(failure)
         group = self._known.get(key)
         if group is None:
@@ -184,7 +189,8 @@ class Groups:
 
 
 def name_of(row: Row | Group) -> tuple[str, str]:
-    """Return tenant and jobtype, as notices show them; the jobtype is OTHERS where all other types count together."""
+    """Return (tenant, jobtype) for showing a group in a notice. The jobtype is OTHERS if the group collects other
+    jobtypes."""
     return ("", OTHERS) if row.key == ALL_OTHERS else (tenant_of(row.jobtype), bare(row.jobtype))
 
 

@@ -1,4 +1,4 @@
-"""Settings of the administrator's notices. They are off if neither a mail server nor a web hook is named."""
+"""Settings of notices to the administrator. Notices are off if neither a mail server nor a web hook is configured."""
 
 import re
 from dataclasses import dataclass, field
@@ -64,7 +64,7 @@ class NotifyConfig:
 
     @property
     def is_on(self) -> bool:
-        """Whether there is a channel for notices."""
+        """Whether a mail server or a web hook is configured."""
         return bool(self.smtp_host or self.hook_url)
 
     def __post_init__(self) -> None:

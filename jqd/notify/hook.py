@@ -43,7 +43,7 @@ class HookSender:
         return Result(Fate.UNKNOWN, self._trouble(f"does not answer within {SEND_S:g} s"))
 
     async def _post(self, request: Request) -> int:
-        """Returns the status. Raises UnreachedError, LostError."""
+        """Post the request and return the HTTP status of the response. Raises UnreachedError, LostError."""
         origin = Origin(*server_of(self._config.hook_url), AddressPolicy.LOOPBACK)
         wire = await self._pool.take(origin, CONNECT_S)
         try:

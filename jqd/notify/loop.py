@@ -3,9 +3,9 @@
     every LOOK_S   read the state ─▶ read new failures ─▶ rule.py ─▶ write the state ─▶ send the notices that are out
 
 A write succeeds only if nobody else wrote the state since it was read; else the daemon begins again with the new state.
-So no failure is counted twice or lost, and a notice is noted in the store before it is sent. The other daemons watch:
-when the state has not changed for HOLD_S on its own clock, one of them takes over. A daemon that waits for a slow
-server writes the state every BEAT_S meanwhile.
+So no failure is counted twice or lost, and a notice is marked in the store ("out") before it is sent. The other daemons
+watch: when the state has not changed for HOLD_S on their own clocks, one of them takes over. While a daemon waits for a
+slow mail server, it writes the state every BEAT_S, so that nobody takes over.
 """
 
 import random
@@ -33,12 +33,12 @@ from jqd.service.job_filter import last_line
 from jqd.store import JobView, Store
 
 LOOK_S = 2.0  # between rounds: each is a call of the store, and one of each partition
-HOLD_S = 60.0  # another daemon takes over when the state was not written for so long
+HOLD_S = 60.0  # another daemon takes over when the state was not written for this time
 BEAT_S = 15.0  # how often the sending daemon writes the state at least, also while it sends, to show that it lives
-PAGES = 10  # of a hundred failures each, read in a row: some 50 ms
+PAGES = 10  # pages of a hundred failures that are read in one round: some 50 ms
 BUSY_S = 0.1  # between rounds while there are more failures: some 5,000 a second are read
-AGAIN_MS = 2_000  # each round reads failures of this time before the last round again, in case the clock went back
-# The store's clock was set back if it advanced so much less than this daemon's; a slewed clock is nearly as fast.
+AGAIN_MS = 2_000  # each round reads the last failures again, back to this time before the last round: clocks go back
+# The store's clock was set back if it advanced this much less than this daemon's. A slewed clock is nearly as fast.
 BACK_MS = 500
 # The same after taking over, or when the store is another one: outcomes may have come late.
 AGAIN_FIRST_MS = 500_000
@@ -47,43 +47,45 @@ _threads = trio.CapacityLimiter(1)
 
 
 class Sender(Protocol):
-    """Sends notices by one channel: mail, or the web hook."""
+    """Sends notices through one channel: mail, or the web hook."""
 
     async def send(self, notice: Notice) -> Result:
-        """Send a notice; returns within some minutes, whatever the server does."""
+        """Send a notice. Returns within some minutes, whatever the server does."""
         ...
 
 
 class Reading:
-    """How far this daemon has read the failures of one partition."""
+    """This daemon's position in the list of failed jobs of one partition."""
 
     def __init__(self, counted: Place) -> None:
         self.counted = counted
-        """Place up to which all failures are counted; those before it may be known."""
+        """Position up to which all failures are counted. Failures before it that are read again may be known
+        already."""
         self.now_ms = counted[0]
-        """Time of the last round, by the store's clock."""
+        """When the list was last read to its end, by the store's clock."""
         self.now_s: float | None = None
-        """The same by this daemon's monotonic clock; None: no round yet."""
+        """The same instant by this daemon's monotonic clock; None: not yet."""
         self.place: Place = max(0, self.now_ms - AGAIN_FIRST_MS), ""
         self.is_behind = True
 
     def went_back(self, now_ms: int, asked_at_s: float) -> bool:
-        """Whether the store's clock was set back since the last look."""
+        """Whether the store's clock was set back since the list was last read. `now_ms`: its time now; `asked_at_s`:
+        when this daemon asked for that, by its monotonic clock."""
         went_ms = now_ms - self.now_ms
         return went_ms < (0 if self.now_s is None else max(0, (asked_at_s - self.now_s) * 1000 - BACK_MS))
 
     def has(self, at_ms: int, job_id: str) -> bool:
-        """Whether a failure at this place may be counted already."""
+        """Whether the failure of this date and job may have been counted already."""
         return (at_ms, job_id) <= self.counted
 
     def look_again(self, now_ms: int, now_s: float, from_ms: int) -> None:
-        """Begin the next round at failures `from_ms` before now."""
+        """Let the next reading begin at failures that are `from_ms` older than `now_ms`."""
         self.now_ms, self.now_s = now_ms, now_s
         self.place = max(0, now_ms - from_ms), ""
 
 
 class NoticeLoop:
-    """Counts failures and sends notices, if this daemon is the one that does so for all."""
+    """Counts failures and sends notices, if this daemon is the one that does it for all."""
 
     def __init__(
         self,
@@ -95,7 +97,8 @@ class NoticeLoop:
         clock: Clock,
         source: random.Random,
     ) -> None:
-        """`stores`: the partitions; the first has the state. `senders`: by name of the channel."""
+        """`stores`: the partitions; the first one has the state. `senders`: channel name ("mail", "hook") → its
+        sender."""
         self.backoff = LoopBackoff("notices", source=source)
         self.counts = {name: {fate.name.lower(): 0 for fate in Fate} for name in senders}
         """Channel → fate → number of notices that this daemon sent."""
@@ -129,12 +132,12 @@ class NoticeLoop:
             await trio.sleep(rest_s)
 
     def complaints(self) -> list[str]:
-        """Return why notices do not arrive; the same at every daemon, as the state says it."""
+        """Return why notices do not arrive. All daemons return the same, as they read it from the shared state."""
         return [f"notices: {trouble}" for trouble in ([self._stuck] if self._stuck else self._troubles)]
 
     async def act(self) -> float:
-        """Do one round: count new failures, and send due notices. Returns the seconds until the next. Raises StoreAway,
-        StoreChanged, StoreRefused."""
+        """Count new failures, and send the notices that are due. Returns the seconds until the next call. Raises
+        StoreAway, StoreChanged, StoreRefused."""
         found = await self._stores[0].swap_notices(self._version)
         if found.state is not None:
             self._take(found.version, found.state)
@@ -164,12 +167,14 @@ class NoticeLoop:
         return BUSY_S if is_behind else LOOK_S
 
     def _take(self, version: int, state: bytes) -> None:
-        """Take over a state that another daemon wrote, or of another store. Failures read here may be missing in it."""
+        """Replace this daemon's copy of the state by the one in the store, which another daemon wrote, or which is of a
+        replaced store. It may lack failures read here, so reading starts again from the positions in it."""
         self._readings.clear()
         self._version, self._packed, self._stands_since_s = version, state, self._clock.mono_s()
 
     def _may_act(self, board: Board) -> bool:
-        """Return whether this daemon may send: it did before, or the daemon that did is silent."""
+        """Return whether this daemon may send notices: it is the one that does, there is none, or the one that does has
+        written nothing for HOLD_S."""
         is_silent = self._clock.mono_s() - self._stands_since_s > HOLD_S
         return board.holder in ("", self._sysid) or is_silent
 
@@ -183,7 +188,7 @@ class NoticeLoop:
             board.channels.setdefault(name, Channel())
 
     def _settle(self, board: Board, now_ms: int) -> bool:
-        """Note the results of sent notices in the state. Returns whether there were any."""
+        """Record the results of sent notices in the state. Returns whether there were any."""
         for name, (notice_id, result) in [*self._results.items()]:
             notice = board.channels[name].notice
             if notice is not None and notice.id == notice_id:
@@ -193,7 +198,7 @@ class NoticeLoop:
         return bool(self._results)
 
     async def _count(self, board: Board, now_ms: int) -> bool:
-        """Count the failures since the last round. Returns whether there are more."""
+        """Read and count new failures. Returns whether more are left to read."""
         is_behind, failures = False, list[Failure]()
         for partition, store in enumerate(self._stores):
             reading = self._readings.get(partition)
@@ -238,7 +243,7 @@ class NoticeLoop:
         return failures
 
     def _take_notices(self, board: Board, now_ms: int) -> dict[str, Notice]:
-        """Return the notices to send now, and note in the state that they are out."""
+        """Return channel → the notice to send now, and mark these notices in the state as being sent (`is_out`)."""
         out: dict[str, Notice] = {}
         seen_ms = min(board.counted.get(partition, NOWHERE)[0] for partition in range(len(self._stores)))
         for name in self._senders:
@@ -252,7 +257,8 @@ class NoticeLoop:
         return f"{self._source.getrandbits(96):024x}"
 
     async def _exchange(self, board: Board) -> bool:
-        """Write the state if it changed, or to show that this daemon lives. Returns False if another wrote first."""
+        """Write the state if it changed, or every BEAT_S to show that this daemon lives. Returns False if another
+        daemon wrote first."""
         packed, before = encode(board), decode(self._packed) if self._packed else None
         is_news = before is None or packed != encode(structs.replace(before, counted=board.counted))
         if not is_news and self._clock.mono_s() - self._written_at_s < BEAT_S:
@@ -287,8 +293,8 @@ class NoticeLoop:
             sent.set()
 
     async def _stay(self, board: Board, sent: trio.Event) -> None:
-        """Write the state every BEAT_S, to show that this daemon lives, until the notices are sent or another daemon
-        writes it."""
+        """Write the state every BEAT_S, to show that this daemon lives. Ends when the notices are sent, or when another
+        daemon writes the state."""
         is_ours = True
         while is_ours:
             with trio.move_on_after(BEAT_S):
@@ -296,7 +302,7 @@ class NoticeLoop:
                 return
             try:
                 is_ours = await self._exchange(board)
-            except (StoreAway, StoreChanged, StoreRefused) as error:  # the next look finds out
+            except (StoreAway, StoreChanged, StoreRefused) as error:  # the next round finds out
                 self._log.debug("notices.not_shown", error=str(error))
 
 
@@ -309,7 +315,7 @@ def _lines(views: Sequence[JobView]) -> list[tuple[str, str]]:
 def make_notices(
     config: NotifyConfig, *, stores: Sequence[Store], sysid: str, clock: Clock, source: random.Random
 ) -> NoticeLoop | None:
-    """Return the loop; None where neither mail nor web hook is configured."""
+    """Return the loop that sends notices; None if neither mail nor a web hook is configured."""
     senders: dict[str, Sender] = {}
     if config.smtp_host:
         senders["mail"] = MailSender(config)

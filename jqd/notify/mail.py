@@ -1,7 +1,7 @@
-"""Sends notices by mail: makes the mail, and hands it to the mail server, in a thread with a time limit.
+"""Sends notices by mail: makes the mail, and gives it to the mail server, in a thread with a time limit.
 
-An error before the text was sent means that nothing arrived; if the connection breaks after it, the mail may have
-arrived. A recipient that is refused for good does not keep the mail from the others.
+If an error comes before the text was sent, nothing has arrived; if the connection breaks after it, the mail may have
+arrived. One recipient that is refused for good does not keep the mail from the others.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ _DOT = re.compile(rb"^\.", re.MULTILINE)
 
 
 class MailError(JqdError):
-    """The mail was not taken, or that is unknown. The message says what to mend."""
+    """The mail server did not accept the mail, or may not have. The message says what to correct."""
 
     def __init__(
         self,
@@ -43,33 +43,33 @@ class MailError(JqdError):
         was_read: bool = False,
         done: Sequence[str] = (),
     ) -> None:
-        """`is_final`: a repetition would be refused, too. `was_read`: the text may be the reason. `done`: recipients
-        that have the mail, or never will."""
+        """`is_final`: trying again would fail, too. `was_read`: the server got the text, which may be the reason.
+        `done`: recipients that have the mail, or never will."""
         super().__init__(message)
         self.is_final, self.may_have_arrived, self.was_read, self.done = is_final, may_have_arrived, was_read, done
 
 
 class Session:
-    """One connection to the mail server, which takes one mail."""
+    """One connection to the mail server, for one mail."""
 
     def __init__(self, config: NotifyConfig) -> None:
         self.may_have_arrived = False
-        """Whether the text was sent, and the server has not answered yet."""
+        """Whether the text was sent and the server has not answered it yet."""
         self._config = config
         self._where = f"the mail server {config.smtp_host} port {config.smtp_port}"
         self._raw: socket.socket | None = None
         self._is_cut = False
 
     def cut(self) -> None:
-        """Break the connection, from another thread: a call that waits for the server returns at once."""
+        """Break the connection. Called from another thread: a call that waits for the server then returns at once."""
         self._is_cut = True
         if self._raw is not None:
             with suppress(OSError):  # the connection has ended already
                 self._raw.shutdown(socket.SHUT_RDWR)
 
     def send(self, mail: EmailMessage, recipients: Sequence[str]) -> tuple[list[str], str]:
-        """Send a mail. Returns the recipients that have it or never will, and why some never will (empty: none). Raises
-        MailError."""
+        """Send a mail. Returns the recipients that need no further try, and why some of them never get the mail (empty:
+        all have it). Raises MailError."""
         try:
             text = mail.as_bytes(policy=SMTP)
         except (ValueError, MessageError) as error:
@@ -130,7 +130,8 @@ class Session:
             raise MailError(f"{where} takes no login here: {_words_of(error)}; {mend}", is_final=True) from error
 
     def _start_tls(self, smtp: smtplib.SMTP) -> None:
-        """Begin TLS. Drops what the server announced before, as anybody on the network may have sent that."""
+        """Send STARTTLS and switch to TLS. Forgets what the server announced before, as anybody on the network may have
+        sent that."""
         what = f"{self._where} offers no STARTTLS, and nothing is sent without"
         mend = "set notify.smtp_security to 'tls', mostly with port 465, or to 'none' in a network you trust"
         if not smtp.has_extn("starttls"):
@@ -196,7 +197,7 @@ def _answer(code: int, text: bytes | str) -> str:
 
 
 def _broke(error: Exception, within_s: float) -> str:
-    """Return as text what the mail server did instead of answering."""
+    """Return a text that says how the mail server failed to answer."""
     is_silent = isinstance(error, TimeoutError) or "timed out" in str(error)
     return f"does not answer within {within_s:g} s" if is_silent else f"ended the connection: {_words_of(error)}"
 
@@ -206,7 +207,8 @@ def _words_of(error: Exception | str) -> str:
 
 
 def _own_name() -> str:
-    """Return this machine's name for the greeting, or an address if it has no full name. Makes no slow look-up."""
+    """Return this machine's name for the SMTP greeting; an address if it has no full name. Makes no slow DNS
+    look-up."""
     name = socket.gethostname()
     return name if "." in name and name.isascii() else "[127.0.0.1]"
 
@@ -236,7 +238,8 @@ class MailSender:
 
 
 async def deliver(config: NotifyConfig, mail: EmailMessage, recipients: list[str]) -> tuple[list[str], str]:
-    """Send a mail. Returns the recipients that have it or never will, and why the latter do not. Raises MailError."""
+    """Send a mail in a thread. Returns the recipients that need no further try, and why some of them never get the mail
+    (empty: all have it). Raises MailError."""
     session = Session(config)
     with trio.move_on_after(SEND_S):
         try:
@@ -253,8 +256,8 @@ async def deliver(config: NotifyConfig, mail: EmailMessage, recipients: list[str
 
 
 def mail_of(notice: Notice, config: NotifyConfig) -> EmailMessage:
-    """Return the mail for a notice, always the same. It refers to an id for each of its groups, so that mail programs
-    show a group's notices as a thread."""
+    """Return the mail for a notice; the same notice gives the same mail. It refers to an id for each of its groups, so
+    that mail programs show all mails about a group as a thread."""
     domain = _domain(config)
     mail = _mail(config, subject(notice), text(notice, config.link), notice.at_ms)
     mail["Message-ID"] = f"<{notice.id}@{domain}>"

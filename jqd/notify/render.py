@@ -1,7 +1,7 @@
 """Renders a notice as subject and text of a mail, and as body of the web hook. The same notice gives the same bytes.
 
 Text from workers is reduced to one printable line, so that it cannot end a header or forge a line. Arguments of jobs
-are never included. A plain notice has no text from workers or pushers.
+are never included. A plain notice (`Notice.is_plain`) has no text from workers or pushers.
 """
 
 import shlex
@@ -24,7 +24,8 @@ TEST = ("[jqd] This is a test", "jqd can send mail to you: it will tell of jobs 
 
 
 def one_line(text: str, most: int) -> str:
-    """Return text as one line of at most `most` characters, without control characters and those that reverse text."""
+    """Return text as one line of at most `most` characters, without control characters and marks that reverse text
+    direction."""
     line = " ".join("".join(each if each.isprintable() else " " for each in text).split())
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
@@ -42,12 +43,12 @@ def subject(notice: Notice) -> str:
 
 
 def text(notice: Notice, link: str) -> str:
-    """Return the text of a mail."""
+    """Return the plain text of the mail for a notice. `link`: URL of a page about failures; empty: none."""
     return "\n".join(_lines(notice, link)) + "\n"
 
 
 def body(notice: Notice, link: str) -> bytes:
-    """Return the JSON that a web hook gets."""
+    """Return the JSON body for the web hook. `link`: URL of a page about failures; empty: none."""
     rows = _rows(notice)
     fields = {
         "type": "jobs.failed",
@@ -100,7 +101,7 @@ def _lines_of(row: Row, link: str) -> Iterator[str]:
 
 
 def _rows(notice: Notice) -> list[Row]:
-    """Return the notice's rows; of a plain notice one row for each tenant, with the sums of its groups."""
+    """Return the notice's rows. For a plain notice, return one row for each tenant, with the sums of its groups."""
     if not notice.is_plain:
         return notice.rows
     each: dict[str, list[Row]] = {}
@@ -145,7 +146,8 @@ def _jqd(row: Row) -> list[str]:
 
 
 def _retry(row: Row) -> str:
-    """Return the command that retries exactly these jobs; empty if there is none, as for names that cannot be typed."""
+    """Return the shell command that retries exactly the jobs of a row; empty if there is none, as their names are
+    unknown or cannot be typed."""
     _, name = name_of(row)
     if not name or row.line == OTHERS or not (name + row.line).isprintable():
         return ""
@@ -153,7 +155,8 @@ def _retry(row: Row) -> str:
 
 
 def _like(row: Row) -> str:
-    """Return the filter that finds exactly these jobs: by the whole error line, or by its pattern if it has one."""
+    """Return the field of the jobs filter that finds the jobs of a row: `error_is` compares the whole error line,
+    `error_like` its pattern."""
     return "error_like" if FOLDED in row.line else "error_is"
 
 

@@ -1,4 +1,5 @@
-"""Decides when a notice is sent and what it reports, from a channel's state, new failures and the store's time.
+"""Decides when a notice is sent and what it reports. All depends on a channel's state, new failures and the store's
+time.
 
     failure ─▶ new group ──first_s──▶ reported ──no failure for resolved_s──▶ over, reported, forgotten
                                        │  ▲
@@ -28,33 +29,35 @@ TRIES_MAX = 5
 
 
 class Fate(Enum):
-    """The result of sending a notice."""
+    """What became of an attempt to send a notice."""
 
     SENT = auto()
     LATER = auto()
-    """Not taken now: nothing arrived; try again."""
+    """The notice was not accepted now, and has not arrived; try again."""
     UNKNOWN = auto()
-    """The connection broke when it may have arrived."""
+    """The connection broke at a moment when the notice may have arrived."""
     REFUSED = auto()
-    """Not taken, and a repetition would not be either."""
+    """The notice was refused, and trying again would not help."""
 
 
 class Result(NamedTuple):
-    """The result of sending a notice, with its details."""
+    """The result of an attempt to send a notice, with its details."""
 
     fate: Fate
     trouble: str = ""
-    """What is wrong, for the administrator; also if it was sent, but not to all recipients."""
+    """What is wrong, for the administrator; also set if the notice was sent, but not to all recipients."""
     done: Sequence[str] = ()
-    """Recipients that have the notice."""
+    """Recipients that have the notice, or never will."""
     was_read: bool = False
-    """Whether the server got the whole notice, so that its text may be why it is not taken."""
+    """Whether the server got the whole notice, so that its text may be the reason for a refusal."""
 
 
 def count(channel: Channel, failures: Iterable[Failure], now_ms: int, newest_ms: int) -> None:
-    """Count failures in their groups. Of those that may be known, only those after the group's last are new.
+    """Add failures to their groups. One that may have been counted before (`may_be_known`) is added only if it is later
+    than the group's last failure.
 
-    `newest_ms`: no failure is later than this, by any partition's clock."""
+    `newest_ms`: the latest time that any partition's clock shows; no failure is later.
+    """
     _set_back(channel, now_ms, newest_ms)
     groups = Groups(channel.groups)
     for failure in failures:
@@ -70,9 +73,10 @@ def count(channel: Channel, failures: Iterable[Failure], now_ms: int, newest_ms:
 
 
 def due_ms(group: Group, config: NotifyConfig, seen_ms: int) -> int | None:
-    """Return when a group is due for a notice; None: not before its next failure.
+    """Return when a notice is due that reports this group (Unix ms); None: only after its next failure.
 
-    `seen_ms`: time up to which failures were read."""
+    `seen_ms`: time up to which failures were read.
+    """
     if not group.notified:
         return group.known_ms + _ms(config.first_s)
     if group.count >= TENFOLD * group.notified or _is_over(group, config, seen_ms):
@@ -81,7 +85,8 @@ def due_ms(group: Group, config: NotifyConfig, seen_ms: int) -> int | None:
 
 
 def compose(channel: Channel, config: NotifyConfig, new_id: Callable[[], str], now_ms: int, seen_ms: int) -> None:
-    """Make a notice of all groups that are due, if there are some and one more notice may be sent."""
+    """Make a notice that reports all groups that are due, and store it in the channel. Does nothing if none is due,
+    another notice is being sent, or too many were sent. `seen_ms`: see `due_ms`."""
     if channel.notice is not None or now_ms < channel.rest_until_ms:
         return
     each = [(group, due_ms(group, config, seen_ms)) for group in channel.groups]
@@ -105,10 +110,12 @@ def compose(channel: Channel, config: NotifyConfig, new_id: Callable[[], str], n
 
 
 def begin(channel: Channel, config: NotifyConfig, now_ms: int) -> Notice | None:
-    """Return the notice to send now, and note that it is out; None: there is none, or not yet.
+    """Return the channel's notice if it is to be sent now, and mark it as being sent (`is_out`); None: there is none,
+    or it has to wait.
 
-    A notice that is out already was interrupted, perhaps by the end of its daemon. It may have arrived, so it counts as
-    sent; it is sent again unchanged."""
+    If the notice is already marked, sending it was interrupted, perhaps by the end of the daemon. It may have arrived,
+    so it counts as sent; it is sent again unchanged.
+    """
     notice = channel.notice
     if notice is None:
         return None
@@ -123,7 +130,7 @@ def begin(channel: Channel, config: NotifyConfig, now_ms: int) -> Notice | None:
 
 
 def settle(channel: Channel, result: Result, now_ms: int) -> None:
-    """Note in the channel that its notice arrived, may have arrived, or was refused."""
+    """Record in the channel the result of sending its notice."""
     notice = channel.notice
     assert notice is not None, "there is a result, and no notice is out"
     channel.trouble, notice.is_out = result.trouble, False
@@ -144,8 +151,8 @@ def settle(channel: Channel, result: Result, now_ms: int) -> None:
 
 
 def _fate(notice: Notice, result: Result) -> Fate:
-    """Return what to do with the notice. After enough tries it makes room for the next; health still shows what is
-    wrong."""
+    """Return how to treat the notice after a result. A notice that reached a server often enough is given up, to make
+    room for the next; health still shows what is wrong."""
     is_tried = notice.reached >= TRIES_MAX
     match result.fate:
         case Fate.REFUSED if notice.done:
@@ -158,15 +165,15 @@ def _fate(notice: Notice, result: Result) -> Fate:
 
 
 def resume(channel: Channel) -> None:
-    """Try delayed notices at once, when another daemon takes over: its settings may be corrected."""
+    """Let delayed notices be tried at once. Called when another daemon takes over: its settings may be corrected."""
     channel.rest_until_ms = 0
     if channel.notice is not None:
         channel.notice.next_ms = 0
 
 
 def _left(channel: Channel, config: NotifyConfig, now_ms: int, tenant: str) -> int:
-    """Return how many more notices may be sent now. `tenant`: if the next one reports only this tenant's failures. A
-    tenant gets half of all notices, so that its failures do not hold back others'."""
+    """Return how many more notices may be sent now. `tenant`: set if the next notice reports only this tenant's
+    failures. One tenant may use at most half of all notices, so that its failures do not hold back those of others."""
     gone = sum(at_ms <= now_ms - HOUR_MS for at_ms in channel.sent_ms)
     channel.sent_ms, channel.sent_of = channel.sent_ms[gone:], channel.sent_of[gone:]
     left = config.hourly_max - len(channel.sent_ms)
@@ -208,7 +215,8 @@ def _is_over(group: Group, config: NotifyConfig, seen_ms: int) -> bool:
 
 
 def _sorted(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows in the order of the notice, the largest first; tenants alternate, and jobtypes of a tenant."""
+    """Return the rows in the order of the notice: most new failures first, but with tenants, and jobtypes of a tenant,
+    taking turns; groups that are over come last."""
     ordered = sorted(rows, key=lambda row: (row.is_over, -row.new, row.key))
     ordered = _interleaved(ordered, lambda row: row.jobtype)
     ordered = _interleaved(ordered, lambda row: tenant_of(row.jobtype))
@@ -216,7 +224,8 @@ def _sorted(rows: Sequence[Row]) -> list[Row]:
 
 
 def _interleaved(rows: Sequence[Row], whose: Callable[[Row], str]) -> list[Row]:
-    """Return the first row of each, then the second of each, and so on. `whose`: returns what a row belongs to."""
+    """Return the first row of each owner, then the second of each, and so on. `whose`: returns the owner of a row, such
+    as its tenant."""
     places, found = Counter[str](), list[tuple[int, Row]]()
     for row in rows:
         found.append((places[whose(row)], row))
@@ -225,7 +234,7 @@ def _interleaved(rows: Sequence[Row], whose: Callable[[Row], str]) -> list[Row]:
 
 
 def _set_back(channel: Channel, now_ms: int, newest_ms: int) -> None:
-    """Move times of the channel that lie in the future to `now_ms`, as after the store's clock was set back."""
+    """Set times of the channel that lie in the future to `now_ms`. Needed after the store's clock was set back."""
     for group in channel.groups:
         group.known_ms, group.notified_ms = min(group.known_ms, now_ms), min(group.notified_ms, now_ms)
         group.since_ms, group.latest_ms = min(group.since_ms, newest_ms), min(group.latest_ms, newest_ms)

@@ -1,4 +1,4 @@
-"""Routes of constraints: /v1/constraints."""
+"""The HTTP routes of constraints, /v1/constraints."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -20,7 +20,7 @@ from jqd.service.settings import revision_of
 
 
 class ConstraintView(Limit, frozen=True, kw_only=True, forbid_unknown_fields=False):
-    """A constraint, and what this daemon saw of it."""
+    """A constraint, and what this daemon has counted for it."""
 
     name: str
     pause: bool | Instant | None
@@ -31,14 +31,15 @@ class ConstraintView(Limit, frozen=True, kw_only=True, forbid_unknown_fields=Fal
     partitions: int
     """Partitions of the store; each counts by itself."""
     warning: str | None
-    """How much all partitions together may let through; null: what was set."""
+    """How much all partitions together may let through; null: just what was set."""
     changed_at: Instant | None
     failed: int
-    """Jobs on which it failed since this daemon began; jobs that differ in nothing it reads count once."""
+    """Jobs on which its expressions failed since this daemon began; jobs that differ in nothing they read count
+    once."""
     error: str | None
-    """The last failure."""
+    """The last error of an expression."""
     revision: int
-    """Changes with each change of the constraint."""
+    """A number that every change replaces."""
     tenant: str | UnsetType = UNSET
     """Left out for the tenant ""."""
 
@@ -53,9 +54,9 @@ class PutQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """The query of a PUT."""
 
     dry_run: bool = False
-    """Set nothing; answer what it would do to waiting jobs."""
+    """Set nothing; answer what the constraint would do to waiting jobs."""
     revision: Revision = None
-    """Set it only if it still has this revision, else 409; 0: only if there is none."""
+    """Set the constraint only if it still has this revision, else 409; 0: only if there is none."""
 
 
 async def put(parts: ApiContext, request: Request, name: str) -> tuple[int, ConstraintView | Trial]:
@@ -76,7 +77,7 @@ async def get(parts: ApiContext, request: Request, name: str) -> ConstraintView:
 
 
 async def list_constraints(parts: ApiContext, request: Request) -> Response:
-    """Constraints of the token's tenant, or all, by tenant and name."""
+    """Constraints of the token's tenant, or of all tenants, by tenant and name."""
     wanted = page_wanted(request, ListQuery)
     every, sees = [*parts.services.feature(Constraints).known.values()], parts.services.principal.can_see
     found = ((f"{known.tenant} {bare(known.name)}", known) for known in every if sees(known.tenant))

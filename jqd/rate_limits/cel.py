@@ -1,11 +1,11 @@
 """Evaluates a CEL expression that the library has parsed and checked, and counts the steps.
 
 A step takes some 0.1 µs: a node of the expression, an item of a list that is iterated, compared or copied, a few
-characters of a text. An expression without steps left is stopped (`TooLong`), so none takes longer than its budget,
-whatever is in it and in the job. Loops spend the steps of their body before each round.
+characters of a text. An expression that has used up its steps is stopped (`TooLong`), so none takes longer than its
+budget, whatever is in it and in the job. Loops spend the steps of their body before each iteration.
 
-The tree is a `CheckedExpr` of github.com/google/cel-spec, as bytes. Parts of the language that are not known here are
-refused.
+The tree is a `CheckedExpr` of github.com/google/cel-spec, as bytes. Parts of the language that this module does not
+know are refused.
 """
 
 import struct
@@ -28,7 +28,8 @@ from jqd.rate_limits.operators import (
 
 
 class Unknown(Exception):
-    """The expression has something that is not evaluated here. `offset`: where, in characters from its beginning."""
+    """The expression uses something that this evaluator does not support. `offset`: where, in characters from its
+    beginning."""
 
     def __init__(self, why: str, offset: int) -> None:
         super().__init__(why)
@@ -36,33 +37,34 @@ class Unknown(Exception):
 
 
 Matcher = Callable[[str], tuple[int, float, Callable[[str], bool]]]
-"""Pattern → the steps of a match, those for each character, and a function that matches a text. Raises Failed."""
+"""Pattern → (the steps that each match costs, the steps for each character of the text, a function that matches a
+text). Raises Failed."""
 
 
 class Node(NamedTuple):
-    """A part of an expression."""
+    """A compiled part of an expression."""
 
     run: Run
     nodes: int
-    """How many nodes it has, those in the bodies of loops not counted: the steps of evaluating it once."""
+    """Number of nodes in it, without the bodies of loops: the steps that evaluating it once takes."""
 
 
 class Tree:
-    """An expression that can be evaluated."""
+    """A compiled expression, which can be evaluated."""
 
     def __init__(self, checked: bytes, matcher: Matcher) -> None:
-        """`checked`: a `CheckedExpr`, as the library serializes it. Raises Unknown, RecursionError."""
+        """Compile an expression. `checked`: a `CheckedExpr`, as the library serializes it. Raises Unknown,
+        RecursionError."""
         tree = _message(_message(checked)[2][0])
         self._matcher = matcher
         self._positions = dict(_position(entry) for entry in _message(tree[5][0]).get(4, ())) if 5 in tree else {}
         self.fields: list[tuple[str, int]] = []
-        """(name, offset) of the job's fields that it reads."""
+        """(name, offset) of the fields of a job that the expression reads."""
         self._node = self._build(tree[4][0], frozenset())
 
     def value(self, job: Mapping[str, Any], steps: Steps) -> Any:
-        """Return its value for a job. Raises Failed also for an internal error of an operator: a crash would repeat at
-        each start of the daemon.
-        """
+        """Return the value of the expression for a job. Raises Failed, even for an internal error of an operator: a
+        crash would be repeated at each start of the daemon."""
         steps.spend(self._node.nodes)
         try:
             return self._node.run({"job": job}, steps)
@@ -241,7 +243,7 @@ _KINDS: Mapping[int, Callable[[Tree, Message, int, frozenset[str]], Node]] = {
 
 
 def _message(data: bytes) -> Message:
-    """Return the fields of a Protocol Buffers message: field number → values, each an int or bytes."""
+    """Decode a Protocol Buffers message. Returns field number → values, each an int or bytes."""
     found: Message = {}
     at, end = 0, len(data)
     while at < end:
@@ -273,13 +275,15 @@ def _position(entry: bytes) -> tuple[int, int]:
 
 
 def _is_gathered(given: list[bytes]) -> bool:
-    """Return whether these arguments of `+` are the result list of `map` or `filter` and one more item."""
+    """Return whether `+` has as arguments the result list of a `map` or `filter` loop and a list of new items, so that
+    the items can be appended in place."""
     name, items = _message(given[0]).get(4), _message(given[1]).get(7)
     return name is not None and _message(name[0])[1][0] == b"@result" and items is not None
 
 
 def _append(of: Run, added: Run) -> Run:
-    """Return a `Run` that appends to a loop's result list in place: copying it each round would take quadratic time."""
+    """Return a function that appends to a loop's result list in place: a copy at each iteration would take quadratic
+    time."""
 
     def run(scope: Scope, steps: Steps) -> Any:
         found = of(scope, steps)
@@ -290,7 +294,7 @@ def _append(of: Run, added: Run) -> Run:
 
 
 def _text(node: bytes) -> str | None:
-    """Return the text of a node that is a text literal, else None."""
+    """Return the text if the node is a text literal, else None."""
     constant = _message(node).get(3)
     raw = None if constant is None else _message(constant[0]).get(6)
     return None if raw is None else raw[0].decode()

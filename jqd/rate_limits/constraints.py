@@ -1,6 +1,7 @@
 """Constraints: limits and pauses of the jobs that an expression matches. Each is a setting; the store counts.
 
-The name of a job's queue has each constraint that matches it, its cost there, and the value of its key (queue_name.py).
+A job waits in a queue. The queue's name lists each constraint that matches the job, with the job's cost and the value
+of the key (queue_name.py).
 
 Where the store has several partitions, each counts its own jobs. A job's partition follows from its id or its unique
 key, else from its jobtype. Many pushers give ids (clients of several daemons, buffers, schedules, `Idempotency-Key`s,
@@ -56,7 +57,7 @@ Text = Annotated[
 
 
 class Rate(Struct, frozen=True, forbid_unknown_fields=True):
-    """Starts in any `per_s` seconds, and a burst on top that refills at that rate."""
+    """The starts allowed in any `per_s` seconds, and a burst on top that refills at that rate."""
 
     limit: Annotated[int, Meta(ge=1, le=LIMIT_MAX, description=f"a whole number, 1 to {LIMIT_MAX}")]
     per_s: Annotated[
@@ -66,7 +67,7 @@ class Rate(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def expect_understood(types: tuple[str, ...], text: str) -> None:
-    """Raise ValueError if an expression is wrong or its value has none of these types. The text says where."""
+    """Raise ValueError if an expression is wrong, or its value has none of these types. The error's text says where."""
     try:
         Expression(text, types)
     except NotUnderstood as error:
@@ -87,7 +88,7 @@ class Limit(Struct, frozen=True, forbid_unknown_fields=True):
     on_error: OnError = "hold"
 
     def given(self) -> dict[str, Any]:
-        """Return its fields, without those that a subclass adds."""
+        """Return the fields that Limit itself has, as a dict, without those that a subclass adds."""
         return {name: getattr(self, name) for name in Limit.__struct_fields__}
 
 
@@ -97,26 +98,26 @@ class Limits(Limit, frozen=True, kw_only=True):
     pause: bool | Date | None = None
     """No job starts until that date, or (true) until it is set again."""
     exact: bool = False
-    """Refuse it if the store has several partitions: each counts by itself."""
+    """Refuse the constraint if the store has several partitions: each counts by itself."""
 
 
 class Constraint(Limit, frozen=True, omit_defaults=True):
-    """A constraint in force: the body of the setting. The store's functions read it, too."""
+    """A stored constraint: the body of the setting. The store's functions read it, too."""
 
     until_ms: int = 0
-    """Until when (ms) no job starts; 0: the constraint is no pause."""
+    """Until when no job starts (Unix ms); 0: the constraint is no pause."""
     digest: int = 0
-    """Digest of the fields that decide into which queue a job goes."""
+    """Digest of the fields that decide in which queue a job waits."""
     rated_ms: int = 0
-    """Since when (ms) it has had a rate, however often it was set again; 0: since this revision."""
+    """Since when (Unix ms) the constraint has had a rate, even if it was set again since; 0: since this revision."""
 
 
 Fields = Mapping[str, Any] | Failed
-"""The fields of a job as expressions see them; or why they cannot be read."""
+"""The fields of a job as expressions see them, or the error that says why they cannot be read."""
 
 
 class KnownConstraint:
-    """A constraint in force, compiled."""
+    """A stored constraint with its compiled expressions."""
 
     def __init__(self, name: str, constraint: Constraint, changed_ms: int) -> None:
         self.name = name
@@ -126,7 +127,7 @@ class KnownConstraint:
         """Jobs that this daemon matched since it started."""
         self.failed = 0
         self.error = ""
-        """The error on the last job that an expression failed on; empty: none."""
+        """The last error of an expression; empty: there was none."""
         self.tenant = tenant_of(name)
         self._trouble = ""  # why this daemon cannot evaluate it
         try:
@@ -139,7 +140,7 @@ class KnownConstraint:
 
     @property
     def complaint(self) -> str:
-        """The complaint, for health, that it fails on jobs and holds them up; "": it does not."""
+        """A sentence for the health report, if the constraint fails on jobs and so holds them back; "": it does not."""
         if not self.failed or self.constraint.on_error == "pass":
             return ""
         whose = f" of tenant {self.tenant!r}" if self.tenant else ""
@@ -150,16 +151,17 @@ class KnownConstraint:
 
     @property
     def reads_argument(self) -> bool:
-        """Whether the queue of a job may depend on its argument."""
+        """Whether the expressions may read the argument of a job."""
         expressions = () if self._trouble else (self._match, self._cost, self._key)
         return any(expression is not None and expression.reads_argument for expression in expressions)
 
     def concerns(self, tenant: str, name: str) -> bool:
-        """Return whether this constraint can match jobs of that tenant and type at all."""
+        """Return whether this constraint can match any job of this tenant and jobtype."""
         return (self._only_names is None or name in self._only_names) and self.tenant in ("", tenant)
 
     def item_of(self, fields: Fields, steps: Steps) -> str:
-        """Return its part of the name of a job's queue; "" if it does not limit the job."""
+        """Evaluate the constraint for a job. Return its item in the name of the job's queue; "" if it does not limit
+        the job."""
         try:
             asked = self.ask(fields, steps)
         except Failed as error:
@@ -175,7 +177,8 @@ class KnownConstraint:
         return f"{BETWEEN}{self.name}{WITHIN}{cost}{WITHIN}{key}"
 
     def ask(self, fields: Fields, steps: Steps) -> tuple[int, str] | None:
-        """Return a job's cost and the text of its key; None: no match. Raises Failed, which names the field."""
+        """Evaluate the constraint for a job. Return the job's cost and the text of its key; None if it does not match
+        the job. Raises Failed, which names the field."""
         if self._trouble:
             raise Failed(self._trouble)
         if isinstance(fields, Failed):
@@ -186,9 +189,8 @@ class KnownConstraint:
         return cost, "" if self._key is None else key_text(_value("key", self._key, fields, steps))
 
     def _matches(self, fields: Mapping[str, Any], steps: Steps) -> bool:
-        """Return whether a job matches. A job that lacks a field in `match` does not: else the constraint would hold up
-        all other jobtypes.
-        """
+        """Return whether the constraint matches a job. A job without a field that `match` reads does not match:
+        otherwise the constraint would hold back all other jobtypes."""
         try:
             return bool(self._match.value(fields, steps))
         except Missing:
@@ -206,7 +208,7 @@ class KnownConstraint:
 
 
 def _value(field: str, expression: Expression, fields: Mapping[str, Any], steps: Steps) -> Any:
-    """Evaluate an expression. Raises Failed, which names the field."""
+    """Evaluate an expression. `field`: which one it is, for the error. Raises Failed."""
     try:
         return expression.value(fields, steps)
     except Failed as error:
@@ -214,9 +216,9 @@ def _value(field: str, expression: Expression, fields: Mapping[str, Any], steps:
 
 
 def key_text(value: Any) -> str:
-    """Return the text of a key's value in the name of a queue: equal exactly where CEL calls the values equal.
+    """Return a key's value as text for the name of a queue. Two texts are equal exactly if CEL calls the values equal.
 
-    A text stands behind "=", any other value behind its type: `int:1` is a number, `=int:1` a text.
+    A text value follows "=", any other value follows its type: `int:1` is a number, `=int:1` a text.
     """
     if isinstance(value, float) and value.is_integer():
         value = int(value)  # 1.0 is 1, and -0.0 is 0
@@ -227,7 +229,7 @@ def key_text(value: Any) -> str:
 
 
 def digest_of(name: str, constraint: Constraint) -> int:
-    """Return a digest of 32 bits of all that decides about queues: name, expressions, the highest cost."""
+    """Return a digest of 32 bits of everything that decides about queues: name, expressions, the highest cost."""
     rate = constraint.rate
     most = rate.limit + rate.burst if rate and constraint.cost else 0
     decides = (name, constraint.match, constraint.key or "", constraint.cost or "", constraint.on_error, most)
@@ -254,17 +256,18 @@ class Constraints:
         self.known: dict[str, KnownConstraint] = {}
         """Name → constraint."""
         self.version = ""
-        """Version of all constraints together, computed as the store does; empty: there are none."""
+        """Version of all constraints together, computed in the same way as in the store; empty if there are none."""
         self._alike = lru_cache(maxsize=KINDS_CACHED)(self._items_alike)
         settings.read(CONSTRAINT, _read)
         settings.watch(CONSTRAINT, self._ruled)
 
     def complaints(self) -> list[str]:
-        """Return why some constraints hold up jobs on which they fail, for `/readyz`."""
+        """Return sentences for `/readyz` about constraints that fail on jobs and hold them back."""
         return [*islice((why for known in self.known.values() if (why := known.complaint)), COMPLAINTS_MAX)]
 
     def queue_of(self, job: Job) -> str:
-        """Return the part behind the jobtype in the name of a job's queue; empty while there is no constraint."""
+        """Return the part of the name of a job's queue that follows the jobtype: which constraints match the job. Empty
+        while there is no constraint."""
         if not self.known:
             return ""
         tenant, name = tenant_of(job.jobtype), bare(job.jobtype)
@@ -274,7 +277,8 @@ class Constraints:
         return f"{BETWEEN}{self.version}{''.join(sorted(items))}"
 
     def failure_of(self, name: str, job: Job) -> str:
-        """Return why that constraint fails on this job now; "": it does not. Not counted as a failure."""
+        """Return why the constraint `name` fails on this job now; "" if it does not fail. Failures found here are not
+        counted."""
         tenant, jobtype = tenant_of(job.jobtype), bare(job.jobtype)
         known = self.known.get(name)
         if known is None or not known.concerns(tenant, jobtype):
@@ -286,7 +290,7 @@ class Constraints:
         return ""
 
     def is_current(self, queue: str) -> bool:
-        """Return whether a job's queue was computed from the present constraints."""
+        """Return whether the name of a queue was computed from the present constraints."""
         if not self.version:
             return not queue
         version = f"{BETWEEN}{self.version}"
@@ -321,7 +325,8 @@ class Constraints:
 
 
 def fields_of(tenant: str, name: str, job: Job, *, with_argument: bool) -> Mapping[str, Any]:
-    """Return the fields of a job that expressions read. Raises Failed for an argument that is too large or broken."""
+    """Return the fields of a job that expressions read. Raises Failed if the argument is too large or cannot be
+    decoded."""
     fields: dict[str, Any] = {"name": name, "tenant": tenant, "priority": job.priority, "tags": list(job.tags)}
     if with_argument:
         if len(job.argument) > ARGUMENT_BYTES_MAX:
@@ -334,7 +339,8 @@ def fields_of(tenant: str, name: str, job: Job, *, with_argument: bool) -> Mappi
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as CEL has it; values and keys that CEL lacks become null or are left out. Raises Failed."""
+    """Convert a decoded value to the types that CEL has. Other values become null, and map keys of other types are left
+    out. Raises Failed for a list or map with too many items."""
     if isinstance(value, (dict, list, tuple)) and len(value) > ITEMS_MAX:
         raise Failed(f"a list or map in its argument has more than {ITEMS_MAX} items")
     if isinstance(value, dict):
@@ -351,14 +357,15 @@ def _read(setting: Setting) -> Constraint:
 
 
 def counted_apart(limit: Limit, partitions: int) -> str | None:
-    """Return what a constraint may let through in all partitions together; None: what was set."""
+    """Return, as a sentence, what all partitions together may let through; None if they let through just what was
+    set."""
     if partitions == 1 or (limit.rate is None and limit.concurrency is None):
         return None
     return f"each of the store's {partitions} partitions counts by itself: {_together(limit, partitions)}"
 
 
 def why_not_exact(limit: Limit, partitions: int) -> str | None:
-    """Return why a limit cannot be exact over these partitions, and what to do; None: it is exact."""
+    """Return why a limit is not exact with this many partitions, and what to do about it; None if it is exact."""
     apart = counted_apart(limit, partitions)
     return apart and f"{apart}; leave out `exact` and set limits {partitions} times as low"
 

@@ -39,7 +39,7 @@ _NAME = re.compile(rf"\s*job\.name\s*(?:==\s*({_TEXT})|in\s*\[\s*({_TEXT}(?:\s*,
 
 
 class NotUnderstood(ValueError):
-    """An expression is wrong. `offset`: where, in characters from its beginning."""
+    """An expression cannot be compiled. `offset`: where, in characters from its beginning."""
 
     def __init__(self, why: str, offset: int) -> None:
         super().__init__(why)
@@ -47,10 +47,11 @@ class NotUnderstood(ValueError):
 
 
 class Expression:
-    """A CEL expression that was checked and can be evaluated."""
+    """A CEL expression that is checked and compiled."""
 
     def __init__(self, text: str, types: tuple[str, ...]) -> None:
-        """Check an expression. `types`: CEL's names of the types that its value may have. Raises NotUnderstood."""
+        """Check and compile an expression. `types`: CEL's names of the types that its value may have. Raises
+        NotUnderstood."""
         if len(text) > EXPRESSION_LENGTH_MAX:
             raise NotUnderstood(f"an expression may have {EXPRESSION_LENGTH_MAX} characters", EXPRESSION_LENGTH_MAX)
         self.text = text
@@ -72,11 +73,11 @@ class Expression:
         if type_ not in (*types, "DYN"):
             raise NotUnderstood(f"this is a value of the type {type_}; it must be {' or '.join(types)}", 0)
         self.reads_argument = "argument" in text or "[" in text
-        """Whether it may read the argument, so is evaluated for each job. `job["arg" + "ument"]` reads it, too."""
+        """Whether the expression may read the argument. `[` counts, as `job["arg" + "ument"]` reads it, too."""
 
     def value(self, job: Mapping[str, Any], steps: Steps | None = None) -> Any:
-        """Return its value for a job. `steps`: the budget that it shares with other expressions; it takes STEPS_MAX at
-        most. Raises Failed."""
+        """Return the value of the expression for a job. `steps`: a budget shared with other expressions, of which this
+        one takes at most STEPS_MAX. Raises Failed."""
         steps = steps or Steps(STEPS_MAX)
         own = Steps(min(STEPS_MAX, steps.left))
         before = own.left
@@ -93,7 +94,7 @@ class Expression:
         return found
 
     def explained(self, error: Failed) -> str:
-        """Return why the expression has no value, for people: if possible, which field is missing."""
+        """Return a text for people that says why the expression has no value: if possible, which field is missing."""
         if not isinstance(error, Missing):
             return str(error)
         if not (key := error.key):
@@ -106,14 +107,15 @@ class Expression:
 
     @property
     def shown(self) -> str:
-        """Its text, or the beginning of a long one."""
+        """The text of the expression, shortened if it is long."""
         return self.text if len(self.text) <= SHOWN_CHARS else f"{self.text[: SHOWN_CHARS - 1]}…"
 
 
 def _matcher(pattern: str) -> tuple[int, float, Callable[[str], bool]]:
-    """Return what a match costs in steps, at once and for each character, and a function that matches a text.
+    """Return the steps that each match costs, the steps for each character of the text, and a function that matches a
+    text.
 
-    Raises Failed for a text that is no pattern.
+    Raises Failed if `pattern` is no valid pattern, or too large.
     """
     places = places_of(pattern)
     if places > PLACES_MAX:
@@ -134,7 +136,8 @@ def _matcher(pattern: str) -> tuple[int, float, Callable[[str], bool]]:
 
 
 def places_of(pattern: str) -> int:
-    """Return an upper estimate of how many characters and classes a pattern has, repetitions counted."""
+    """Return an upper estimate of the size of a pattern: its characters and classes, counted as often as they are
+    repeated."""
     each = CLASS_PLACES if _NAMED_CLASS.search(pattern) else 1
     open_, last, at = [0], 0, 0
     while at < len(pattern):
@@ -158,7 +161,8 @@ def places_of(pattern: str) -> int:
 
 
 def only_names(text: str) -> Sequence[str] | None:
-    """Return the jobtypes for which an expression can be true; None: unknown, as where it has an "or"."""
+    """Return the only jobtypes for which an expression can be true; None if that is unknown, for example if it has an
+    "or"."""
     found = _NAME.match(text)
     if not found or "||" in text or "?" in text:
         return None

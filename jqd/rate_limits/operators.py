@@ -1,4 +1,4 @@
-"""The operators and functions of CEL on Python values, and the steps that each takes. Pure.
+"""The operators and functions of CEL on Python values, and the steps that each takes. They have no side effects.
 
 Values have the types of a job's argument: None, bool, int of 64 bits, float, str, bytes, list, dict.
 """
@@ -15,7 +15,7 @@ SEARCH_CHARS = 100  # a search compares each character of a shorter text with ea
 
 
 class Failed(Exception):
-    """An expression has no value for this job, or one of a wrong type."""
+    """An expression has no value for this job, or a value of a wrong type."""
 
 
 class Missing(Failed):
@@ -27,11 +27,11 @@ class Missing(Failed):
 
 
 class TooLong(Failed):
-    """An expression has used up its steps. No operator catches this."""
+    """An expression has used up its steps. Unlike other failures, operators such as `||` do not ignore it."""
 
 
 class Steps:
-    """The budget of an evaluation: `left` steps."""
+    """The budget of an evaluation, in steps; `left`: how many are left."""
 
     __slots__ = ("left",)
 
@@ -39,7 +39,7 @@ class Steps:
         self.left = left
 
     def spend(self, steps: int) -> None:
-        """Spend steps. Raises TooLong."""
+        """Take steps from the budget. Raises TooLong if it has too few."""
         self.left -= steps
         if self.left < 0:
             raise TooLong("it takes too many steps")
@@ -47,7 +47,7 @@ class Steps:
 
 Scope = dict[str, Any]
 Run = Callable[[Scope, Steps], Any]
-"""Evaluates a node; the scope has the values of names."""
+"""Evaluates a node of an expression. The scope maps variable names to values."""
 
 _TYPES: Mapping[type, str] = {
     type(None): "NULL_TYPE",
@@ -66,12 +66,12 @@ def type_of(value: Any) -> str:
 
 
 def no_such(name: str, *values: Any) -> Failed:
-    """Return the error of an operator that is not defined for these values."""
+    """Return the error for an operator that is not defined for these values."""
     return Failed(f"{name} is not for {' and '.join(map(type_of, values))}")
 
 
 def equal(left: Any, right: Any, steps: Steps) -> bool:
-    """Return whether two values are equal: numbers by value, others only if they have one type."""
+    """Return whether two values are equal. Numbers are compared by value; other values must have the same type."""
     kind = type(left)
     if kind is not type(right):
         return kind in _NUMBERS and type(right) in _NUMBERS and bool(left == right)
@@ -268,7 +268,8 @@ FUNCTIONS: Mapping[tuple[str, int], Callable[..., Any]] = {
 
 
 def _decided(by: bool, left: Run, right: Run) -> Run:
-    """Return `&&` (`by` false) or `||` (`by` true): a side that is `by` decides, even if the other side fails."""
+    """Return the operator `&&` (`by` is False) or `||` (`by` is True). If one side has the value `by`, that is the
+    result, even if the other side fails."""
 
     def run(scope: Scope, steps: Steps) -> bool:
         trouble: Failed | None = None
@@ -302,7 +303,8 @@ def _choice(asked: Run, yes: Run, no: Run) -> Run:
 
 
 def _not_false(of: Run) -> Run:
-    """Return a `Run` of whether a loop goes on: unless `of` is false. After an error a later item may still decide."""
+    """Return a `Run` that tells whether a loop continues: unless `of` is false. After an error it continues, as a later
+    item may still decide."""
 
     def run(scope: Scope, steps: Steps) -> bool:
         try:

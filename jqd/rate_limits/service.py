@@ -1,4 +1,5 @@
-"""Sets, finds, tries out and deletes constraints, at any daemon for all daemons. The store counts what they limit."""
+"""Sets, finds, tries out and deletes constraints, at any daemon for all daemons. The store counts the jobs they
+limit."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -44,7 +45,7 @@ TRIED_S = 1.0  # of evaluation in a trial; most expressions take a thousandth of
 
 
 class Trial(Struct, frozen=True):
-    """The result of a dry run: what a constraint would match of waiting jobs."""
+    """The result of a dry run: which of the waiting jobs a constraint would match."""
 
     looked_at: int
     """How many of the newest waiting jobs were evaluated."""
@@ -59,10 +60,11 @@ class Trial(Struct, frozen=True):
 
 
 async def put(services: Services, name: str, wish: Limits, revision: int | None = None) -> bool:
-    """Set a constraint; it is on disk when this returns. Returns whether there was none of that name. `revision`: set
-    it only if it still has this one.
+    """Set a constraint; it is on disk when this returns. Returns True if it is new, False if it replaces one of that
+    name.
 
-    Raises Invalid, Conflict, NotYet, JournalRefused.
+    `revision`: set it only if the present one still has this revision. Raises Invalid, Conflict, NotYet,
+    JournalRefused.
     """
     constraint = understood(services, name, wish)
     await wait_loaded(services)
@@ -85,9 +87,9 @@ async def put(services: Services, name: str, wish: Limits, revision: int | None 
 
 
 def _rated_on(constraint: Constraint, before: KnownConstraint | None) -> Constraint:
-    """Return the constraint with the time since when it has had a rate: setting it again does not change that.
+    """Return the constraint with `rated_ms` set: since when it has had a rate, which setting it again does not change.
 
-    A store that lost the count of an older rate takes all as spent.
+    So a store that has lost the count of a rate knows that the rate is older, and treats it as used up.
     """
     if constraint.rate is None or before is None or before.constraint.rate is None:
         return constraint
@@ -95,20 +97,21 @@ def _rated_on(constraint: Constraint, before: KnownConstraint | None) -> Constra
 
 
 async def delete(services: Services, name: str) -> None:
-    """Delete a constraint: nothing waits for it any more. Raises NotFound, NotYet, JournalRefused."""
+    """Delete a constraint: it no longer holds back any job. Raises NotFound, NotYet, JournalRefused."""
     await wait_loaded(services)
     await known(services, name)
     await save(services, lambda: {(CONSTRAINT, services.qualified_name(name)): NIL})
 
 
 async def known(services: Services, name: str) -> KnownConstraint:
-    """Return a constraint, also one that was set at another daemon a moment ago. Raises NotFound."""
+    """Return a constraint; ask the store if this daemon does not know it, as another daemon may have just set it.
+    Raises NotFound."""
     await get_or_refresh(services, partial(services.feature(Constraints).known.get, services.qualified_name(name)))
     return find(services, name)
 
 
 def find(services: Services, name: str) -> KnownConstraint:
-    """Return a constraint that is known here. Raises NotFound."""
+    """Return a constraint that this daemon knows, without asking the store. Raises NotFound."""
     found = services.feature(Constraints).known.get(services.qualified_name(name))
     if found is None:
         raise NotFound(f"there is no constraint {name[:64]!r}")
@@ -116,7 +119,7 @@ def find(services: Services, name: str) -> KnownConstraint:
 
 
 async def try_out(services: Services, name: str, wish: Limits) -> Trial:
-    """Return what a constraint would do to waiting jobs if it were set now. Raises Invalid, StoreAway."""
+    """Return what a constraint would do to the jobs that wait now if it were set. Raises Invalid, StoreAway."""
     constraint = understood(services, name, wish)
     settings = SettingTable()
     alone = Constraints(settings)
@@ -147,7 +150,8 @@ async def try_out(services: Services, name: str, wish: Limits) -> Trial:
 
 
 def understood(services: Services, name: str, wish: Limits) -> Constraint:
-    """Check a constraint and return it as it is stored. Raises Invalid, which points into the expression."""
+    """Check a constraint and return it in the form in which it is stored. Raises Invalid, which points into the
+    expression."""
     found = []
     if not is_name(name):
         why = f"the name of a constraint must be 1 to 128 printable characters, not {name[:64]!r}"
@@ -182,7 +186,10 @@ def understood(services: Services, name: str, wish: Limits) -> Constraint:
 
 
 def _delayed(constraint: Constraint, costs: Sequence[int]) -> int:
-    """Return how many jobs of one key could not start at once if nothing of the limits was spent yet."""
+    """Return how many jobs with the same key could not start at once, if nothing of the limits was used up yet.
+
+    `costs`: the cost of each job.
+    """
     if constraint.until_ms:
         return len(costs)
     rate, slots = constraint.rate, constraint.concurrency or len(costs)
@@ -197,12 +204,12 @@ def _delayed(constraint: Constraint, costs: Sequence[int]) -> int:
 
 
 def job_of(view: JobView) -> Job:
-    """Return a job with the fields that expressions read."""
+    """Return a `Job` with those fields of a stored job that expressions read."""
     return Job(view.id, view.jobtype, view.argument, priority=view.priority, tags=tuple(view.tags))
 
 
 def why_limited(services: Services, view: JobView, place: QueuePlace) -> WaitReason:
-    """Return why a job waits whose queue is held up by a constraint."""
+    """Return why a job waits if a constraint holds back its queue. `place`: the job's place in the queue."""
     until_ms = place.until_ms if place.until_ms < ENDLESS_MS else 0
     until = f" until about {iso(until_ms)}" if until_ms else ""
     if place.until_ms and not until_ms:
@@ -224,13 +231,15 @@ def why_limited(services: Services, view: JobView, place: QueuePlace) -> WaitRea
 
 
 def _may_know(services: Services, constraint: str) -> bool:
-    """Return whether the principal may see all jobs that a constraint counts. One without a tenant counts all."""
+    """Return whether the principal may see all jobs that a constraint counts. A constraint of no tenant counts all
+    jobs."""
     who = services.principal
     return not who.is_bound or (bool(who.tenant) and tenant_of(constraint) == who.tenant and who.can_read)
 
 
 def _failure(services: Services, name: str, view: JobView) -> str:
-    """Return the failure of a constraint on this job, in brackets; "": none now, or the principal may not see it."""
+    """Return, in brackets, why a constraint fails on this job; "" if it does not now, or the principal may not see
+    it."""
     if not services.principal.can_see(tenant_of(name)):
         return ""
     error = services.feature(Constraints).failure_of(name, job_of(view))

@@ -1,24 +1,26 @@
 """Brings this daemon through recovery in each life of the store, so that nothing is claimed from a store that lacks
-records of our journal.
+records of our journal. A *life* is a time in which the store forgets nothing; after a loss a new one begins.
 
 One pass for each life of the store:
 
     calm       the store is as all daemons left it, and this one just started: it applies its *endings* (outcomes and
                cancels), then its changes, and joins
-    disturbed  the store is another one, older, or empty, or took our epoch away: join (the claims of all daemons stop)
-               → apply again what the store forgot → let the store decide which jobs in flight stay ours → through;
+    disturbed  the store is another one, older, or empty, or ended our membership: join (the claims of all daemons stop)
+               → apply again what the store forgot → let the store decide which jobs in flight stay ours → be through;
                claims begin when all members are through (`store_standing.py`)
 
     resigned   catching up made no progress for a minute while all others wait, or we died at it again and again, or
                our journal took no outcomes for a minute: leave, so that others go on, also with our jobs in flight, and
                come back as after a start, when our endings can be read (docs/adr/0006)
 
-Catching up applies four lanes: cancels and outcomes, so that jobs that ended do not start again; changes, so that no
-older content starts (docs/adr/0010); and settings. A job that ended here, and whose outcome is not on our disk yet,
-stays in flight, and nobody claims it for that minute; if the store gives it to another daemon, its outcome is waited
-for, unless we left the job to the others. Claims do not wait for ordinary jobs. Only questions whether a job, a unique
-key or a member of a group exists wait until all daemons have applied these, too (`restored`). But our jobs are applied
-only after our membership has stopped the claims of all daemons or, when calm, after our endings and changes. The
+Catching up applies four lanes of the journal: cancels and outcomes, so that jobs that ended do not start again;
+changes, so that no older content starts (docs/adr/0010); and settings. Claims do not wait for the lane of ordinary
+jobs. Only questions whether a job, a unique key or a member of a group exists wait until all daemons have applied that
+lane, too (`restored`). Our own jobs are applied only after joining has stopped the claims of all daemons or, when calm,
+after our endings and changes.
+
+A job that ended here, and whose outcome is not on our disk yet, stays in flight for up to a minute, in which nobody
+claims it. If the store gives it to another daemon, its outcome is waited for, unless we left the job to the others. The
 protocol was verified in a model first (docs/adr/0006).
 """
 
@@ -61,7 +63,8 @@ NOTICE_S = 1.0  # between checks that the store is still the same, while lanes a
 
 
 class Recovery:
-    """Joins every life of the store, and brings this daemon through recovery there."""
+    """The loop that makes this daemon a member of the store and brings it through recovery, in each life of the
+    store."""
 
     def __init__(
         self,
@@ -78,10 +81,12 @@ class Recovery:
         starts: Callable[[str], bool],
         period_ms: int = 0,
     ) -> None:
-        """`claims`: a lock held during a claim, so that its jobs are in flight before we compare.
+        """`claims`: a lock held during a claim, so that claimed jobs are in flight before they are compared with the
+        store.
 
-        `starts`: returns whether another daemon, by its sysid, is known to start jobs now. `period_ms`: in
-        which a waiting job gains a step of priority."""
+        `starts`: returns whether another daemon, named by its sysid, is known to start jobs now. `period_ms`: in this
+        time a waiting job gains one step of priority.
+        """
         self.backoff = LoopBackoff("recovery", source=source)
         self._journal, self._store, self._membership, self._lanes = journal, store, membership, lanes
         self._runner, self._reap, self._claims, self._period_ms = runner, reap, claims, period_ms
@@ -96,7 +101,7 @@ class Recovery:
         self._log = get_logger("recovery")
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Go through recovery at the start and after every disturbance. Raises JournalForked."""
+        """Go through recovery at the start and after every disturbance of the store. Raises JournalForked."""
         task_status.started()
         while not self._membership.has_left:
             disturbed = self._membership.watch_disturbance()
@@ -110,8 +115,9 @@ class Recovery:
                         seat.cancel_scope.cancel()
 
     def rolled_back(self) -> None:
-        """Note that a position went back in a store that seems the same: the next pass gives it a new life, so that all
-        daemons notice. Until then it would take a forgotten claim for a released one, so nothing is sent."""
+        """Note that a lane's position went back in a store that seems the same. The next pass begins a new life of the
+        store, so that all daemons notice. Until then nothing is sent, as a claim that the store forgot would look like
+        a released one."""
         if self._membership.rolled_back():
             for lane in self._lanes.values():
                 lane.pause()
@@ -181,7 +187,8 @@ class Recovery:
         self._log.info("recovery.through", calm=calm, position=goal)
 
     async def _end_life(self, identity: str) -> None:
-        """Give the store a new life, so that all daemons notice that it forgot something."""
+        """Begin a new life of the store, which marks that it lost data, so that all daemons notice. `identity`: the
+        life that ends."""
         try:
             await self._store.new_life(identity)
         except StoreChanged as error:
@@ -189,7 +196,8 @@ class Recovery:
             self._log.info("recovery.life_is_over", error=str(error))
 
     async def _take_seat(self, look: StoreLook, *, through: bool, forgot: bool = False) -> None:
-        """Join with a new epoch, unless the old one is still good. The store makes jobs of our earlier epoch ready."""
+        """Join as a member with a new epoch, unless the store still knows our old one. When joining, the store makes
+        jobs of our earlier epoch ready. `through`: whether this daemon is through recovery."""
         membership = self._membership
         # A member under our name is an earlier process of ours, as the journal's lock proves, or this one if an answer
         # was lost. In the life of the store that we came through it is another copy of this journal.
@@ -214,11 +222,11 @@ class Recovery:
         self._log.info("recovery.joined", sysid=owner.sysid, epoch=owner.epoch)
 
     def _note_died(self, jobs: int) -> None:
-        """Note that an earlier process of this daemon died."""
+        """Note that an earlier process of this daemon died. `jobs`: how many it had in flight."""
         self._reap.departures.note("daemon", self._membership.sysid, died=True, jobs=jobs)
 
     async def _still_good(self) -> Owner | None:
-        """Return our last owner if the store still knows it, so that nobody took our jobs; else None."""
+        """Renew our last membership. Return it if the store still knows it, so that nobody took our jobs; else None."""
         owner = self._membership.owner
         if owner is None:
             return None
@@ -230,8 +238,8 @@ class Recovery:
         return owner
 
     async def _catch_up(self, goal: int, lanes: Collection[Lane], *, others_wait: bool) -> None:
-        """Return once the store has all records of these lanes up to `goal`, and its positions in all other lanes are
-        known. Raises JournalStuck when other daemons wait and nothing has moved for RESIGN_S."""
+        """Wait until the store has all records of these lanes up to the position `goal`, and its positions in all other
+        lanes are known. Raises JournalStuck if other daemons wait and nothing has moved for RESIGN_S."""
         left, since_s = self._left(goal, lanes), trio.current_time()
         for lane, ingest in self._lanes.items():
             caught_up = False
@@ -253,7 +261,8 @@ class Recovery:
                         )
 
     def _left(self, goal: int, lanes: Collection[Lane]) -> list[tuple[Lane, int | None, int]]:
-        """Return the lanes that are behind, with their positions."""
+        """Return the lanes of the journal that the store has not applied up to `goal`, as (lane, position in the store
+        or None, read point)."""
         positions = [
             (lane, each.position, self._journal.read_point(lane, each.reader)) for lane, each in self._lanes.items()
         ]
@@ -264,15 +273,17 @@ class Recovery:
         ]
 
     async def _restore(self) -> None:
-        """Wait until the store also has all ordinary jobs that our journal had when this pass began, and note that."""
+        """Wait until the store also has all ordinary jobs that our journal had when this pass began, and note it in the
+        membership."""
         await self._lanes[Lane.JOBS].wait_caught_up(self._goal)
         self._membership.mark_restored()
 
     async def _leave_stuck(self) -> None:
-        """Leave our jobs to the other daemons, if any of them starts jobs, once the journal has not taken outcomes for
-        too long.
+        """Wait until the journal has refused outcomes for RESIGN_S. Then leave our jobs in flight to the other daemons,
+        if any of them starts jobs.
 
-        Jobs that ended run once more. If their outcomes are written after all, successes still count."""
+        Jobs that ended run once more. If their outcomes are written after all, successes still count.
+        """
         outcomes = self._outcomes
         while outcomes.on_probation:
             await trio.sleep(NOTICE_S)
@@ -294,19 +305,19 @@ class Recovery:
             )
 
     def _others_start(self) -> bool:
-        """Return whether another daemon starts jobs. The view of one that is drained, or whose journal takes no
-        outcomes, says that it starts none, also while jobs still run there."""
+        """Return whether another daemon is known to start jobs. One that is drained, or whose journal takes no
+        outcomes, does not, even while jobs still run there."""
         return any(map(self._starts, self._membership.others))
 
     def _not_left(self) -> dict[str, int]:
-        """Return id → fence of the jobs in flight, without those left to others: their outcomes are still written, but
-        we do not claim that they are ours."""
+        """Return id → fence of the jobs in flight, without those that we left to others: the outcomes of these are
+        still written, but we no longer claim them as ours."""
         held = self._runner.get_running_jobs()
         return {job_id: fence for job_id, fence in held.items() if self._left_to_others.get(job_id) != fence}
 
     async def _resign(self, error: JournalStuck | SysidRefused) -> bool:
-        """Stop the jobs in flight and leave the store, so that nobody waits for us. Returns whether the store took
-        that."""
+        """Stop the jobs in flight and leave the store, so that no daemon waits for us. Returns whether the store
+        confirmed that."""
         owner = self._membership.owner
         self._runner.stop_work()
         self._membership.resigned()
@@ -321,7 +332,8 @@ class Recovery:
         return False
 
     async def _arbitrate(self, *, waits: bool) -> None:
-        """Let the store decide which jobs in flight are still ours, and give back claims that we do not have.
+        """Let the store decide which jobs in flight are still ours, drop the others, and release claims in the store
+        for jobs that we do not have.
 
         `waits`: whether to wait until the store has the outcomes of jobs that it gave to others. Raises JournalStuck.
         """
@@ -339,8 +351,8 @@ class Recovery:
             await self._wait_ended([(outcome.job_id, outcome.fence) for outcome in ended if outcome is not None])
 
     async def _wait_ended(self, claims: Collection[tuple[str, int]]) -> None:
-        """Return once the store has the outcomes of these claims, as other daemons may have the jobs. Raises
-        JournalStuck when the journal takes no outcomes for RESIGN_S."""
+        """Wait until the store has the outcomes of these claims, as other daemons may have got the jobs. Raises
+        JournalStuck if the journal takes no outcomes for RESIGN_S."""
         begun_s = trio.current_time()
         for claim in claims:
             is_saved = False
@@ -366,7 +378,8 @@ async def _cancel_when(event: trio.Event, scope: trio.CancelScope) -> None:
 
 
 async def hand_down(journal: Journal, store: Store, lanes: Mapping[Lane, Ingest[Any]], journal_id: str) -> None:
-    """Give the new `journal_id` the positions in the store that `journal` has. May be repeated. Raises StoreError."""
+    """Copy the store's positions for `journal` to the new `journal_id`. May be repeated after a first try failed.
+    Raises StoreError."""
     stored = await store.applied(journal.journal_id)
     done = await store.applied(journal_id)  # the other copy may have moved on since a first try
     for lane, ingest in lanes.items():

@@ -1,4 +1,4 @@
-"""The rules behind all APIs: pushing, finding, changing and cancelling jobs, and workers.
+"""The business logic behind all APIs: pushing, finding, changing and cancelling jobs, and registering workers.
 
 This package uses the domain's types and errors, and knows nothing of HTTP (adr/0013).
 """

@@ -1,4 +1,4 @@
-"""Runs one action on many items, several at a time. An error is raised as itself, not in an exception group."""
+"""Runs one action on many items, several at a time. An error is raised by itself, not wrapped in an exception group."""
 
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
@@ -13,7 +13,10 @@ T = TypeVar("T")
 
 
 async def act_on_each(items: Iterable[T], act: Callable[[T], Awaitable[None]], at_once: int = AT_ONCE) -> None:
-    """Run `act` on each item. After an error no more are begun; it is raised when those under way have ended."""
+    """Run `act` on each item, at most `at_once` at a time.
+
+    After the first error no further action is started. That error is raised when the running actions have ended.
+    """
     limiter = trio.CapacityLimiter(at_once)
     failed: list[JqdError] = []
 

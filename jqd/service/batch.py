@@ -1,7 +1,7 @@
 """Checks a pushed array of jobs: which jobs are accepted, and why the others are refused.
 
-A good array costs one decode and a few comparisons per job, and its bytes go to the journal unchanged. Only an array
-with a fault is decoded job by job, so that each bad job is named. A large array is read in pieces.
+An array without faults costs one decode and a few comparisons per job, and its bytes go to the journal unchanged. Only
+an array with a fault is decoded job by job, so that each bad job is named. A large array is checked in short steps.
 """
 
 import re
@@ -41,47 +41,48 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 class Batch(Struct):
-    """The jobs of a push: the good ones, in order, and why the others are refused."""
+    """The jobs of a push: the accepted jobs in order, and the faults of the refused ones."""
 
     single: bool
     size: int
     """Jobs in the request, good or bad."""
     array: bytes
-    """The good jobs as one MessagePack array."""
+    """The accepted jobs as one MessagePack array."""
     jobs: list[JobSpec]
     refused: list[Fault] = []
-    """Each fault has the place of its job in the request."""
+    """The faults of refused jobs. `Fault.place` is the index of the job in the request."""
     plain: bool = False
     """True only if no job has an id of its own, a date, tags, links or another option that `_longest_if_good` lists."""
     patient: bool = False
-    """Whether it may wait for other pushes, to be written with them: see `Request`."""
+    """Whether the push may wait a moment, to be written to the journal together with other pushes: see `Request`."""
     key: str = ""
-    """Id of the first job, which stands for the whole request, if that has an Idempotency-Key (`idempotency.py`)."""
+    """With an Idempotency-Key: the id of the first job, which stands for the whole request (`idempotency.py`)."""
     request: str = ""
-    """Digest of the whole request, if that has an Idempotency-Key."""
+    """With an Idempotency-Key: the digest of the whole request."""
     is_own: bool = False
-    """Whether jqd itself made the batch: then its parents are known to exist."""
+    """Whether jqd itself made the batch: then the parents of its jobs are known to exist."""
     over: Replace = Replace.CANCELLED
-    """Which stored jobs lose their ids to jobs of this batch that do not say `replace`."""
+    """Which stored jobs lose their id to a job of this batch with the same id that does not set `replace`."""
 
     @property
     def places(self) -> list[int]:
-        """Return the places of the good jobs in the request."""
+        """Return the indexes in the request of the accepted jobs."""
         bad = {fault.place for fault in self.refused}
         return [place for place in range(self.size) if place not in bad]
 
     def ids_of_all(self, job_ids: Iterable[str | None]) -> list[str | None]:
-        """Return one id per job of the request, None for a refused job. `job_ids`: the ids of the good jobs."""
+        """Return one id per job of the request, None for a refused job. `job_ids`: the ids of the accepted jobs."""
         found = dict(zip(self.places, job_ids, strict=True))
         return [found.get(place) for place in range(self.size)]
 
     def only(self, kept: Sequence[int]) -> tuple[bytes, list[JobSpec]]:
-        """Return `array` and `jobs` with only some of the good jobs. `kept`: their indexes in `jobs`."""
+        """Return `array` and `jobs` reduced to some of the accepted jobs. `kept`: their indexes in `jobs`."""
         items = _items_decoder.decode(self.array)
         return _encoder.encode([items[at] for at in kept]), [self.jobs[at] for at in kept]
 
     def without(self, faults: Mapping[int, Fault]) -> "Batch":
-        """Return the batch without jobs whose faults were found later. `faults`: by index in `jobs`."""
+        """Return the batch without jobs whose faults were found later. `faults`: index in `jobs` → fault of that
+        job."""
         if not faults:
             return self
         array, jobs = self.only([at for at in range(len(self.jobs)) if at not in faults])
@@ -89,19 +90,20 @@ class Batch(Struct):
         return structs.replace(self, array=array, jobs=jobs, refused=refused)
 
     def placed(self, faults: Mapping[int, Fault]) -> list[Fault]:
-        """Return faults with the places of their jobs in the request. `faults`: by index in `jobs`."""
+        """Return the faults with `place` set to the index of the job in the request. `faults`: index in `jobs` →
+        fault."""
         places = self.places
         return [fault._replace(place=places[at]) for at, fault in faults.items()]
 
     def shown(self, faults: Sequence[Fault]) -> list[Fault]:
-        """Return the faults for the client: a job that came alone, not in an array, has no place."""
+        """Return the faults as the client gets them: if it sent one job and no array, they have no index (`place`)."""
         return [fault._replace(place=None) for fault in faults] if self.single else list(faults)
 
 
 def read_array(data: bytes, single: bool, config: ServiceConfig) -> Batch:
     """Read a MessagePack array of jobs and check each. `single`: the client sent one job, not an array.
 
-    Raises Unreadable for a body that is no array of jobs or nests too deep, TooLarge for too many jobs or bytes.
+    Raises Unreadable if the body is no array of jobs or nests too deep, TooLarge for too many jobs or bytes.
     """
     if not single or not 1 < len(data) <= config.job_bytes_max + 1:
         _expect_array(data, single, config)
@@ -109,9 +111,9 @@ def read_array(data: bytes, single: bool, config: ServiceConfig) -> Batch:
 
 
 def read_in_pieces(data: bytes, config: ServiceConfig) -> Steps[Batch]:
-    """Read a large array like `read_array`, in short steps.
+    """Read a large array like `read_array`, in short steps between which other tasks can run.
 
-    One that is no MessagePack is decoded once more in a single step, for the decoder's message about the fault.
+    A body that is no MessagePack is decoded once more in a single step, to get the decoder's message about the fault.
     """
     _expect_array(data, False, config)
     try:
@@ -145,7 +147,7 @@ def _expect_array(data: bytes, single: bool, config: ServiceConfig) -> None:
 
 
 def _read_good(data: bytes, single: bool, config: ServiceConfig) -> Batch | None:
-    """Return the batch if all of its jobs are good, else None."""
+    """Return the batch if it has no faulty job, else None. Raises Unreadable if it nests too deep."""
     try:
         jobs = _jobs_decoder.decode(data)
     except DECODE_ERRORS:
@@ -160,8 +162,8 @@ def _read_good(data: bytes, single: bool, config: ServiceConfig) -> Batch | None
 
 
 def _longest_if_good(jobs: Sequence[JobSpec], bytes_max: int) -> tuple[int, bool] | None:
-    """Return the bytes of the longest argument and whether all jobs are plain; None when `faults` would find
-    something."""
+    """Return the bytes of the longest argument, and whether all jobs are plain (`Batch.plain`). Return None if `faults`
+    would find a fault."""
     longest, plain = 0, True
     for job in jobs:
         size = len(job.argument)
@@ -200,7 +202,7 @@ def _longest_if_good(jobs: Sequence[JobSpec], bytes_max: int) -> tuple[int, bool
 
 
 def expect_bytes(size: int, single: bool, config: ServiceConfig) -> None:
-    """Raise TooLarge for too many bytes."""
+    """Raise TooLarge if a request of `size` bytes exceeds the limit for one job or for an array."""
     limit = config.job_bytes_max if single else config.array_bytes_max
     if size > limit:
         what = "one job has" if single else "an array of jobs has"
@@ -208,13 +210,13 @@ def expect_bytes(size: int, single: bool, config: ServiceConfig) -> None:
 
 
 def expect_alone(array: bytes, config: ServiceConfig) -> None:
-    """Raise TooLarge if the only job of an array is larger than a job that is sent alone may be."""
+    """Raise TooLarge if an array has only one job, and that job is larger than a job sent without an array may be."""
     if array_items(array) == 1:
         expect_bytes(len(array) - ONE_HEAD[array[0]], True, config)
 
 
 def expect_size(size: int | None, config: ServiceConfig) -> None:
-    """Raise TooLarge for too many jobs, and Unreadable where the body is no array (`size` is None)."""
+    """Raise TooLarge for too many jobs, and Unreadable for an empty array. Without a known size (None) do nothing."""
     if size is None:
         return
     if size == 0:
@@ -224,7 +226,10 @@ def expect_size(size: int | None, config: ServiceConfig) -> None:
 
 
 def _item_by_item(data: bytes, single: bool, config: ServiceConfig, described_max: int) -> Steps[Batch]:
-    """Return the good jobs, and the faults of the others: all faults of the first `described_max` wrong jobs."""
+    """Decode and check the jobs one by one, and return the batch of accepted and refused jobs.
+
+    All faults are listed for the first `described_max` wrong jobs; for each further wrong job there is one fault.
+    """
     try:
         items = _items_decoder.decode(data)
     except RecursionError as error:
@@ -255,13 +260,13 @@ def _item_by_item(data: bytes, single: bool, config: ServiceConfig, described_ma
 
 
 def in_order(faults: Iterable[Fault]) -> list[Fault]:
-    """Sort faults by the place of their job in the request."""
+    """Sort faults by the index (`place`) of their job in the request."""
     return sorted(faults, key=lambda fault: -1 if fault.place is None else fault.place)
 
 
 def with_trace(batch: Batch, given: str) -> Batch:
-    """Give the request's `traceparent` header to the jobs that have none. An invalid header is ignored, as the
-    specification says: it must not fail a request."""
+    """Return the batch with the request's `traceparent` header set on the jobs that have none. An invalid header is
+    ignored, as the specification says: it must not fail a request."""
     if _TRACEPARENT.fullmatch(given) is None or not any(job.traceparent is None for job in batch.jobs):
         return batch
     packed = Raw(_encoder.encode(given))

@@ -1,4 +1,5 @@
-"""Changes many jobs: cancel, retry, delete, clean. A request does a bounded part, and returns a cursor for the next."""
+"""Changes many jobs: cancel, retry, delete, clean. A request handles a bounded number of jobs, and returns a cursor for
+the next request."""
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -53,7 +54,7 @@ Act = Callable[[Sequence[Found], "Tally"], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Reserved(Coming):
-    """A pusher's id that was reserved for a push which did not come in time: there is no job."""
+    """A pusher's own id that was reserved for a push, but the push did not come in time: no job has the id."""
 
     why: str
 
@@ -78,7 +79,7 @@ class Clean(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """A named job that was left as it is."""
+    """A job that was named in the request and not changed."""
 
     job_id: str
     status: Annotated[
@@ -93,22 +94,24 @@ class Tally(msgspec.Struct):
     matched: int = 0
     changed: int = 0
     cursor: str = ""
-    """For the next request; empty: nothing is left."""
+    """To be sent with the next request; empty: no jobs are left to examine."""
     looked: Looked = msgspec.UNSET
-    """Given with a cursor only, like `of`."""
+    """Number of jobs examined. `looked` and `of` are set only if there is a cursor."""
     of: Of = msgspec.UNSET
     whole: bool | msgspec.UnsetType = msgspec.UNSET
-    """Only for a flow: false if jobs of it may be left out. They are on their way into the store, or behind a million
-    links, or the cursor is from another daemon or a minute old. Ask again, or for another job of the flow."""
+    """Only for a flow: false if some of its jobs may have been left out. They are on their way into the store, or
+    behind a million links, or the cursor is from another daemon or older than a minute. Ask again, or for another job
+    of the flow."""
     refused: list[Refused] | msgspec.UnsetType = msgspec.UNSET
-    """Jobs that were named, or belong to the flow, and were not changed, and why."""
+    """Jobs that were named in the request or belong to the flow, and were not changed; each with the reason."""
 
     def refuse(self, job_id: str, status: int, detail: str) -> None:
         self.refused = [*(self.refused or ()), Refused(job_id, status, detail)]
 
 
 async def cancel_many(services: Services, wanted: Filter) -> Tally:
-    """Cancel jobs that have not ended; `changed` counts the cancels in the journal. Raises Invalid, Interrupted."""
+    """Cancel the matching jobs that have not ended. `changed` counts the cancels in the journal. Raises Invalid,
+    Interrupted."""
 
     async def act(found: Sequence[Found], tally: Tally) -> None:
         await record_cancels(services, found)
@@ -118,7 +121,8 @@ async def cancel_many(services: Services, wanted: Filter) -> Tally:
 
 
 async def retry_many(services: Services, wanted: Filter) -> Tally:
-    """Retry failed jobs, or cancelled ones if the filter says so. Raises Invalid, Interrupted."""
+    """Retry the matching failed jobs, or cancelled jobs if the filter asks for that state. Raises Invalid,
+    Interrupted."""
 
     async def act(found: Sequence[Found], tally: Tally) -> None:
         await _retry_each(services, found, wanted, tally)
@@ -127,7 +131,8 @@ async def retry_many(services: Services, wanted: Filter) -> Tally:
 
 
 async def delete_many(services: Services, wanted: Filter) -> Tally:
-    """Delete failed jobs, or those of another final state if the filter says so. Raises Invalid, Interrupted."""
+    """Delete the matching failed jobs, or those in another final state if the filter asks for it. Raises Invalid,
+    Interrupted."""
 
     async def act(found: Sequence[Found], tally: Tally) -> None:
         tally.changed += len(await services.store.delete_dead([view.id for view in found]))
@@ -138,7 +143,10 @@ async def delete_many(services: Services, wanted: Filter) -> Tally:
 async def _change_many(
     services: Services, what: str, wanted: Filter, states: Sequence[State], done: str, act: Act
 ) -> Tally:
-    """Find jobs in one of `states` and `act` on them. Raises Invalid for a filter that is empty or too large."""
+    """Find the jobs that match the filter and are in one of `states`, and call `act` with them.
+
+    Raises Invalid if the filter is empty or asks for another state.
+    """
     if all(getattr(wanted, each) is None for each in WORDS):
         raise Invalid(f"a filter of nothing is every job there is; give {', '.join(WORDS[:-1])} or {WORDS[-1]}")
     if wanted.state is not None and wanted.state not in states:  # a 0 would read as if there were no such jobs
@@ -158,7 +166,7 @@ def _may_act_on(services: Services, states: Sequence[State], view: Found) -> boo
 
 
 def _recorded(note: Note, act: Act) -> Act:
-    """Return `act`, but with the request written to the audit log before the first change."""
+    """Return a function like `act`, which first writes the request to the audit log."""
 
     async def recorded(found: Sequence[Found], tally: Tally) -> None:
         await note()
@@ -201,16 +209,17 @@ async def clean(services: Services, wanted: Clean) -> Tally:
 
 
 def _from(cursor: str, before_ms: int) -> int:
-    """Return the date up to which a clean goes on: the cursor's, but none after `before_ms`."""
+    """Return the date (Unix ms) up to which a clean continues: the cursor's date if it has one, but at most
+    `before_ms`."""
     date = cursor.removeprefix(MORE)
     return min(before_ms, int(date)) if cursor.startswith(MORE) and date.isdecimal() and date.isascii() else before_ms
 
 
 @contextmanager
 def counting_changes(tally: Tally) -> Iterator[None]:
-    """Turn an error after the first change into Interrupted, which says how many jobs were changed.
+    """Turn an error after the first change into Interrupted, which tells how many jobs were changed.
 
-    The client may send the same request again: changed jobs no longer match.
+    The client may send the same request again: jobs that were changed no longer match.
     """
     try:
         yield
@@ -221,7 +230,8 @@ def counting_changes(tally: Tally) -> Iterator[None]:
 
 
 async def _each_piece(services: Services, wanted: Filter, tally: Tally, may: Test, act: Act) -> None:
-    """Find the jobs that match the filter and that `may` allows, count them, and `act` on them unless in a dry run."""
+    """Find the jobs that match the filter and for which `may` returns true, page by page. Count them, and call `act`
+    with them unless it is a dry run."""
     wanted.expect_dates()
     with counting_changes(tally):
         if wanted.job_ids is not None:
@@ -250,7 +260,8 @@ def _jobs_in(found: Sequence[Found]) -> int:
 
 
 async def _named(services: Services, wanted: Filter, tally: Tally, may: Test) -> list[Found]:
-    """Return the named jobs that match the filter and that `may` allows; add the others to the refused ones."""
+    """Look up the jobs that the filter names. Return those that match it and for which `may` returns true; add the
+    others to `tally.refused`."""
     found: dict[str, Found | NotFound] = {}
     wished = list(dict.fromkeys(wanted.job_ids or ()))
 
@@ -297,9 +308,9 @@ def _fits(view: Found, wanted: Filter) -> bool:
 
 
 async def _retry_each(services: Services, views: Sequence[Found], wanted: Filter, tally: Tally) -> None:
-    """Retry each job that nobody else changed meanwhile.
+    """Retry each of these jobs, unless somebody else changed it meanwhile.
 
-    Raises the first error; if a quota is spent, Overloaded with the number of jobs that are left.
+    Raises the first error. If that is a spent quota, the error tells how many jobs are left unchanged.
     """
     left = len(views)
     await services.hooks.count_usage(services)
@@ -326,7 +337,8 @@ async def _retry_each(services: Services, views: Sequence[Found], wanted: Filter
 
 
 async def _without_results(services: Services, found: Sequence[Found]) -> list[str]:
-    """Return the ids of jobs without a kept result. Pages show no results, so jobs that may have one are looked up."""
+    """Return the ids of the jobs that have no kept result. Listed jobs come without results, so a job that may have one
+    is looked up."""
     free = [job.id for job in found if not (isinstance(job, JobView) and job.keep_result)]
 
     async def look_up(job_id: str) -> None:
@@ -339,7 +351,8 @@ async def _without_results(services: Services, found: Sequence[Found]) -> list[s
 
 
 def _ended_before(view: Found, before_ms: int) -> bool:
-    """Return whether a job succeeded or was cancelled before a date. If it had no attempt, its push counts."""
+    """Return whether a job succeeded or was cancelled before a date. For a job without an attempt its push date
+    counts."""
     if not isinstance(view, JobView) or view.state not in (State.SUCCEEDED, State.CANCELLED):
         return False
     return (view.outcome.finished_at_ms if view.outcome is not None else view.created_at_ms) < before_ms

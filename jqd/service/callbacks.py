@@ -1,11 +1,12 @@
-"""Makes the callbacks of pushed jobs: each is a job which waits for the end of another one (chaining/callbacks.py).
+"""Makes the callbacks of pushed jobs. A callback is itself a job, which waits for the end of another one
+(chaining/callbacks.py).
 
     unnamed jobs   [job, job, …, callback of the first, …]      one frame: all of it, or nothing
-    named jobs     [callback, …] before [job, …]                two frames, one sync: a repeated push is a repetition of
-                                                                the jobs alone, so their callbacks must be there first
+    named jobs     [callback, …] before [job, …]                two frames, one sync: a repeated push repeats the jobs
+                                                                alone, so their callbacks must be there first
 
-If a push fails between the two frames, the callback finds that its job does not exist. If a job loses its id to another
-push meanwhile, its callback is cancelled with it.
+Named jobs are those with a pusher's own id. If a push fails between the two frames, the callback finds that its job
+does not exist. If a job loses its id to another push meanwhile, its callback is cancelled with it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,7 +38,7 @@ def callback(
 ) -> dict[str, Any]:
     """Return the fields of a callback: a job that posts to `url` how the jobs `after` ended.
 
-    `parent`: the one job it is about, if it is not a group's. `trace`: the traceparent of their push.
+    `parent`: id of the job whose callback it is; empty for a group's. `trace`: the traceparent of the push.
     """
     traced = {"traceparent": trace} if trace else {}
     return {
@@ -55,7 +56,7 @@ def callback(
 
 
 async def group_callback(services: Services, url: str, group: str, members: Sequence[str]) -> dict[str, Any]:
-    """Return the fields of the callback of a closed group. Without members it is due at once.
+    """Return the fields of the callback of a closed group. If the group has no members, the callback is sent at once.
 
     Raises NotYet, JournalRefused.
     """
@@ -67,12 +68,13 @@ async def group_callback(services: Services, url: str, group: str, members: Sequ
 
 
 def message(kind: str, at: str, data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the body of a callback's request."""
+    """Return the body of a callback's request. `kind`: the type of event. `at`: its date in ISO 8601."""
     return {"type": kind, "timestamp": at, "data": data}
 
 
 async def expect_called(services: Services, tenant: str) -> None:
-    """Save, once per tenant, that all daemons run its callbacks. Raises NotYet, JournalRefused."""
+    """Save a setting, once per tenant, that makes every daemon run the tenant's callbacks. Raises NotYet,
+    JournalRefused."""
     name = annotate(tenant, CALLBACK)
 
     def make() -> Mapping[tuple[str, str], bytes]:
@@ -83,7 +85,8 @@ async def expect_called(services: Services, tenant: str) -> None:
 
 
 def append_callbacks(array: bytes, jobs: Sequence[JobSpec], wanted: Sequence[int], ids: IdRange) -> bytes:
-    """Return an array of unnamed jobs followed by their callbacks. `wanted`: places of the jobs that have one."""
+    """Return an array of unnamed jobs followed by their callbacks. `wanted`: indexes of the jobs that have a
+    callback."""
     given = ids.ids()
     callbacks = [
         callback(str(jobs[place].callback), [given[place]], given[place], trace=jobs[place].traceparent)
@@ -95,7 +98,10 @@ def append_callbacks(array: bytes, jobs: Sequence[JobSpec], wanted: Sequence[int
 def write_ahead(
     services: Services, jobs: Sequence[JobSpec], wanted: Sequence[int], changes: Changes
 ) -> Mapping[int, str]:
-    """Journal the callbacks of named jobs, before the jobs. Returns place of a job → id of its callback."""
+    """Journal the callbacks of named jobs, before the jobs. `wanted`: indexes of the jobs that have a callback.
+
+    Returns index of a job → id of its callback.
+    """
     named = [(jobs[place], changes[place][0]) for place in wanted]
     callbacks = [callback(str(job.callback), [str(job.job_id)], job_id, trace=job.traceparent) for job, job_id in named]
     tenant = services.principal.tenant

@@ -1,4 +1,8 @@
-"""Cancels and deletes jobs. A cancel is journaled, and the store decides what becomes of the job."""
+"""Cancels and deletes jobs. A cancel is journaled, and the store decides what becomes of the job.
+
+A job's *generation* is the number of its content: a retry, or a push that replaces the job, gives it a new one. A
+cancel applies to all generations up to a given one.
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -20,8 +24,8 @@ CANCELS_MAX = 3  # cancels per request: a job that is replaced while it is cance
 async def cancel(services: Services, given: str) -> State:
     """Cancel a job and return its state: CANCELLED only if it will never start. `given`: the daemon's or pusher's id.
 
-    Another state that is not final means: the cancel is journaled, but the job is running, or the store did not confirm
-    in time. Raises NotFound, JournalRefused, StoreRefused.
+    If the returned state is not final, the cancel is journaled, but the job is running or the store did not confirm the
+    cancel in time. Raises NotFound, JournalRefused, StoreRefused.
     """
     job_id = await resolve(services, given)
     is_away = False
@@ -72,10 +76,12 @@ async def cancel(services: Services, given: str) -> State:
 async def record_cancels(
     services: Services, found: Sequence[JobView | Coming], *, as_seen: bool = False, is_away: bool = False
 ) -> dict[str, int] | None:
-    """Journal cancels of these jobs. Returns job → last generation that is cancelled, once the store has the cancels:
-    then none of these jobs starts any more. Returns None if the store is not known to have them.
+    """Journal cancels of these jobs, and wait until the store has applied them: then none of these jobs starts any
+    more.
 
-    `as_seen`: see `cancelled_to`. `is_away`: the store did not answer a moment ago, and is not asked again."""
+    Returns job → last generation that is cancelled; None if the store is not known to have applied the cancels.
+    `as_seen`: see `cancelled_to`. `is_away`: the store did not answer a moment ago, and is not asked again.
+    """
     up_to, sure = await cancelled_to(services, found, as_seen=as_seen, is_away=is_away)
     position = write_cancels(services, up_to)
     await services.journal.wsync(position, shielded=True)
@@ -88,7 +94,8 @@ async def record_cancels(
 
 
 def write_cancels(services: Services, up_to: Mapping[str, int]) -> int:
-    """Write cancels to the journal. `up_to`: job → last generation that is cancelled. Returns the position after."""
+    """Write cancels to the journal, and return the journal's position after them. `up_to`: job → last generation that
+    is cancelled."""
     records = [cancel_of(job_id, generation) for job_id, generation in up_to.items()]
     return services.journal.write(Lane.CANCELS, len(records), encode_cancels(records))
 
@@ -96,11 +103,12 @@ def write_cancels(services: Services, up_to: Mapping[str, int]) -> int:
 async def cancelled_to(
     services: Services, found: Sequence[JobView | Coming], *, as_seen: bool = False, is_away: bool = False
 ) -> tuple[dict[str, int], bool]:
-    """Return job → last generation that a cancel made now counts for, and whether the store gave all these numbers.
+    """Return job → last generation that a cancel made now applies to, and whether the store gave all these numbers.
 
-    A job under its pusher's id may have a replacement that is acknowledged and not in the store yet: the cancel is for
-    that, too. `as_seen`: it is only for the contents in `found`. A job is cancelled so because a parent failed, and its
-    replacement may have other parents; `Flow.cancelled_for` recognizes such cancels by their generation.
+    A job under its pusher's id may have a replacement that is acknowledged but not in the store yet: the cancel applies
+    to the replacement, too. With `as_seen` it applies only to the contents in `found`. This is for jobs that are
+    cancelled because a parent failed, since a replacement may have other parents; `Flow.cancelled_for` recognizes such
+    cancels by their generation.
     """
     seen = {job.id: 0 if isinstance(job, Coming) else job.generation for job in found}
     moving = [
@@ -115,7 +123,8 @@ async def _up_to_now(
 ) -> tuple[dict[str, int], bool]:
     """Return job → a generation above that of all its contents so far, and whether the store gave all these numbers.
 
-    If the store is away they come from this daemon's clock: the store's own numbers are its clock in microseconds.
+    If the store is away, the generation is this daemon's clock in microseconds; the store makes its own in the same
+    way.
     """
     numbers: dict[frozenset[int], int] = {}  # one for each partition
     sure = True
@@ -132,7 +141,8 @@ async def _up_to_now(
 
 
 async def purge(services: Services, given: str) -> None:
-    """Delete an ended job for good. Raises NotFound, Conflict while it has not ended; StoreAway, StoreRefused."""
+    """Delete an ended job for good. Raises NotFound, Conflict if it has not ended, Denied, NotYet, StoreAway,
+    StoreRefused."""
     if not services.principal.may(Role.OPERATOR):
         raise Denied("to delete a job for good is for operators; a cancel leaves what is known of it")
     job_id = await resolve(services, given)

@@ -1,11 +1,12 @@
-"""Lets a repeat of a push wait for the first one, while both are under way at this daemon.
+"""Lets a repeat of a push wait for the first one, while both are in progress at this daemon.
 
-It is for pushes with pushers' own ids. The store gives a reserved id to the same content once more, for the daemon that
-reserved it may be gone. So the same push, sent several times at once, would be written, answered `201` and charged each
-time, though there is one job. The repeat asks the store when the first push is over, and is known as a repeat.
+This concerns pushes with pushers' own ids. The store may give a reserved id to the same content again, because the
+daemon that reserved it may have died. So a push sent several times at once would be written, answered `201` and charged
+each time, though there is one job. Therefore a repeat waits until the first push has ended, and only then asks the
+store, which recognizes it.
 
-A repeat of a request under an Idempotency-Key need not ask: it gets the first one's answer. That saves most where a
-client sends one array of 10,000 jobs again and again, because the store is slow.
+A repeat of a request under an Idempotency-Key does not ask the store: it gets the answer of the first request. That
+saves most when a client sends one array of 10,000 jobs again and again because the store is slow.
 """
 
 from collections.abc import AsyncIterator, Set
@@ -21,40 +22,42 @@ AGAIN_S = 1  # the `Retry-After` of a repeat that waited in vain, or has no room
 
 
 class Turn:
-    """One push that is under way."""
+    """One push that is in progress, and the repeats that wait for it."""
 
     __slots__ = ("first_refused", "names", "over", "refused", "repeats", "taken")
 
     def __init__(self) -> None:
         self.names: Set[str] = frozenset()
-        """The names for which this is the first push."""
+        """The names (pushers' own ids) for which this push is the first in progress."""
         self.over = trio.Event()
         self.taken = False
         """Whether the push succeeded."""
         self.repeats = 0
         """Number of repeats that wait for this push."""
         self.refused: Set[int | None] | None = None
-        """Places of the request's refused jobs; set once all others are on disk and known to the store."""
+        """Indexes in the request of the refused jobs. Set when all other jobs are on disk and known to the store."""
         self.first_refused: Set[int | None] | None = None
-        """`refused` of the first push, if this is a repeat that waited for it."""
+        """Set if this is a repeat that waited: the `refused` of the first push."""
 
     def settle(self, refused: Set[int | None]) -> None:
-        """Mark the push as safe, except for these places, and wake its repeats."""
+        """Mark the push as safely stored, and wake its repeats. `refused`: indexes in the request of the refused
+        jobs."""
         self.refused, self.taken = refused, True
         self.over.set()
 
 
 class ConcurrentPushes:
-    """The pushes under way: each name's first one."""
+    """The pushes in progress at this daemon: for each name (pusher's own id) the first one."""
 
     def __init__(self) -> None:
         self._first: dict[str, Turn] = {}
 
     @asynccontextmanager
     async def turn(self, names: Set[str]) -> AsyncIterator[Turn]:
-        """Wait for pushes of these names that are under way, then hold the names (`with`) during one push.
+        """Wait until no other push of these names is in progress, then claim the names for this push (`with`).
 
-        When a push succeeds, all that wait for it go on at once; when it fails, one after the other.
+        When a push succeeds, all pushes that wait for it continue at once; when it fails, they continue one after
+        another.
         """
         mine, due = Turn(), names
         with trio.move_on_after(WAIT_S):
@@ -67,9 +70,10 @@ class ConcurrentPushes:
 
     @asynccontextmanager
     async def request(self, name: str) -> AsyncIterator[Turn]:
-        """Hold the name of a request under an Idempotency-Key like `turn`; a repeat that waited has `first_refused`.
+        """Claim the name of a request with an Idempotency-Key, like `turn`. A repeat that waited for the first request
+        gets `first_refused` set, and need not push.
 
-        Raises Overloaded if too many repeats wait, or the first takes too long.
+        Raises Overloaded if too many repeats wait, or the first request takes too long.
         """
         mine = Turn()
         with trio.move_on_after(WAIT_S) as late:

@@ -1,7 +1,7 @@
 """Changes a job while it waits, or retries one that has ended.
 
-A change is journaled as the whole job once more, with a revision that the store gave. So it is as durable as the job,
-and in whatever order journals are applied, the latest content stays.
+A change is journaled as the whole job once more, with a revision number from the store. So the change is as durable as
+the job, and the content with the highest revision wins, in whatever order journals are applied.
 """
 
 import enum
@@ -39,19 +39,19 @@ class Edit(msgspec.Struct, forbid_unknown_fields=True):
 
     priority: Priority | msgspec.UnsetType = msgspec.UNSET
     run_at: Date | msgspec.UnsetType | None = msgspec.UNSET
-    """None: at once."""
+    """None: the job may start at once."""
     delay: Delay | msgspec.UnsetType = msgspec.UNSET
     argument: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
 class Kind(enum.Enum):
-    """The kinds of change."""
+    """What a change does to a job."""
 
     EDIT = "changed"
     RETRY = "tried again"
     RUN_NOW = "run now"
     RELEASE = "released"
-    """All of its parents have ended."""
+    """The job no longer waits for its parents, as all of them have ended."""
 
 
 WAITS = frozenset({State.WAITING, State.SCHEDULED, State.BLOCKED, State.RETRYING})
@@ -62,7 +62,7 @@ ALLOWED = {
     Kind.RELEASE: frozenset({State.BLOCKED}),
 }
 
-BUSY_S = 0.02  # before the next look whether another client's change has come: its sync takes about so long
+BUSY_S = 0.02  # until it is checked again whether another client's change has come: the time of a sync
 EARLIER = "-"  # begins the token of a retry: it sorts before any id, so the job gets the key when its retry is applied
 AT_ONCE_S = 0.001  # the least `expires_in` of a job that is to fail without being run
 LAPSES_S = 10.0  # well below the store's `name_reserve_s`: a change that took longer may have been overtaken
@@ -80,12 +80,12 @@ async def retry(services: Services, given: str, wanted: Edit | None = None) -> J
 
 
 async def run_now(services: Services, given: str) -> JobView:
-    """Let a job no longer wait for its date. Raises Denied, NotFound, and the errors of `change`."""
+    """Let a waiting job start now, whatever its date. Raises Denied, NotFound, and the errors of `change`."""
     return await _change_own(services, given, "run-now", Kind.RUN_NOW, {})
 
 
 async def edit(services: Services, given: str, wanted: Edit) -> JobView:
-    """Change priority, date or argument of a job that waits.
+    """Change priority, date or argument of a waiting job.
 
     Raises Denied, Invalid, NotFound, and the errors of `change`.
     """
@@ -93,7 +93,8 @@ async def edit(services: Services, given: str, wanted: Edit) -> JobView:
 
 
 async def _change_own(services: Services, given: str, act: str, kind: Kind, fields: dict[str, Any]) -> JobView:
-    """Change a job if the principal may, and write that to the audit log. Raises Denied; see `latest` and `change`."""
+    """Change a job if the principal may, and write that to the audit log. Raises Denied, and the errors of `latest` and
+    `change`."""
     view = await latest(services, given)
     expect_allowed(services, [view.jobtype])
     _expect_fitting(view, kind, fields)  # first: a refused change is not for the audit log
@@ -102,7 +103,7 @@ async def _change_own(services: Services, given: str, act: str, kind: Kind, fiel
 
 
 def _fields(services: Services, wanted: Edit) -> dict[str, Any]:
-    """Return the fields for `change`, checked against the limits of a push. Raises Invalid."""
+    """Return the keyword arguments for `change`, after checking the limits of a push. Raises Invalid."""
     if wanted == Edit():
         raise Invalid(f"a change is a map of what changes: {', '.join(Edit.__struct_fields__)}")
     run_at = None if wanted.run_at is msgspec.UNSET else wanted.run_at
@@ -124,9 +125,10 @@ def _fields(services: Services, wanted: Edit) -> dict[str, Any]:
 
 
 async def latest(services: Services, given: str) -> JobView:
-    """Return the job as the store has it. Wait a moment for a job that is on its way there from this daemon.
+    """Return the job as the store has it. Wait a moment for a job that this daemon journaled and the store does not
+    have yet.
 
-    Raises NotFound, NotYet if it is still on its way, StoreAway, StoreRefused.
+    Raises NotFound, NotYet if the store still does not have it, StoreAway, StoreRefused.
     """
     job_id = await resolve(services, given)
     named = job_id != given
@@ -144,15 +146,15 @@ async def latest(services: Services, given: str) -> JobView:
 
 
 async def change(services: Services, view: JobView, kind: Kind, **fields: Any) -> JobView:
-    """Journal a change, wait until the store applied it, and return the changed job. A released job is returned as it
-    was: the caller need only know that it waits no more.
+    """Journal a change, wait until the store has applied it, and return the changed job. After a release the job is
+    returned as it was before: the caller need only know that it no longer waits.
 
-    `fields`: priority, eligible_at_ms, argument; `failed` for a release, the reason why the job is to fail.
+    `fields`: priority, eligible_at_ms, argument; for a release also `failed`, the reason why the job is to fail.
     Raises
         Invalid     results cannot be put into the new argument
-        Conflict    the job's state does not allow the change, or no longer
-        NotYet      the store will apply the change but has not in time, or lost data, or another change is under way
-        Overtaken   `fields` were made of a content that another change replaced
+        Conflict    the job's state does not allow the change, perhaps since a moment ago
+        NotYet      the store will apply the change but has not yet, or lost data, or another change is in progress
+        Overtaken   `fields` were computed from a content that another change has replaced
         Overloaded  a quota does not allow it
     and JournalRefused, StoreUnsettled, StoreAway, StoreRefused.
     """
@@ -167,7 +169,7 @@ async def change(services: Services, view: JobView, kind: Kind, **fields: Any) -
 
 
 class Journaled:
-    """Whether a change is in the journal."""
+    """Records whether a change has been written to the journal."""
 
     done = False
 
@@ -215,10 +217,11 @@ async def _change(
 
 
 async def _reserve(services: Services, view: JobView, kind: Kind, fields: dict[str, Any]) -> tuple[JobView, EditGiven]:
-    """Return the job's latest content, so that no change in between is lost, and a revision for the new change.
+    """Reserve a revision for the new change in the store. Return the job's latest content, so that no change in between
+    is lost, and the revision.
 
-    The latest content must allow the change as `view` did, and must be `view` if `fields` were made of that.
-    Raises Conflict, Denied, Invalid, NotYet, Overtaken, StoreUnsettled, StoreAway, StoreRefused.
+    The latest content must allow the change as `view` did, and must be `view` if `fields` were computed from it. Raises
+    Conflict, Denied, Invalid, NotYet, Overtaken, StoreUnsettled, StoreAway, StoreRefused.
     """
     # A release does not wait for another change of the job: after that its parents are looked at again.
     deadline_s = trio.current_time() + (0 if kind is Kind.RELEASE else services.config.cancel_s)
@@ -247,7 +250,8 @@ async def _reserve(services: Services, view: JobView, kind: Kind, fields: dict[s
 
 
 def _is_outdated(view: JobView, again: JobView, kind: Kind) -> bool:
-    """Return whether the change, or a key reserved for it, was made of `view` and is wrong for the newer `again`."""
+    """Return whether the change, or a unique key reserved for it, was computed from `view` and is wrong for the newer
+    content `again`."""
     if kind is Kind.RELEASE:  # its argument has results in it, or it is to fail for a parent
         return True
     keys = [each.flow.unique if each.flow is not None else "" for each in (view, again)]
@@ -256,9 +260,10 @@ def _is_outdated(view: JobView, again: JobView, kind: Kind) -> bool:
 
 @asynccontextmanager
 async def _with_key(services: Services, view: JobView, kind: Kind) -> AsyncIterator[Journaled]:
-    """Reserve the unique key of a job for its retry (`with`), and give it back if the retry is not journaled.
+    """Reserve the unique key of a job for its retry (`with`), and release the key if the retry is not journaled.
 
-    Raises Conflict if another live job has the key, NotYet if another one may be about to get it."""
+    Raises Conflict if another live job has the key, NotYet if another job may be about to get it.
+    """
     journaled = Journaled()  # a journaled retry itself tells the store of the key
     if kind is not Kind.RETRY or view.flow is None or not view.flow.unique:
         yield journaled
@@ -300,7 +305,8 @@ def _expect_fitting(view: JobView, kind: Kind, fields: dict[str, Any]) -> None:
 
 
 def _expect_not_callback(view: JobView, kind: Kind, fields: dict[str, Any]) -> None:
-    """Refuse a new argument for a callback, which jqd alone makes, and running it before its time. Raises Conflict."""
+    """Refuse a new argument for a callback, since only jqd writes that, and running it before the end of the job that
+    it reports. Raises Conflict."""
     if bare(view.jobtype) != CALLBACK or kind is Kind.RELEASE:
         return
     if "argument" in fields:
@@ -310,7 +316,7 @@ def _expect_not_callback(view: JobView, kind: Kind, fields: dict[str, Any]) -> N
 
 
 def _called(view: JobView) -> str:
-    """Return the pusher's own id if there is one, else the daemon's."""
+    """Return the pusher's own id of a job if there is one, else the daemon's id."""
     return bare(view.name) or view.id
 
 
@@ -331,7 +337,7 @@ def _eligible_at_ms(view: JobView, kind: Kind, fields: dict[str, Any]) -> int:
 
 
 def _array(services: Services, view: JobView, kind: Kind, fields: dict[str, Any]) -> bytes:
-    """Return the changed job, packed as a push is."""
+    """Return the changed job as a MessagePack array of one job, as in a push."""
     job = JobRecord(
         name=bare(view.jobtype),
         argument=Raw(fields.get("argument", view.argument)),
@@ -366,8 +372,9 @@ def _frame(
 
 
 def _released(flow: Flow | None, kind: Kind, fields: dict[str, Any]) -> dict[int, str]:
-    """Return the `released` of the frame's head: place → "" if the job waits for no parents after the change, or why it
-    fails. A job that failed for a parent and is retried waits for it again."""
+    """Return the `released` field of the frame's head, if the job no longer waits for its parents after the change:
+    index of the job in the frame (0) → why it is to fail, or "". Else return {}, as for a retried job that failed
+    because of a parent, which waits for its parents again."""
     if flow is None or not flow.after:
         return {}
     if kind in (Kind.RELEASE, Kind.RUN_NOW):
@@ -376,8 +383,11 @@ def _released(flow: Flow | None, kind: Kind, fields: dict[str, Any]) -> dict[int
 
 
 def _expiry_s(view: JobView, begins_ms: int, now_ms: int, *, dated: bool) -> float | None:
-    """Return the `expires_in` of a changed job, so that it expires at the same instant as before. With a new date
-    (`dated`) that instant moves as far as the date; a date of "at once" counts as now."""
+    """Return the `expires_in` (seconds) with which a changed job expires at the same instant as before.
+
+    If the change sets a new date (`dated`), that instant moves by as much as the date. The date "at once" counts as
+    now.
+    """
     if not view.expires_at_ms or view.state is State.RETRYING:
         return None
     created_ms, until_ms = view.created_at_ms, view.expires_at_ms

@@ -25,20 +25,21 @@ COUNT_S = 1.0
 
 class Event(NamedTuple):
     kind: str
-    """`counters`, `job` or `dropped`."""
+    """`counters`, `job` or `dropped` (how many events were dropped because the client was too slow)."""
     fields: Mapping[str, Any]
 
 
 Send = Callable[[Sequence[Event]], Awaitable[bool]]
-"""Sends some events. Returns False when the client has left."""
+"""Sends events to the client. Returns False when the client has disconnected."""
 
 
 async def listener_for(
     services: Services, *, name: str | None, job_id: str | None, event: str | None, tag: str | None
 ) -> Listener:
-    """Return a listener for the events that match. `job_id`: the daemon's or the pusher's own.
+    """Return a listener for the events that match all given filters (None: any). `job_id`: the daemon's or the pusher's
+    own.
 
-    Raises NotFound, NotYet if too many listen already, StoreAway.
+    Raises NotFound, NotYet if the number of listeners is at its limit, StoreAway.
     """
     if (most := _full(services)) is not None:
         raise NotYet(f"{most} listen here already, which is the most; try again, or at another daemon")
@@ -49,7 +50,7 @@ async def listener_for(
 
 
 def _full(services: Services) -> int | str | None:
-    """Return the number of listeners if no further one is allowed; else None."""
+    """Return the limit that forbids one more listener, as a number or a text; None if one more is allowed."""
     if len(services.listeners) >= LISTENERS_MAX:
         return LISTENERS_MAX
     if not services.principal.is_bound:
@@ -61,7 +62,10 @@ def _full(services: Services) -> int | str | None:
 
 
 async def listen(services: Services, listener: Listener, send: Send, *, counts: bool, jobs: bool, for_s: float) -> None:
-    """Send events as they happen, and counters each second, until the client leaves or the time is over."""
+    """Send events as they happen, and counters each second, until the client disconnects or the time is over.
+
+    `counts`: send counters. `jobs`: send events of jobs. `for_s`: the time in seconds; 0: unlimited.
+    """
     if _full(services) is not None:
         return  # others were quicker: the stream ends at once, and the client asks again
     with ExitStack() as stack:
@@ -86,7 +90,8 @@ async def listen(services: Services, listener: Listener, send: Send, *, counts: 
 
 
 async def _fits(services: Services, listener: Listener, row: Row) -> bool:
-    """Return whether a row matches, after looking up the jobtype or tags that it does not name."""
+    """Return whether a row of the job log matches the listener. If the row lacks the jobtype or tags, they are looked
+    up."""
     is_named = "jobtype" in row or (listener.jobtype is None and listener.can_access is None)
     if is_named and (listener.tag is None or row["event"] in TAGGED):
         return True
@@ -100,7 +105,7 @@ async def _fits(services: Services, listener: Listener, row: Row) -> bool:
 
 
 def _fields_of(row: Row) -> Mapping[str, Any]:
-    """Return a row of the job log with the field names of the interface."""
+    """Return a row of the job log with the field names that the HTTP API uses."""
     at = str(row["ts"]).replace("+00:00", "Z")
     first = {"event": row["event"], "at": at, "daemon": row["daemon"], "job_id": row["job_id"]}
     named = {"name": row["jobtype"]} if "jobtype" in row else {}

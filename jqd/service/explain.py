@@ -1,8 +1,8 @@
-"""Explains why one job waits, and until when: the first of these reasons that holds.
+"""Explains why one job waits, and until when. The first reason in this list that applies is given:
 
 the store is away · not ingested · ended · running · its parents · a date · paused · its version is gone · no worker,
-none for its priority, or all of them down · it may only run alone · a constraint · no daemon may claim · jobs before
-it · it is the next
+none for its priority, or all of them down · it may only run alone · a constraint · no daemon may claim · jobs before it
+· it is the next
 """
 
 from jqd.domain.dates import iso
@@ -21,7 +21,7 @@ WORDS_MAX = 200  # characters shown of an attempt's message
 
 
 async def explain(services: Services, given: str) -> tuple[JobView | None, WaitReason]:
-    """Return a job and why it waits. The job is None if the store does not have it yet or does not answer.
+    """Return a job and the reason why it waits. The job is None if the store does not have it yet or does not answer.
 
     Raises NotFound, StoreRefused.
     """
@@ -84,7 +84,7 @@ def _dated(view: JobView) -> WaitReason:
 
 
 def _interrupted(view: JobView) -> str:
-    """Return how often the job was interrupted, and why the last time, in words; empty if never."""
+    """Return, as text, how often the job was interrupted, and why the last time; empty if it never was."""
     if not view.interruptions:
         return ""
     last = next((one for one in reversed(view.history) if one.reason == INTERRUPTED), None)
@@ -94,7 +94,8 @@ def _interrupted(view: JobView) -> str:
 
 
 def _in_turn(services: Services, view: JobView, place: QueuePlace | None, not_ready: str | None) -> WaitReason:
-    """Return why a job waits although some worker takes its jobtype."""
+    """Return why a job waits although some worker takes its jobtype. `place`: its place in the queue; `not_ready`: why
+    this daemon claims no jobs now."""
     if place is None:
         text = f"its date has come, and it becomes ready in a moment{f': {not_ready}' if not_ready else ''}"
         return WaitReason(Cause.NOT_READY if not_ready else Cause.NEXT, text)

@@ -1,8 +1,8 @@
-"""Finds one job by its id, the daemon's or its pusher's own, and waits until it has ended.
+"""Finds one job by the daemon's or the pusher's id, and waits until it has ended.
 
-When a job ends at this daemon, its waiters' events are set at once (waiters.py). Jobs end at other daemons, too: so a
-loop for each partition asks the store which awaited jobs are unfinished, hundreds in one call, and sets the events of
-the others. Each waiter then looks its job up itself; an event that was set for nothing costs one look-up.
+When a job ends at this daemon, the events of its waiters are set at once (waiters.py). Jobs end at other daemons, too:
+so a loop for each partition asks the store which awaited jobs are unfinished, hundreds in one call, and sets the events
+of the others. Each waiter then looks its job up itself, so an event that is set needlessly costs only one look-up.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
@@ -44,7 +44,7 @@ class Coming:
 
 
 async def resolve(services: Services, given: str) -> str:
-    """Return the daemon's id of a job. `given`: that, or the pusher's own id, which is looked up in the store.
+    """Return the daemon's id of a job. `given`: the daemon's id, or the pusher's own, which is looked up in the store.
 
     Raises NotFound, StoreUnsettled while the store is in recovery, StoreAway, StoreRefused.
     """
@@ -61,9 +61,9 @@ async def resolve(services: Services, given: str) -> str:
 
 
 async def once_settled(services: Services, where: Collection[int], ask: Callable[[], Awaitable[T]]) -> T:
-    """Ask the store; ask again for a moment if it is in recovery but this daemon knows that recovery is over: the store
-    notes that a moment later. Raises StoreUnsettled, and what `ask` raises.
-    """
+    """Call `ask`, which asks the store. If the store answers that it is in recovery although this daemon knows that
+    recovery is over, call it again for a moment: the store notes that a little later. Raises StoreUnsettled, and what
+    `ask` raises."""
     deadline_s, pause_s = trio.current_time() + SETTLED_S, SETTLED_POLL_S
     while True:
         try:
@@ -76,7 +76,7 @@ async def once_settled(services: Services, where: Collection[int], ask: Callable
 
 
 async def exists(services: Services, name: str) -> bool:
-    """Return whether the store has a job under a pusher's own id. A reservation is not enough: its daemon may die.
+    """Return whether the store has a job under a pusher's own id. A reservation does not count: its daemon may die.
 
     Raises StoreAway, StoreRefused.
     """
@@ -91,11 +91,12 @@ async def find(
 ) -> JobView | Coming:
     """Return the job with a daemon's id, or a `Coming` if it is on its way into the store.
 
-    `given`: the id in the request, for errors, which must not reveal that another tenant's job exists.
-    `named`: the store has this id under a pusher's own, so the job exists, even if jobs with later ids came before it.
+    `given`: the id in the request, for errors, which must not reveal that another tenant's job exists. `named`: the id
+    was found in the store by a pusher's own id, so the job exists, even if the store has jobs with later ids already.
 
-    Another tenant's job raises NotFound. If a job is on its way, its tenant may not be known: a bound principal waits
-    until the store has it, for `find_s` or until `deadline_s`; then NotYet is raised. Raises StoreAway, StoreRefused.
+    Another tenant's job raises NotFound. While a job is on its way, its tenant may be unknown. Then a principal that
+    may not see all jobs waits until the store has the job, for `find_s` or until `deadline_s`, and NotYet is raised at
+    the end. Raises StoreAway, StoreRefused.
     """
     if deadline_s is None:
         deadline_s = trio.current_time() + services.config.find_s
@@ -142,11 +143,11 @@ async def _find(services: Services, job_id: str, *, named: bool) -> JobView | Co
 
 
 async def expect_promised(services: Services, given: str) -> None:
-    """Raise NotFound if a pusher's own id is only reserved and the push did not come in time: its disk refused it,
-    another of its jobs was refused, or its daemon died.
+    """Raise NotFound if a pusher's own id is only reserved, and its push did not come in time: the disk refused it,
+    another job of the push was refused, or the daemon died.
 
-    Two kinds of job may take longer, and raise nothing: those that this daemon wrote and could not confirm, and those
-    that an outcome made, which are never confirmed but always come.
+    For two kinds of job nothing is raised, as they may take longer: those that this daemon wrote and could not confirm,
+    and those that follow an outcome under an id made for them, which are never confirmed but always come.
     """
     if is_made(given):
         return
@@ -167,13 +168,14 @@ def not_found(job_id: str) -> NotFound:
 
 
 def never_given(services: Services, ids: IdParts, job_id: str) -> bool:
-    """Return whether an id is of this daemon's journal and was not given yet. Of other journals that is unknown."""
+    """Return whether this daemon's journal has not assigned this id yet. False for ids of other journals, where that is
+    unknown."""
     source = services.journal.ids
     return ids.journal == source.journal and job_id > source.last_id
 
 
 def worker_of(services: Services, view: JobView) -> str:
-    """Return the name of the worker that runs or ended a job; empty if it waits, or only another daemon knows."""
+    """Return the name of the worker that runs or ended a job; empty if the job waits, or only another daemon knows."""
     if view.state is State.RUNNING:
         running = services.runner.of(view.id).running(view.id)
         return bare(running.worker if running else view.worker)
@@ -196,7 +198,7 @@ async def look_up(services: Services, given: str, wait_s: float) -> JobView | Co
 async def wait_final(
     services: Services, job_id: str, wait_s: float, *, named: bool = False, given: str = ""
 ) -> JobView | Coming:
-    """Return the job when it has ended or `wait_s` is over. The store may be away in between.
+    """Wait until the job has ended or `wait_s` is over, and return it. Short outages of the store are waited out.
 
     Needs `watch` to run for the job's partition.
     """
@@ -223,8 +225,8 @@ async def wait_final(
 
 
 async def _wait_shown(services: Services, job_id: str) -> bool:
-    """Wait up to `find_s` until the store has the outcomes of the job that this daemon acknowledged: before that it
-    shows an old state. Return whether it has them."""
+    """Wait up to `find_s` until the store has applied all outcomes of this job that this daemon acknowledged: before
+    that it shows an old state. Return whether it has."""
     (partition,) = where = services.where(job_id)
     ended = services.runner.of(job_id).ended(job_id)
     is_applied = services.recent_outcomes.last(job_id) <= services.journal.read_point(Lane.OUTCOMES, partition)
@@ -234,10 +236,10 @@ async def _wait_shown(services: Services, job_id: str) -> bool:
 
 
 async def take_result(services: Services, view: JobView | Coming, *, consume: bool) -> bytes | LargeResult | None:
-    """Return the result of a job; None if there is none (yet, or any more).
+    """Return the result of a job; None if it has no result yet, or no longer.
 
-    `consume`: also drop it. A large result is read in pieces, so its caller drops it after that.
-    Raises StoreAway, StoreRefused.
+    `consume`: also delete it in the store, except a large result: its caller reads it piece by piece and deletes it
+    then. Raises StoreAway, StoreRefused.
     """
     result = view.result if isinstance(view, JobView) else None
     if isinstance(result, bytes) and consume:
@@ -246,7 +248,7 @@ async def take_result(services: Services, view: JobView | Coming, *, consume: bo
 
 
 async def read_pieces(services: Services, large: LargeResult) -> AsyncIterator[bytes]:
-    """Yield a large result piece by piece. Raises NotFound if it is dropped meanwhile, StoreAway, StoreRefused."""
+    """Yield a large result piece by piece. Raises NotFound if it is deleted meanwhile, StoreAway, StoreRefused."""
     for at in range(large.pieces):
         piece = await services.store.get_piece(large, at)
         if piece is None:
@@ -255,12 +257,13 @@ async def read_pieces(services: Services, large: LargeResult) -> AsyncIterator[b
 
 
 async def drop_result(services: Services, large: LargeResult) -> None:
-    """Drop a large result that was read, but no newer result of the job. Raises StoreAway, StoreRefused."""
+    """Delete a large result after it was read, but no newer result of the job. Raises StoreAway, StoreRefused."""
     await services.store.drop_result(large.job_id, large)
 
 
 async def watch(services: Services, partition: int) -> None:
-    """Ask the store every `poll_s` which awaited jobs of a partition have ended, and wake their waiters."""
+    """Ask the store every `poll_s` which awaited jobs of a partition have ended, and wake the requests that wait for
+    them."""
     while True:
         await trio.sleep(services.config.poll_s)
         # A job in this daemon's journal that is not applied cannot have ended: in a backlog that is most of them.

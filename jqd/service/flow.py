@@ -1,4 +1,5 @@
-"""Cancels and retries all jobs of a flow together: a job and all jobs that it is linked with."""
+"""Cancels and retries all jobs of a flow together. A flow is a job and all jobs that it is linked with, directly or
+not."""
 
 from collections.abc import Mapping, Sequence
 
@@ -25,9 +26,10 @@ DETAIL_MAX = 300  # characters of the reason for each refused job, of which ther
 
 
 async def cancel_flow(services: Services, given: str, begin: int, breathe: Breathe, *, dry_run: bool = False) -> Tally:
-    """Cancel the jobs of a flow that have not ended: of a large flow, the part after its `begin` nearest jobs.
+    """Cancel the jobs of a flow that have not ended. Of a large flow only one part is cancelled: the jobs that come
+    after the `begin` jobs nearest to the given one. The returned cursor leads to the next part.
 
-    Jobs that join meanwhile are cancelled too, but not in a flow of several parts. Raises NotFound.
+    Jobs that join the flow meanwhile are cancelled too, unless the flow is cancelled in parts. Raises NotFound.
     """
     flow, end = await part(services, "cancel", given, begin, breathe)
     if dry_run:
@@ -50,7 +52,7 @@ async def cancel_flow(services: Services, given: str, begin: int, breathe: Breat
 async def retry_flow(services: Services, given: str, begin: int, breathe: Breathe, *, dry_run: bool = False) -> Tally:
     """Retry the jobs of a flow that failed, or were cancelled because of a parent. `begin`: see `cancel_flow`.
 
-    In a flow of several parts a child may fail again, for a parent in a later part. Raises NotFound.
+    If the flow is retried in parts, a child may fail again because of a parent in a later part. Raises NotFound.
     """
     flow, end = await part(services, "retry", given, begin, breathe)
     in_part = flow.jobs.keys()
@@ -62,7 +64,8 @@ async def retry_flow(services: Services, given: str, begin: int, breathe: Breath
 
 
 def _with_cursor(tally: Tally, flow: Flow, end: int) -> Tally:
-    """Set the cursor for the next part, or mark the last part as incomplete if the flow is."""
+    """Return `tally` with the cursor of the next part, which begins after `end` jobs. If this is the last part (`end`
+    is 0) and jobs of the flow may be missing, set `tally.whole` to False."""
     if end:
         tally.cursor = cursor_of(end)
     elif not flow.is_whole:
@@ -71,8 +74,11 @@ def _with_cursor(tally: Tally, flow: Flow, end: int) -> Tally:
 
 
 async def cancel_all(services: Services, jobs: Mapping[str, Linked], coming: Sequence[str], note: Note | None) -> Tally:
-    """Cancel those jobs that have not ended, children before their parents. `coming`: ids of jobs that are not in the
-    store yet. `note` writes the request to the audit log, before the first cancel; None: the jobs are only counted."""
+    """Cancel those of the jobs that have not ended, children before their parents.
+
+    `coming`: ids of jobs that are not in the store yet. `note`: writes the request to the audit log before the first
+    cancel; None: the jobs are only counted.
+    """
     due = [job_id for job_id, row in jobs.items() if not State(row.state).is_final and _may_change(services, row)]
     due += coming
     tally = Tally(matched=len(due))
@@ -88,7 +94,7 @@ async def cancel_all(services: Services, jobs: Mapping[str, Linked], coming: Seq
 
 async def retry_all(services: Services, flow: Flow, note: Note | None) -> Tally:
     """Retry the failed jobs of a flow, parents before their children. Jobs that cannot be retried at the moment, and
-    their children, are reported as refused (503): repeating the call goes on with them. `note`: see `cancel_all`.
+    their children, are reported as refused (503); the client repeats the call to retry them. `note`: see `cancel_all`.
 
     Raises Interrupted, and the first error if no job could be retried.
     """
@@ -132,7 +138,7 @@ async def retry_all(services: Services, flow: Flow, note: Note | None) -> Tally:
 
 
 def _due(services: Services, flow: Flow) -> dict[str, Linked]:
-    """Return the jobs of the flow that are to be retried: they failed, or were cancelled because of a parent."""
+    """Return the jobs of the flow that are to be retried: those that failed, or were cancelled because of a parent."""
     due = {job_id: row for job_id, row in flow.jobs.items() if row.state == State.FAILED or flow.cancelled_for(row)}
     return {job_id: row for job_id, row in due.items() if _may_change(services, row)}
 

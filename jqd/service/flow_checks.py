@@ -27,7 +27,7 @@ _map_decoder = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
 
 
 def is_linked(job: JobSpec) -> bool:
-    """Return whether any field links a job to others."""
+    """Return whether any field of the job links it to others."""
     return bool(
         job.after
         or job.group is not None
@@ -43,7 +43,7 @@ def is_linked(job: JobSpec) -> bool:
 
 
 def link_faults(job: JobSpec, bytes_max: int, faults: Faults) -> Iterator[Fault]:
-    """Yield the faults in a job's links. `faults`: the check of a whole job, for the jobs in `then`."""
+    """Yield the faults in a job's links. `faults`: function that checks a whole job, applied to each job in `then`."""
     if job.callback is not None and (why := why_no_url(job.callback, filled=False)):
         yield Fault("/callback", f"the URL {job.callback[:200]!r} {why}; give {FORM}")
     if job.parent is not None:
@@ -76,7 +76,7 @@ def link_faults(job: JobSpec, bytes_max: int, faults: Faults) -> Iterator[Fault]
 
 
 def stray_faults(job: JobSpec) -> Iterator[Fault]:
-    """Yield a fault for each field about parents of a job that has no `after`."""
+    """Yield a fault for each field that concerns parents, if the job has no parents (`after`)."""
     if job.after:
         return
     if job.result_into is not None:
@@ -86,7 +86,7 @@ def stray_faults(job: JobSpec) -> Iterator[Fault]:
 
 
 def is_map(argument: bytes) -> bool:
-    """Return whether an argument is nil or a map with text keys: a result can be put into a field of it."""
+    """Return whether an argument is nil or a map with text keys, so that a result can be put into one of its fields."""
     if argument == NIL:
         return True
     try:
@@ -138,18 +138,18 @@ def _then_faults(job: JobSpec, bytes_max: int, faults: Faults) -> Iterator[Fault
 
 
 def names_of(jobs: Sequence[JobSpec]) -> set[str]:
-    """Return the jobtypes of checked jobs, and of all jobs that are to follow them."""
+    """Return the jobtypes of checked jobs, and of all jobs that are to follow them (`then`), at any depth."""
     return {each.name for job in jobs for each in following_of(job)}
 
 
 def uncalled(job: JobSpec, why_no_callback: Callable[[str], str | None]) -> str:
-    """Return why a callback of a checked job, or of a job that is to follow it, cannot be sent; empty if all can."""
+    """Return why a callback cannot be sent, of this checked job or of a job in its `then`; empty if all can be sent."""
     urls = (each.callback for each in following_of(job) if each.callback is not None)
     return next((f"the URL {url[:200]!r} {why}" for url in urls if (why := why_no_callback(url))), "")
 
 
 def following_of(job: JobSpec) -> Iterator[JobSpec]:
-    """Yield a checked job, and all jobs that are to follow it, however many links away."""
+    """Yield a checked job and all jobs that are to follow it (`then`), at any depth."""
     left = [job]
     while left:
         job = left.pop()

@@ -21,18 +21,18 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 class Written(Struct, frozen=True, gc=False):
-    """A frame written to the journal: its position, and the ids and places of its jobs."""
+    """A frame that was written to the journal: its position, the ids of its jobs, and their indexes in the request."""
 
     lane: Lane
     position: int
     """The journal's position after the frame."""
     job_ids: list[str]
     size_bytes: int
-    """Bytes of its jobs as they were pushed."""
+    """Bytes of the frame's jobs as they were pushed."""
     places: Sequence[int] = ()
-    """Places of its jobs in the request; empty if all are in this frame."""
+    """Indexes in the request of the frame's jobs; empty if the frame has all jobs of the request."""
     callbacks: Mapping[int, str] = {}
-    """Place of a job with an id of its own in the request → id of its callback."""
+    """Index in the request of a job with a pusher's own id → id of its callback."""
 
 
 def write(
@@ -45,9 +45,10 @@ def write(
     request: str = "",
     patient: bool = False,
 ) -> Written:
-    """Write jobs and their callbacks to the journal in one frame. With `changes` the jobs go by pushers' own ids.
+    """Write jobs and their callbacks to the journal in one frame. Return the frame.
 
-    `life`: the store's life that gave these ids, for pushes that must not be applied after another life began.
+    `changes`: ids and revisions that the store gave for pushers' own ids; empty: the journal assigns ids. `life`: the
+    store's life in which it gave these ids; set for pushes that must not be applied after the store lost data.
     `request`: digest of the whole request, if it has an Idempotency-Key. `patient`: see `Journal.write`.
     """
     tenant = services.principal.tenant
@@ -94,7 +95,10 @@ def write_parts(
     parts: Sequence[Sequence[int]],
     request: str,
 ) -> Iterator[Written]:
-    """Write each part of a request in a frame of its own, when the caller asks for the next one."""
+    """Write a request to the journal in several frames, and yield each. A frame is written when the caller asks for it.
+
+    `parts`: for each frame the indexes of its jobs in the request.
+    """
     items = _items_decoder.decode(array)
     for places in parts:
         part_changes = {index: changes[place] for index, place in enumerate(places) if place in changes}
@@ -105,13 +109,16 @@ def write_parts(
 
 
 def in_part(error: JournalRefused, written: Sequence[Written]) -> JournalRefused:
-    """Return the error for a request of which some jobs are in the journal already, and will run."""
+    """Return the error for a request of which only some jobs could be journaled: it says that these will run.
+
+    `error`: why the others could not be. `written`: the frames in the journal.
+    """
     count = sum(len(frame.job_ids) for frame in written)
     why = f"{count} of its jobs were written before, and will run: send the same request again, these count once"
     return JournalRefused(f"{error}; {why}", full=error.full)
 
 
 def ids_in_order(written: Sequence[Written]) -> list[str]:
-    """Return the ids in the order of the request's jobs."""
+    """Return the ids of the jobs in all frames, in the order of the request."""
     rows = [row for frame in written for row in zip(frame.places, frame.job_ids, strict=True)]
     return [job_id for _, job_id in sorted(rows)]

@@ -1,4 +1,4 @@
-"""Groups: jobs that are shown, cancelled and retried together, and a job that waits until all have ended."""
+"""Groups: jobs that are shown, cancelled and retried together, and a job that waits until all of them have ended."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -42,7 +42,7 @@ class Then(NamedTuple):
 
     job_id: str
     state: State | None
-    """None: it is not in the store yet."""
+    """None: the job is not in the store yet."""
 
 
 class GroupView(NamedTuple):
@@ -50,11 +50,11 @@ class GroupView(NamedTuple):
 
     group: Group
     counts: Mapping[str, int]
-    """State → number of members; "unknown": on their way into the store, or deleted since."""
+    """State → number of members. Those that are not in the store yet, or were deleted, count as "unknown"."""
     then: Then | None
     failed: Sequence[JobView]
     first: Sequence[Linked] = ()
-    """Some of its jobs: those that joined first."""
+    """The members that joined first, a limited number."""
 
     @property
     def progress(self) -> float:
@@ -94,7 +94,7 @@ async def close(
     callback: str | None = None,
     trace: str = "",
 ) -> Then | None:
-    """Close a group, and push the job and the callback that wait for all of its members. A repeat counts once.
+    """Close a group, and push the job and the callback that wait for all of its members. A repeat pushes nothing new.
 
     `trace`: the request's traceparent, for jobs that name none. Raises Invalid, Conflict if another job waits for the
     group, NotYet while members are being pushed, and the errors of `push`.
@@ -134,7 +134,7 @@ def _callback_id(group: str) -> str:
 
 
 def _expect_callable(services: Services, name: str, url: str) -> None:
-    """Raise Invalid for a callback that could not be sent."""
+    """Raise Invalid for a callback URL to which nothing could be sent."""
     why = next((fault.detail for fault in faults(JobSpec(name="x", callback=url), 1)), None)
     if why is None and (refused := services.workers.why_no_callback(url)):
         why = f"the URL {url[:200]!r} {refused}"
@@ -167,9 +167,9 @@ async def retry(services: Services, name: str, breathe: Breathe, *, dry_run: boo
 
 
 async def _expect_all_seen(services: Services, name: str, job_ids: Sequence[str] | None = None) -> None:
-    """Raise Denied if the token is not for all members: the job that waits for a group gets their results.
+    """Raise Denied if the token may not see all members, as the job that waits for a group gets their results.
 
-    `job_ids`: the members; None: as the store has them now.
+    `job_ids`: the members; None: they are read from the store.
     """
     if not services.principal.scopes:
         return
@@ -187,7 +187,8 @@ async def _expect_all_seen(services: Services, name: str, job_ids: Sequence[str]
 async def _members(
     services: Services, name: str, group: Group, breathe: Breathe
 ) -> tuple[str | None, dict[str, Linked]]:
-    """Return the id of the job that waits for the group, and by id that job and all members."""
+    """Return the id of the job that waits for the group (None: there is none), and id → job for that job and all
+    members."""
     await wait_ingested(services)
     then = await services.store.resolve(services.qualified_name(GROUP_STEM + name))
     ids = [*group.job_ids, *([then] if then else ())]
@@ -234,7 +235,7 @@ def _read(services: Services, then: Raw) -> JobSpec:
 
 
 async def _close(services: Services, group: str) -> list[str]:
-    """Close a group, wait for pushes into it that are under way, and return the ids of its members."""
+    """Close a group, wait for pushes into it that are in progress, and return the ids of its members. Raises NotYet."""
     where, deadline_s = {partition_of_name(group, services.partitions)}, trio.current_time() + CLOSE_S
     while True:
         closing: Closing = await once_settled(services, where, lambda: services.home(group).close_group(group))

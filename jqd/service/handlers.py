@@ -1,7 +1,7 @@
 """Sets, shows and deletes handlers, at any daemon for all daemons. A handler may be code, which no daemon runs itself.
 
-Code runs as the user that the code worker was started as. So only the master of the tenant "" may set it, only if
-`runner.allow_code` is on, and for another tenant only if code workers run it in a sandbox.
+Code runs as the user that the code worker was started as. So only the master of the tenant "" may set a handler in
+code, only if `runner.allow_code` is on, and for another tenant only if code workers run it in a sandbox.
 """
 
 import re
@@ -72,7 +72,7 @@ async def put(services: Services, name: str, definition: Definition, *, peer: st
 
 
 async def _check_url(services: Services, name: str, definition: Definition, peer: str | None) -> None:
-    """Check a handler's URL as if a worker were registered with it. Raises Invalid."""
+    """Check the URL of a handler by the rules for the URL of a worker. Raises Invalid."""
     try:
         services.workers.check(spec_of(name, definition), peer=peer)
         await services.workers.judge(definition.body, peer)
@@ -81,7 +81,7 @@ async def _check_url(services: Services, name: str, definition: Definition, peer
 
 
 def _refuse_more(services: Services, own: str, known: Handler, version: Version) -> None:
-    """Raise Invalid for a new handler above the limit, or a version that is too large."""
+    """Raise Invalid if the handler would be one too many, or the version is too large."""
     there = Counter(map(tenant_of, services.workers.handlers()))
     if not known.versions and (why := HANDLERS.why_no_more(tenant_of(own), there)):
         raise Invalid.at("", f"{why}, or register a worker instead")
@@ -91,20 +91,20 @@ def _refuse_more(services: Services, own: str, known: Handler, version: Version)
 
 
 def _kept(versions: Sequence[Version]) -> list[Version]:
-    """Return the versions to keep beside a new one: the newest that fit the limits."""
+    """Return which of the existing versions to keep when a new one is added: the newest that fit the limits."""
     newest = versions[:-VERSIONS_MAX:-1]
     sizes = accumulate(len(_encoder.encode(version)) for version in newest)
     return [version for version, size in zip(newest, sizes, strict=True) if size <= VERSIONS_BYTES_MAX][::-1]
 
 
 def _placed(fault: Fault) -> Fault:
-    """Return a fault of a registration, pointing at the same field of a handler."""
+    """Return a fault found in a worker registration so that it points at the same field of a handler's definition."""
     place = {"/url": "/body", "/name": "/name"}.get(fault.pointer, f"/options{fault.pointer}")
     return fault._replace(pointer=place)
 
 
 async def delete(services: Services, name: str) -> None:
-    """Delete all versions of a handler at all daemons. Jobs in flight may end. Raises NotFound, NotYet."""
+    """Delete all versions of a handler at all daemons. Jobs in flight go on. Raises NotFound, NotYet."""
     await wait_loaded(services)
     await look(services, name)
 
@@ -117,7 +117,7 @@ async def delete(services: Services, name: str) -> None:
 
 
 async def look(services: Services, name: str, number: int | None = None) -> tuple[Handler, Version]:
-    """Return a handler and one of its versions (None: the newest). Asks the store for what this daemon does not know.
+    """Return a handler and one of its versions (None: the newest). If this daemon does not know it, ask the store.
 
     Raises NotFound.
     """
@@ -135,7 +135,8 @@ def seen_by(services: Services) -> Iterator[tuple[str, Handler, Version]]:
 
 
 def find(services: Services, name: str, number: int | None = None) -> tuple[Handler, Version]:
-    """Return a handler and one of its versions as this daemon knows them, without a call to the store."""
+    """Return a handler and one of its versions as this daemon knows them, without a call to the store. Raises
+    NotFound."""
     handler = _handler(services, services.qualified_name(name))
     if not handler.versions:
         raise NotFound(f"there is no handler {name[:64]!r}")
@@ -153,7 +154,7 @@ def _handler(services: Services, own: str) -> Handler:
 
 
 def _in_scope(services: Services, own: str, handler: Handler) -> Handler:
-    """Return a handler with only the versions that the principal may know of: a token may be for one version."""
+    """Return a handler reduced to the versions that the principal may see: a token may be limited to one version."""
     known = tuple(each for each in handler.versions if services.principal.can_access(id_of(own, each.number)))
     return Handler(handler.last, known)
 
@@ -167,7 +168,7 @@ def _version(services: Services, handler: Handler, number: int | None) -> Versio
 
 LANGS = {"python": "python", "node": "node.js", "sh": "shell"}  # language → its name in messages
 OF_URLS = ("style", "format", "method", "headers", "secrets", "weight", "max_jobs", "priority_min", "priority_max")
-"""Options that say how a URL is called, and for how many jobs at once: none is for code."""
+"""Options that say how a URL is called, and for how many jobs at once. A handler in code may have none of them."""
 BROKEN = "handler"  # first word of a code worker's complaint about a handler that it cannot run
 SANDBOX = "bwrap"  # the value of `runner.sandbox` that isolates tenants' code
 
@@ -203,7 +204,7 @@ def expect_fit(definition: Definition) -> None:
 
 
 def why_unserved(workers: WorkerRegistry, jobtype: str) -> str | None:
-    """Return why jobs of a handler in code wait if no worker takes them; None for other jobtypes."""
+    """Return why a jobtype whose handler is code has no worker; None if its handler is not code."""
     version = workers.code(jobtype)
     if version is None:
         return None

@@ -1,4 +1,4 @@
-"""Describes workers' health in words, and why jobs of a type wait that no worker runs."""
+"""Describes the health of workers in words, and why no worker runs the waiting jobs of a type."""
 
 import shlex
 from collections.abc import Iterable, Iterator
@@ -33,13 +33,13 @@ class Health(NamedTuple):
     """The health of one worker, over all daemons."""
 
     state: WorkerState = "ok"
-    """`silent`: it pulls, has no ttl, and was not heard of for long; `unknown`: silent at this daemon, and the store is
-    away; `backed_off`, `unreachable`: the worst that any daemon sees."""
+    """`silent`: the worker pulls, has no ttl, and sent nothing for long; `unknown`: silent at this daemon, and the
+    store, which would know more, is away; `backed_off`, `unreachable`: the worst state that any daemon reports."""
     why: str | None = None
     takes_jobs: bool = True
-    """Whether some daemon may give it jobs now."""
+    """Whether some daemon may give the worker jobs now."""
     until_ms: int = 0
-    """When it gets jobs again; 0: that is not known."""
+    """When the worker gets jobs again (Unix ms); 0: unknown."""
 
 
 def health(services: Services, worker: Worker) -> Health:
@@ -75,7 +75,7 @@ def _why(seen: WorkerHealth) -> str:
 
 
 class Takers:
-    """An index of workers by the jobtypes that they take, for looking at many types."""
+    """An index from jobtypes to the workers that take them, for callers that ask about many types."""
 
     def __init__(self, workers: Iterable[Worker] = ()) -> None:
         self._of_tenant: dict[str, list[Worker]] = {}  # tenant → its workers that take any type
@@ -83,7 +83,7 @@ class Takers:
         finish(self.add(workers))
 
     def add(self, workers: Iterable[Worker]) -> Steps[None]:
-        """Add workers, one a step: there may be 10,000, which name up to 100,000 types."""
+        """Add workers, one in each step: there may be 10,000, which name up to 100,000 types."""
         for worker in workers:
             if worker.takes_any:
                 self._of_tenant.setdefault(worker.tenant, []).append(worker)
@@ -100,7 +100,8 @@ class Takers:
 
 
 def why_odd(services: Services, jobtype: str) -> str | None:
-    """Return a note for somebody who pauses a jobtype that no worker or handler takes: its name may be mistyped."""
+    """Return a warning for a client that pauses a jobtype which no worker or handler takes: its name may be
+    mistyped."""
     own = services.qualified_name(jobtype)
     if Takers(services.workers.list()).count(own) or services.workers.handler(own):
         return None
@@ -110,7 +111,11 @@ def why_odd(services: Services, jobtype: str) -> str | None:
 def why_waiting(
     services: Services, jobtype: str, priority: int | None = None, *, takers: Takers | None = None
 ) -> WaitReason | None:
-    """Return why no worker runs jobs of a type, or of this priority; None if one does, when their turn comes."""
+    """Return why no worker runs jobs of this type and priority; None if some worker does, so that they only wait their
+    turn.
+
+    `priority`: None: of any priority. `takers`: an index of the workers, if the caller has one.
+    """
     if (paused := _why_paused(services, jobtype)) is not None:
         return paused
     if (gone := why_gone(services, jobtype)) is not None:

@@ -1,4 +1,5 @@
-"""Reserves pushers' own job ids (names) in the store before jobs are journaled: so one id is one job everywhere."""
+"""Reserves pushers' own job ids (names) in the store before jobs are journaled, so that one id means one job
+everywhere."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -24,50 +25,53 @@ DIFFERENCES_MAX = 10  # refused names of a request whose differences are looked 
 NAMES_PER_CALL = 500  # each is four small steps in the store: one call stays below about 5 ms
 
 Changes = dict[int, tuple[str, int, int, ChangeKind]]
-"""Index in `ReservedIds.jobs` → id, revision, generation and kind of change, as in `record.Head`."""
+"""Index of a job in its frame or list → its id, revision, generation and kind of change, as in `record.Head`."""
 
 _items_decoder = msgspec.msgpack.Decoder(list[Raw])
 _encoder = msgspec.msgpack.Encoder()
 
 
 class ReservedIds(NamedTuple):
-    """The jobs of a batch that may be journaled now, for the store gave their names; and why the others may not."""
+    """The jobs of a batch that may be journaled now, as the store reserved their names for them; and why the others may
+    not."""
 
     array: bytes
     """`jobs` as a MessagePack array."""
     jobs: list[JobSpec]
     changes: Changes
     known: dict[int, str]
-    """Place among the good jobs of the batch → pusher's id, for jobs pushed before with the same content."""
+    """Jobs that were pushed before with the same content: index in `Batch.jobs` → the pusher's id."""
     refused: dict[int, str]
-    """Place among the good jobs of the batch → why it is refused."""
+    """Index in `Batch.jobs` → why the job is refused."""
     size: int
-    """Number of good jobs in the batch."""
+    """Number of jobs in `Batch.jobs`."""
     life: str = ""
-    """The store's life that gave the names."""
+    """The store's life in which it reserved the names. A new life begins when the store has lost data."""
     dated: bool = False
-    """Whether these are jobs of schedules' dates."""
+    """Whether these are jobs that schedules push for their dates."""
     request: str = ""
     """Digest of the request, if it has an Idempotency-Key."""
     ids: Mapping[str, str] = {}
-    """Pusher's own id → the daemon's id of its job, for jobs to be journaled and known ones."""
+    """Pusher's own id → the daemon's id of that job, for the jobs to be journaled and those in `known`."""
 
     digests: Sequence[str] = ()
-    """Digests of the contents of `jobs`."""
+    """Digest of the content of each job in `jobs`."""
 
 
 def has_names(jobs: Sequence[JobSpec]) -> bool:
-    """Return whether any pusher chose an id."""
+    """Return whether any of these jobs has an id that its pusher chose."""
     return any(job.job_id is not None for job in jobs)
 
 
 async def reserve_ids(
     services: Services, batch: Batch, *, dated: bool = False, over: Replace = Replace.NONE
 ) -> ReservedIds:
-    """Reserve the names in a batch. Raises IdsUnknown, StoreRefused: no job of the batch is taken then.
+    """Reserve the names (pushers' own ids) in a batch. Raises IdsUnknown, StoreRefused: no job of the batch is accepted
+    then.
 
-    `dated`: they are of schedules' dates, and each is one job, whatever its content. `over`: which stored jobs lose
-    their names to jobs that do not say `replace`."""
+    `dated`: schedules push these jobs; each of their dates is one job, whatever its content. `over`: which stored jobs
+    lose their names to jobs that do not say `replace`.
+    """
     items = _items_decoder.decode(batch.array)
     try:
         digests = [_digest(job, item, batch.request, dated=dated) for job, item in zip(batch.jobs, items, strict=True)]
@@ -115,8 +119,8 @@ async def reserve_ids(
 
 
 async def release_ids(services: Services, agreed: ReservedIds) -> None:
-    """Give back names whose jobs will not be journaled, so that other content may have them at once. A job that was to
-    be replaced keeps its name, and may be edited again a moment later."""
+    """Release the names of jobs that will not be journaled, so that they are free for other content at once. A stored
+    job that was to be replaced keeps its name, and may be edited again a moment later."""
     wanted = [
         NameWanted(services.qualified_name(str(agreed.jobs[place].job_id)), job_id, agreed.digests[place], Replace.NONE)
         for place, (job_id, _, _, kind) in agreed.changes.items()
@@ -136,14 +140,15 @@ async def confirm_ids(
     places: Iterable[int] | None = None,
     callbacks: Mapping[int, str] = {},
 ) -> set[int]:
-    """Confirm to the store that jobs are in this daemon's journal, so that they are found from their ack on.
+    """Confirm to the store that jobs are in this daemon's journal, so that they are found as soon as they are
+    acknowledged.
 
-    `position`: behind their frame. `places`: which of `agreed.jobs`; None: all. `callbacks`: place → id of the job's
-    callback, to be cancelled with it.
+    `position`: the journal's position after their frame. `places`: indexes in `agreed.jobs` of the jobs to confirm;
+    None: all. `callbacks`: index → id of the job's callback, which is cancelled if the job is.
 
-    Returns the places in `agreed.jobs` of jobs that must not be acknowledged: while the disk was slow their
-    reservations ran out, and another content got the name. They are refused in `agreed`, and cancelled in the journal
-    before this returns. In a request under a key, one such job means all of `places`.
+    Returns the indexes in `agreed.jobs` of jobs that must not be acknowledged: while the disk was slow their
+    reservations expired, and a job with other content got the name. They are refused in `agreed`, and cancelled in the
+    journal before this returns. If a request with an Idempotency-Key has one such job, all of `places` are returned.
 
     Raises NotYet if the store is away, if a job that was to be replaced was edited meanwhile (the edit came later and
     stays), or if the journal refuses the cancels.
@@ -191,8 +196,9 @@ async def confirm_ids(
 
 
 def _kept(agreed: ReservedIds, lost: Sequence[int], refused: JournalRefused) -> NotYet:
-    """Return the error for jobs that lost their names and whose cancels the journal refused. Pushing them again does
-    not get the names, whatever the journal's own error says."""
+    """Return the error for jobs that lost their names and could not be cancelled, as the journal refused the cancels
+    (error `refused`). Pushing them again does not help, whatever that error says. `lost`: their indexes in
+    `agreed.jobs`."""
     if agreed.request:
         return overtaken(refused)
     which = f"job_id {agreed.jobs[lost[0]].job_id!r}" + (f" and {len(lost) - 1} others" if len(lost) > 1 else "")
@@ -203,16 +209,17 @@ def _kept(agreed: ReservedIds, lost: Sequence[int], refused: JournalRefused) -> 
 
 
 def _advice(services: Services) -> str:
-    """Return advice for a pusher whose id is taken. For a token with scopes it is less definite: whether that may
-    replace the other job is not looked up."""
+    """Return advice for a pusher whose id is taken. For a token with scopes it is vaguer, since nobody checked whether
+    that token may replace the other job."""
     if services.principal.scopes:
         return "choose another id, or replace it if it is of a jobtype that this token is for"
     return "a push with replace takes its place"
 
 
 async def _differing(services: Services, job_id: str, job: JobSpec, item: Raw) -> str:
-    """Return, for an error, the fields in which a push differs from the job under its id. Fields left out count as
-    registered. Empty if the job cannot be read, or the principal may not see it."""
+    """Return the names of the fields in which a pushed job differs from the stored job with the same id, for an error.
+    A field left out counts as its registered default. Empty if the stored job cannot be read, or the principal may not
+    see it."""
     try:
         view = await services.store.get_job(job_id)
     except StoreError:
@@ -250,7 +257,8 @@ def _digest(job: JobSpec, item: Raw, request: str, *, dated: bool) -> str:
 async def _ask(
     services: Services, jobs: Sequence[JobSpec], digests: Sequence[str], over: Replace
 ) -> dict[int, NameGiven]:
-    """Reserve the names of jobs in the store. Returns place → answer; a name that appears twice is asked for once."""
+    """Reserve the names of jobs in the store. Returns index of the job → answer. If a name appears twice, only its
+    first job gets an answer."""
     places: dict[str, int] = {}
     for place, job in enumerate(jobs):
         if job.job_id is not None:
@@ -270,6 +278,6 @@ async def _ask(
 
 
 def refusals(batch: Batch, agreed: ReservedIds) -> list[Fault]:
-    """Return the faults of a batch, and those of its names, in the order of the request."""
+    """Return the faults of a batch and those of its reserved names, in the order of the request."""
     named = {at: Fault("/job_id", why) for at, why in agreed.refused.items()}
     return in_order([*batch.refused, *batch.placed(named)])

@@ -1,6 +1,7 @@
-"""Idempotency-Keys: the same request again counts once, another request under that key is refused.
+"""Idempotency-Keys: if the same request is sent again, its jobs are pushed once; another request with that key is
+refused.
 
-A key becomes the names (own ids) of the request's jobs. So it is as durable as names, holds at all daemons
+A key becomes the names (own ids) of the request's jobs. So it is as durable as names, is known at all daemons
 (`id_reservations.py`), and is free again when its jobs are deleted.
 
     first job     <key>                      stands for the whole request: the store compares this name by the digest of
@@ -8,8 +9,8 @@ A key becomes the names (own ids) of the request's jobs. So it is as durable as 
     other jobs    <key>.<digest>.<place>     no other request has such names; these jobs are journaled after the first
                                              one's name is confirmed, or with it if all or nothing is wanted (`push.py`)
 
-If some names are known and others are not, it may still be the same request: its daemon may have died between two calls
-of the store.
+Here <place> is the index of the job. If the store knows some of the names and not others, it may still be the same
+request: its daemon may have died between two calls of the store.
 """
 
 from base64 import b32encode
@@ -54,14 +55,15 @@ def under_key(batch: Batch, key: str) -> Batch:
 
 
 def expect_first(batch: Batch) -> None:
-    """Raise Invalid if the first job, which stands for the request, is refused: without it the key has no effect."""
+    """Raise Invalid if the first job, which stands for the request, was refused: without that job the key has no
+    effect."""
     if batch.key and batch.jobs[0].job_id != batch.key:
         why = "the first job stands for the whole request under its Idempotency-Key, and is refused: nothing was taken"
         raise Invalid(why, batch.shown(batch.refused))
 
 
 def other_request() -> Invalid:
-    """Return the error for a key that came with another request before."""
+    """Return the error for a key that was used by another request before."""
     return Invalid(
         "this Idempotency-Key came with another request before; nothing was taken. Give a new request a new key, and "
         "send the same one again as it was"
@@ -69,9 +71,9 @@ def other_request() -> Invalid:
 
 
 def overtaken(refused: JournalRefused | None = None) -> NotYet:
-    """Return the error for a request that lost its key to another one while it was written to disk: its jobs are
-    cancelled. Only another request can take the key, so a new one is needed. `refused`: the journal refused the
-    cancels."""
+    """Return the error for a request that lost its key to another request while it was written to disk; its jobs are
+    cancelled. Only another request can have taken the key, so the client needs a new key. `refused`: the journal
+    refused the cancels."""
     became = (
         "nothing of this one was taken, but for what a worker had begun by then"
         if refused is None

@@ -2,11 +2,11 @@
 
     state ──▶ progress, log lines ──▶ … ──▶ end
 
-A short text in every event (`Seen`) says how far its listener has read. A listener that comes back, to whatever daemon,
-sends it and gets what is new since then. So no daemon keeps state for a listener that left.
+A short text in every event (`Seen`) says how far its listener has read. A listener that reconnects, to any daemon,
+sends this text and gets what is new since then. So no daemon keeps state for a listener that disconnected.
 
 Workers may report to other daemons. So a loop for each partition reads all followed jobs from the store twice a second,
-however many listen. Without listeners it makes no call.
+however many listeners there are. Without listeners it makes no call.
 """
 
 import re
@@ -49,37 +49,37 @@ START = Seen()
 
 
 def read_seen(text: str) -> Seen | None:
-    """Parse the text of a `Seen`; None if it is none."""
+    """Parse the text form of a `Seen`; return None if the text is not valid."""
     found = _SEEN.fullmatch(text)
     return None if found is None else Seen(found[1], *map(int, found.groups()[1:]))
 
 
 class Missed(NamedTuple):
-    """An attempt that failed while the listener was away."""
+    """An event for an attempt that failed while the listener was disconnected."""
 
     outcome: Outcome
 
 
 class Lines(NamedTuple):
-    """The lines that a job printed."""
+    """An event with lines that a job printed."""
 
     lines: list[str]
     start: int
-    """How many bytes its attempt had printed before."""
+    """How many bytes the job's attempt had printed before these lines."""
     dropped: int
     """How many bytes just before these lines were dropped."""
 
 
 class News(NamedTuple):
-    """One new event, and the position of a listener that got it."""
+    """One new event, and how far its listener has read after it."""
 
     what: JobView | Missed | Progress | Lines | None
-    """The changed part, or the whole job in its new state; None while it is on its way into the store."""
+    """What changed, or the whole job if its state changed; None: the job is on its way into the store."""
     seen: Seen
 
 
 def news_of(watched: Watched, seen: Seen) -> list[News]:
-    """Return the events that a listener at `seen` has not got, in order."""
+    """Return the events that a listener has not got yet, in order. `seen`: how far it has read."""
     found: list[News] = []
     view, log = watched.view, watched.log
     state, attempts = (State.WAITING, 0) if view is None else (view.state, view.attempts)
@@ -100,7 +100,7 @@ def news_of(watched: Watched, seen: Seen) -> list[News]:
 
 
 def _missed(view: JobView, seen: Seen) -> list[Outcome]:
-    """Return the attempts that failed since `seen`, as far as the history has them."""
+    """Return the outcomes of attempts that failed since `seen`, as far as the job's history has them."""
     if not seen.state:
         return []
     reported = seen.attempts - (seen.state == State.RUNNING.value)
@@ -126,7 +126,8 @@ RETRY_S = 5  # the `Retry-After` of a refused stream: others leave as their jobs
 
 
 def check_room(services: Services) -> None:
-    """Raise if no further listener may follow a job here: Closed, NotYet, Overloaded for one tenant's streams."""
+    """Raise an error if no further listener may follow a job here: Closed at shutdown, NotYet if there are too many,
+    Overloaded if there are too many of this tenant."""
     if services.pulls.is_closed:
         raise Closed("this daemon is shutting down; ask another one", full=False)
     whose = [tenant for watched in services.watched.values() for tenant in watched.bells.values()]
@@ -145,7 +146,7 @@ def check_room(services: Services) -> None:
 def watching(
     services: Services, job_id: str, view: JobView | None, *, named: bool
 ) -> Iterator[tuple[Watched, Callable[[], trio.Event]]]:
-    """Watch a job (`with`). Gives what is known of it, and a function that returns the event of its next change.
+    """Follow a job (`with`). Gives what is known of the job, and a function that returns the event of its next change.
 
     Raises the errors of `check_room`.
     """
@@ -172,7 +173,7 @@ def watching(
 
 
 async def watch(services: Services, partition: int) -> None:
-    """Read the watched jobs of one partition again and again, as long as the daemon runs."""
+    """Read the followed jobs of one partition from the store every LOOK_S, until cancelled at shutdown."""
     try:
         while True:
             await trio.sleep(LOOK_S)
@@ -190,7 +191,8 @@ def _of(services: Services, partition: int) -> list[Watched]:
 
 
 async def look(services: Services, some: list[Watched]) -> None:
-    """Read some jobs from the store, and wake the listeners of those that changed. If it is away, do nothing."""
+    """Read these jobs from the store, and wake the listeners of those that changed. If the store is away, do
+    nothing."""
     known = [(each.job_id, each.log.fence, each.log.end) for each in some]
     try:
         views = await services.store.get_briefs([each.job_id for each in some])
@@ -206,7 +208,7 @@ async def look(services: Services, some: list[Watched]) -> None:
 
 
 async def _take(services: Services, watched: Watched, view: JobView | OnItsWay | None) -> bool:
-    """Keep a new view of a watched job. Return whether a listener would see a difference."""
+    """Store a newly read state of a followed job in `watched`. Return whether a listener would see a difference."""
     before = watched.view
     if isinstance(view, JobView):
         watched.view = view

@@ -1,5 +1,5 @@
-"""The filter for lists of jobs, failures by reason, and bulk changes. The store itself filters by state, name and tag;
-`JobFilter.fits` checks the other fields."""
+"""The filter for lists of jobs, failures grouped by reason, and bulk changes. The store itself filters by state, name
+and tag; `JobFilter.fits` checks the other fields."""
 
 import json
 import re
@@ -69,32 +69,34 @@ class JobFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def is_for_store(self) -> bool:
-        """Return whether the store can check all given fields."""
+        """Return whether the filter has only fields that the store can check."""
         given = self.since, self.before, self.code, self.exitcode
         return all(each is None for each in given) and not self.reads_values
 
     @property
     def reads_values(self) -> bool:
-        """Return whether arguments, errors or messages are searched: that is slow."""
+        """Return whether arguments, errors or messages are searched, which is slow."""
         return bool(self.search or self.error or self.error_is or self.error_like)
 
     @property
     def is_of_tried(self) -> bool:
-        """Return whether only jobs can match that had an attempt."""
+        """Return whether the filter has a field that only jobs with at least one attempt can match."""
         given = self.code, self.exitcode, self.error, self.error_is, self.error_like
         return any(each is not None for each in given)
 
     @property
     def row_bytes(self) -> int:
-        """Return how many bytes to read of each job's row (`Store.list_jobs`): arguments only for a search."""
+        """Return how many bytes of each job's argument to read from the store (`Store.list_jobs`); 0 unless it is
+        searched."""
         return SEARCHED_BYTES_MAX if self.search else 0
 
     def step(self, jobs: int) -> int:
-        """Return how many jobs to read in one step, if `jobs` are wanted: fewer for a search."""
+        """Return how many jobs to read from the store in one step when `jobs` are wanted: fewer if arguments are
+        searched."""
         return min(jobs, SEARCHED_JOBS) if self.search else jobs
 
     def fits(self, view: JobView) -> bool:
-        """Return whether a job matches all fields but state, name and tag, which the store checks."""
+        """Return whether a job matches the filter, apart from state, name and tag, which the store checks."""
         last = view.outcome
         at_ms = last.finished_at_ms if last else view.created_at_ms
         if self.since is not None and at_ms < instant_of("since", self.since):
@@ -133,7 +135,8 @@ def _finds(wanted: str, texts: Sequence[str], argument: bytes) -> bool:
 
 
 def _parts(packed: bytes) -> Iterator[str | int]:
-    """Yield the texts and integers in a packed value, and the keys of its maps; nothing if Python cannot hold it."""
+    """Yield the texts and integers in a MessagePack value, and the keys of its maps. Yield nothing if it cannot be
+    decoded."""
     try:
         left = [msgpack.unpackb(packed, object_pairs_hook=list, strict_map_key=False, unicode_errors="replace")]
     except json_ext.NOT_HELD:
@@ -150,7 +153,8 @@ def _parts(packed: bytes) -> Iterator[str | int]:
 
 @lru_cache(maxsize=64)
 def instant_of(field: str, date: Date) -> int:
-    """Return a date of a filter in Unix ms; in a query, Unix seconds are a text. Raises Invalid if it is no date."""
+    """Return a date of a filter as Unix ms. In a query string, Unix seconds are given as text. Raises Invalid if it is
+    no date."""
     try:
         return instant_ms(float(date) if isinstance(date, str) and _SECONDS.fullmatch(date) else date)
     except ValueError as error:
@@ -158,7 +162,7 @@ def instant_of(field: str, date: Date) -> int:
 
 
 def last_line(outcome: Outcome) -> str:
-    """Return the line that best shows why an attempt failed; without a message, its reason or status."""
+    """Return the line that best shows why an attempt failed. If it has no message, that is its reason or status."""
     line = error_line(_words_of(outcome))
     return (line or outcome.reason or f"status {outcome.status}")[:LINE_LENGTH_MAX]
 

@@ -20,12 +20,13 @@ CALLBACK_TAIL = "/callback"  # ends the name of a group's callback: no group has
 
 
 def faults(job: JobSpec, bytes_max: int) -> list[Fault]:
-    """Return the first few faults of a decoded job. `bytes_max`: of its argument."""
+    """Return the first few faults of a decoded job. `bytes_max`: the largest allowed argument, in bytes."""
     return list(islice(_faults(job, bytes_max), FAULTS_MAX))
 
 
 def expect_new_name(what: str, name: str) -> None:
-    """Raise Invalid for a new name that has blanks at its ends, or cannot stand in a URL."""
+    """Raise Invalid for a new name (of `what`, such as a handler) that has blanks at its ends, or cannot stand in a
+    URL."""
     if why := why_no_place(name):
         raise Invalid.at("/name", f"the name of a {what} {why}")
     if not has_bare_ends(name):

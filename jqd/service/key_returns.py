@@ -1,8 +1,8 @@
-"""Gives back unique keys that were reserved for jobs that are never pushed, until no late reservation can take them.
+"""Releases unique keys that were reserved for jobs which are never pushed, until no late reservation can take them.
 
-A give-back may fail, as a store that hangs failed the reservation too. Over another connection it may even overtake the
-reservation, which the server runs when it wakes. So it is repeated. Each push and each retry has tokens of its own, so
-a late give-back takes no key from another one.
+A release may fail, as a store that hangs failed the reservation too. On another connection it may even overtake the
+reservation, which the server runs when it wakes. So the release is repeated. Each push and each retry has tokens of its
+own, so a late release takes no key from another push.
 """
 
 from collections.abc import Collection, Iterable
@@ -20,20 +20,21 @@ from jqd.store.links import UniqueWanted
 
 UNDER_WAY = "~"  # begins the token in the store's answer if another push or retry, still under way, has the key
 REPEAT_S = 1.0
-LATE_S = 120.0  # repeat at least so long: an operating system sends data of a closed connection for some 100 s
+LATE_S = 120.0  # repeat for this time: an operating system sends data of a closed connection for some 100 s
 KEYS_MAX = 10_000  # kept, some 5 MB, and one percent of the server's time; the oldest lapse by themselves first
 ANSWERS: Final = 2  # the server must answer twice: it may run the first before a reservation on another connection
 
 
 class _Waiting(msgspec.Struct):
     number: int
-    """The key's partition."""
+    """The store's partition that has the key."""
     since_s: float
     answers: int = 0
 
 
 class KeyReturns:
-    """Unique keys that may still be reserved for a job that never comes."""
+    """Unique keys whose reservation must be released again and again, as a late reservation for a job that never comes
+    may still take them."""
 
     def __init__(self) -> None:
         self._waiting: dict[UniqueWanted, _Waiting] = {}
@@ -49,9 +50,10 @@ class KeyReturns:
         wanted: Collection[UniqueWanted],
         unsure: Collection[UniqueWanted] = (),
     ) -> None:
-        """Give back keys that no job will have. Raises nothing, not even if the caller is cancelled.
+        """Release reserved keys that no job will have. Raises nothing, not even if the caller is cancelled.
 
-        `unsure`: those of `wanted` whose reservation was not answered; their give-back is repeated."""
+        `unsure`: those of `wanted` whose reservation the store has not answered; the release of these is repeated.
+        """
         homes = {each: partition_of_name(each.key, partitions) for each in wanted}
         self._note((each, homes[each]) for each in unsure)
         try:
@@ -71,7 +73,11 @@ class KeyReturns:
     async def run(
         self, store: Store, number: int, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Repeat the give-backs of one partition, as long as the daemon runs."""
+        """Release again, every REPEAT_S, the keys of one partition that a late reservation may still take; run until
+        cancelled.
+
+        `number`: the partition.
+        """
         task_status.started()
         while True:
             await trio.sleep(REPEAT_S)

@@ -1,7 +1,7 @@
-"""Leases of workers that pull, and the heartbeats that renew them.
+"""Leases of workers that pull jobs, and the heartbeats that renew them.
 
-A lease is the jobs of one claim: all of one type, under one fence, held by the worker itself. No daemon holds them, so
-they survive any daemon's end, and any daemon takes their outcomes.
+A lease covers the jobs of one claim: all of one type, under one fence, held by the worker itself. No daemon holds these
+jobs, so they survive the end of any daemon, and any daemon takes their outcomes.
 """
 
 import math
@@ -25,9 +25,9 @@ from jqd.service.workers import covers
 from jqd.store import CALL_JOBS_MAX, NO_LOG, Hold, Log, lines_of
 
 PROGRESS_LENGTH_MAX = 200  # characters: it is kept in the store's memory, and shown in one line
-SOON_S = 0.1  # the least wait for jobs: a look and a claim take some milliseconds
+SOON_S = 0.1  # the least wait for jobs: a claim takes some milliseconds
 ANEW_S = 5.0  # then a waiting poll begins anew, with the worker's latest registration
-HANDED_S = 10.0  # after the wait, for a claim and a hand-over that are under way; both take milliseconds
+HANDED_S = 10.0  # after the wait, for a claim in progress and the lease that follows; both take milliseconds
 # Share of the worker's allowed silence. The first jobs of a poll wait so long at most for the others, and jobs that are
 # older than that are checked: the worker does not know of them yet, so its lease may end because of its silence.
 PART = 0.5
@@ -35,15 +35,15 @@ PART = 0.5
 
 class Lease(NamedTuple):
     lease_id: str
-    """Empty: no job came in time."""
+    """The fence of the lease, as text; empty: no job came in time."""
     jobs: list[Held]
     """The leased jobs, all of one jobtype."""
     silence_s: int = 0
-    """Seconds for which the worker may send no heartbeat."""
+    """The longest time in seconds that the worker may go without a heartbeat."""
 
 
 class Progress(msgspec.Struct, frozen=True, array_like=True):
-    """How far a worker is with a job."""
+    """The progress of a job, as its worker reports it."""
 
     done: Annotated[float, Meta(ge=0, le=1, description="a number from 0 to 1")] | None = None
     message: Annotated[str, Meta(max_length=PROGRESS_LENGTH_MAX)] | None = None
@@ -51,7 +51,7 @@ class Progress(msgspec.Struct, frozen=True, array_like=True):
 
 
 def read_progress(packed: bytes) -> Progress | None:
-    """Decode progress from the store; None if it is unreadable."""
+    """Decode a job's progress as the store keeps it; None if it is unreadable."""
     try:
         return msgspec.msgpack.decode(packed, type=Progress)
     except DECODE_ERRORS:
@@ -59,10 +59,10 @@ def read_progress(packed: bytes) -> Progress | None:
 
 
 class Lines(NamedTuple):
-    """The lines that a job printed."""
+    """Lines that a job printed, as its worker sends them."""
 
     start: int
-    """How many bytes the attempt had printed before."""
+    """How many bytes the attempt had printed before these lines."""
     text: str
 
 
@@ -73,11 +73,12 @@ class Beat(NamedTuple):
     """The answer to a heartbeat."""
 
     cancelled: bool
-    """Somebody wants the job stopped."""
+    """Whether a client cancelled the job, so that the worker should stop it."""
     silence_s: int
-    """Seconds for which no heartbeat is needed; 0: a daemon holds the job, and waits for its outcome."""
+    """The longest time in seconds until the next heartbeat; 0: none is needed, as a daemon holds the job."""
     log_end: int | None = None
-    """How many bytes of the attempt's output are known; None: nobody watches the job."""
+    """How many bytes of the attempt's output the store has; None: nobody follows the job, so output need not be
+    sent."""
 
 
 async def pull(
@@ -88,10 +89,11 @@ async def pull(
     heartbeat_s: float | None = None,
     warm: Sequence[str] = (),
 ) -> Lease:
-    """Wait up to `wait_s` for jobs for a worker that pulls. If cancelled, as when the client has left, jobs go back.
+    """Wait up to `wait_s` for jobs for a worker that pulls, and lease them to it. If the call is cancelled, as when the
+    client has disconnected, the jobs become ready again.
 
     `warm`: jobtypes whose jobs this worker gets before other waiting workers. Raises NotFound, Conflict for a worker
-    that jobs are posted to, Closed while the daemon shuts down, StoreAway if a hand-over cannot be finished.
+    that jobs are posted to, Closed while the daemon shuts down, StoreAway if the store does not confirm the lease.
     """
     deadline_s = trio.current_time() + max(wait_s, SOON_S)
     own = [services.qualified_name(name) for name in warm]
@@ -108,7 +110,7 @@ async def pull(
 
 
 def lost(services: Services, lease: Lease) -> None:
-    """Give the jobs of a lease back untried, as the worker did not get the whole answer."""
+    """Make the jobs of a lease ready again, without counting an attempt, as the worker did not get the whole answer."""
     services.runner.release_undelivered(((held.job.id, held.fence) for held in lease.jobs), maybe_delivered=True)
 
 
@@ -120,9 +122,9 @@ async def beat(
     extend_s: float | None = None,
     lines: Lines = NO_LINES,
 ) -> Beat:
-    """Renew the lease of a job by a heartbeat. Raises NotFound, Conflict if the lease is over.
+    """Renew the lease of a job after a heartbeat of its worker. Raises NotFound, Conflict if the lease is over.
 
-    `given`: the daemon's or the pusher's id. `extend_s`: how long the worker may be silent from now on.
+    `given`: the daemon's or the pusher's id. `extend_s`: how long the worker may go without a heartbeat from now on.
     """
     job_id = await resolve(services, given)
     silence_s = allowed_silence_s(extend_s) if extend_s is not None else 0
@@ -149,8 +151,8 @@ async def _wait(
     heartbeat_s: float | None,
     warm: Sequence[str],
 ) -> Pull:
-    """Wait until a poll has jobs, its hand-over failed, or the time is over. Returns the poll with the jobs that came;
-    others that were claimed for it go back when the store answers."""
+    """Register a poll for jobs, and wait until jobs came, leasing them failed, or the time is over. Returns the poll
+    with the jobs that came. Jobs that were claimed for it but came too late become ready again."""
     with services.pulls.waiting(worker, jobs_max, heartbeat_s, warm) as poll:
         try:
             with trio.move_on_at(deadline_s):
@@ -173,7 +175,7 @@ async def _wait(
 
 
 async def _drop_missed(services: Services, poll: Pull) -> None:
-    """Drop the jobs of a late hand-over that the worker no longer holds: they timed out or went back."""
+    """Remove from a poll the jobs that its worker no longer holds: leasing took so long that they timed out."""
     claims = [(held.job.id, held.fence) for held in poll.given]
     stands: list[Held] = []
     is_asked = False

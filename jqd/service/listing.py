@@ -30,7 +30,7 @@ GROUPS_MAX = 200  # reasons in one answer, the most frequent ones; the failures 
 ENDED = (State.SUCCEEDED, State.CANCELLED)
 RETRIED = (State.RETRYING, State.WAITING, State.SCHEDULED)
 TOGETHER = {State.SUCCEEDED: ENDED, State.CANCELLED: ENDED, State.RETRYING: RETRIED}
-"""State → all states whose jobs the store examines to list those of this state."""
+"""State of a filter → all states whose jobs the store has to examine to find those of that state."""
 
 TEXTS_MAX = 100  # different lines kept of one reason: 30 kB
 HOUR_MS = 3_600_000
@@ -44,29 +44,30 @@ Of = (
 
 _searching = trio.CapacityLimiter(1)
 _queues: WeakValueDictionary[str, trio.CapacityLimiter] = WeakValueDictionary()
-"""Tenant → the queue of its lists and searches: so at most one of them waits in the queue of all tenants."""
+"""Tenant → a limiter that lets one of its lists and searches run at a time. So a tenant has at most one in the queue
+that all tenants share."""
 
 
 @dataclass(slots=True)
 class Failure:
-    """Jobs of one type and tenant whose last attempt failed for the same reason: with lines of the same `pattern`, in
-    which numbers, ids and the like may differ (`error_pattern`)."""
+    """A group of failed jobs of one type and tenant, whose last attempts failed for the same reason: their error lines
+    have the same `pattern`, in which numbers, ids and the like may differ (`error_pattern`)."""
 
     jobtype: str
     pattern: str
     error: str = ""
-    """The line of the newest failure."""
+    """The error line of the newest failure."""
     times: int = 0
     times_of_late: int = 0
     """Failures in the last hour."""
     since_ms: int = 0
-    """When the first failure was."""
+    """When the first of the failures was (Unix ms)."""
     latest_ms: int = -1
-    """When the newest failure was."""
+    """When the newest failure was (Unix ms)."""
     job_id: str = ""
-    """The job of the newest failure."""
+    """The id of the job that failed last."""
     texts: Counter[str] = field(default_factory=Counter)
-    """Line → how often it was seen, for the first TEXTS_MAX different lines."""
+    """Error line → how often it was seen, for the first TEXTS_MAX different lines."""
 
     def note(self, line: str, at_ms: int, job_id: str, now_ms: int) -> None:
         self.since_ms = min(self.since_ms, at_ms) if self.times else at_ms
@@ -79,21 +80,22 @@ class Failure:
 
 
 class Failures(NamedTuple):
-    """The reasons of failures, the most frequent first."""
+    """Failures grouped by reason, the most frequent first."""
 
     groups: list[Failure]
     others: int
-    """Number of failures whose reasons are beyond GROUPS_MAX."""
+    """Number of failures in groups that are left out, as there are more than GROUPS_MAX."""
     looked: int
     """Number of jobs examined."""
     cursor: str
-    """For the next request; empty: nothing is left."""
+    """To be sent with the next request; empty: all jobs were examined."""
 
 
 async def page_of(services: Services, wanted: JobFilter, limit: int, cursor: str) -> Page:
-    """Return at most `limit` jobs that match the fields which the store checks: state, name and tag.
+    """Return at most `limit` jobs that match the filter's state, name and tag. The store checks these; the other fields
+    of the filter are not checked.
 
-    A principal that sees all tenants gets the jobs of that name of each. Raises Invalid, StoreAway, StoreRefused.
+    A principal that sees all tenants gets the jobs of every tenant. Raises Invalid, StoreAway, StoreRefused.
     """
     wanted.expect_dates()
     whose = None if services.principal.sees_all else services.principal.tenant
@@ -119,7 +121,8 @@ def no_cursor(cursor: str) -> Invalid:
 
 
 async def list_jobs(services: Services, wanted: JobFilter, limit: int) -> Page:
-    """Return at most `limit` matching jobs, from the filter's cursor on. Raises Invalid, StoreAway, StoreRefused."""
+    """Return at most `limit` matching jobs, beginning at the filter's cursor. Raises Invalid, StoreAway,
+    StoreRefused."""
     if wanted.is_for_store:
         return await page_of(services, wanted, limit, wanted.cursor)
     found: list[JobView] = []
@@ -139,9 +142,9 @@ async def list_jobs(services: Services, wanted: JobFilter, limit: int) -> Page:
 
 
 async def examined_of(services: Services, wanted: JobFilter, cursor: str, looked: int) -> tuple[Looked, Of]:
-    """Return how many jobs were examined, and, if there is a cursor, how many may have to be examined in all.
+    """Return how many jobs were examined, and, if there is a cursor, how many have to be examined in all at most.
 
-    A token of one tenant gets neither, as both count the jobs of others. Raises StoreAway, StoreRefused.
+    A token of one tenant gets neither number, as both include other tenants' jobs. Raises StoreAway, StoreRefused.
     """
     if not services.principal.sees_all:
         return UNSET, UNSET
@@ -153,7 +156,7 @@ async def examined_of(services: Services, wanted: JobFilter, cursor: str, looked
 
 
 async def failures(services: Services, wanted: JobFilter) -> Failures:
-    """Group matching failures by reason. Raises Invalid, StoreAway, StoreRefused."""
+    """Group the failures of matching jobs by reason. Raises Invalid, StoreAway, StoreRefused."""
     groups: dict[tuple[str, str], Failure] = {}
     cursor, looked, until_s = wanted.cursor, 0, trio.current_time() + LIST_S
     now_ms = services.clock.wall_ms()
@@ -173,19 +176,20 @@ async def failures(services: Services, wanted: JobFilter) -> Failures:
 
 
 def _lines(outcomes: Sequence[Outcome]) -> list[tuple[str, str]]:
-    """Return the line of each outcome that shows its failure, and the line's pattern."""
+    """Return for each outcome the line that shows why it failed, and that line's pattern."""
     return [(line, fold(line)) for line in map(last_line, outcomes)]
 
 
 async def fitting(services: Services, wanted: JobFilter, views: Sequence[JobView]) -> list[JobView]:
-    """Return the jobs that match. Texts are searched in a thread: some take 30 ms."""
+    """Return those of the jobs that match the filter. Texts are searched in a thread, as that may take 30 ms."""
     if not wanted.reads_values:
         return [*filter(wanted.fits, views)]
     return await in_thread(services, lambda: [*filter(wanted.fits, views)])
 
 
 async def in_thread(services: Services, look: Callable[[], T]) -> T:
-    """Run `look` in a thread, one at a time. A tenant's search waits for at most one search of each other tenant."""
+    """Run `look` in a thread; only one such thread runs at a time. A tenant's search waits for at most one search of
+    each other tenant."""
     async with _queue(services):
         return await trio.to_thread.run_sync(look, limiter=_searching)
 

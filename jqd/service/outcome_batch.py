@@ -1,12 +1,12 @@
-"""Decides which reports of one request count.
+"""Decides which reports of one request count. A report tells how an attempt of a job ended.
 
 A report names the job and its lease, or, as in LightJQ, the worker.
 
     the job is in that lease, or held by that worker      counts
-    a success in a lease that this daemon gave and lasts  counts, without asking the store
-    the same outcome as the first report                  accepted as a repeat: the answer was lost, perhaps
+    a success in a lease of this daemon that still lasts  counts, without asking the store
+    the same outcome as the first report                  accepted as a repeat: perhaps the answer was lost
     a late success, and the job has not ended             counts: the job did run
-    a failure, or a return, after the lease was over      refused: the job is tried again already
+    a failure, or a return, after the lease was over      refused: the job is being tried again already
     another outcome than the first report                 refused: the first one wins, even if the store has it not yet
 """
 
@@ -48,9 +48,9 @@ class OutcomeAnswer(NamedTuple):
 
     job_id: str
     report: Report | None
-    """None: the worker gives the job back and has not begun it."""
+    """None: the worker returns the job without having begun it."""
     fence: int = 0
-    """The fence of the lease. 0: the lease under which `worker` holds the job."""
+    """The fence of the lease that the report names. 0: none; the lease under which `worker` holds the job is meant."""
     worker: str = ""
 
     @property
@@ -59,41 +59,41 @@ class OutcomeAnswer(NamedTuple):
 
 
 Reports = dict[int, OutcomeAnswer]
-"""Place in the request → the report."""
+"""Index in the request → the report."""
 
 
 @dataclass(slots=True)
 class OutcomeBatch:
-    """The reports of one request: which of them count, are refused, or repeat an earlier one."""
+    """The reports of one request, sorted into those that count, are refused, or repeat an earlier report."""
 
     services: Services
     answers: dict[int, JqdError | None] = field(default_factory=dict)
-    """Place in the request → the report's error; None: it was accepted."""
+    """Index in the request → the report's error; None: it was accepted."""
     fresh: dict[int, Outcome] = field(default_factory=dict)
-    """Place → outcome that counts and is to be journaled."""
+    """Index in the request → outcome that counts and is to be journaled."""
     frames: list[tuple[int, dict[int, Outcome]]] = field(default_factory=list)
-    """Outcomes in the journal: the position after each frame, and its outcomes by place."""
+    """Frames written to the journal: the position after each, and its outcomes by their index in the request."""
     claims: dict[tuple[str, int], Outcome] = field(default_factory=dict)
-    """(job id, fence) → its outcome."""
+    """Claim (job id, fence) → the outcome that this request reported for it."""
     refused: dict[tuple[str, int], JournalRefused] = field(default_factory=dict)
-    """Claims whose outcome the journal refused: another report of them in this request is refused, too."""
+    """Claim → the error with which the journal refused its outcome; other reports of that claim get it, too."""
     returned: dict[int, tuple[str, int]] = field(default_factory=dict)
-    """Place → claim (job id, fence) to be given back."""
+    """Index in the request → claim (job id, fence) whose job the worker returns."""
     awaited: dict[int, RecentOutcome] = field(default_factory=dict)
-    """Place → earlier report that this one repeats; it must be on disk before the answer."""
+    """Index in the request → the earlier report that this one repeats. That must be on disk before the answer."""
     workers: set[str] = field(default_factory=set)
-    """Ids of the workers that report, and so are alive."""
+    """Ids of the workers that hold the reported jobs, and so are alive."""
     points: dict[int, int] = field(default_factory=dict)
-    """Partition → position up to which the store had this daemon's outcomes when it was last asked."""
+    """Partition → journal position up to which the store had this daemon's outcomes when it was last asked."""
     ended: dict[str, Outcome] = field(default_factory=dict)
-    """Job → how its attempt had ended at this daemon then: the runner forgets that once the store has it."""
+    """Job → outcome known here when the store was last asked; the runner forgets an outcome once the store has it."""
     is_last: bool = False
-    """Whether this is the last round of questions to the store."""
+    """Whether the store is being asked for the last time, so that every report must be decided now."""
 
     async def sort(self, reports: Reports) -> None:
-        """Decide about all reports, asking the store who holds the jobs; for up to HANDED_S, if a job may be on its way
-        to its worker. Successes in a lasting lease that this daemon gave are accepted without asking.
-        """
+        """Decide which reports count, by asking the store who holds the jobs. If a job may still be on its way to its
+        worker, the store is asked again for up to HANDED_S. Successes in a lease of this daemon that still lasts are
+        accepted without asking."""
         reports = await self._take_given(reports)
         deadline_s = trio.current_time() + HANDED_S
         while reports:
@@ -114,8 +114,8 @@ class OutcomeBatch:
                 await trio.sleep(HANDED_POLL_S)
 
     async def _take_given(self, reports: Reports) -> Reports:
-        """Accept successes in lasting leases that this daemon gave, unless one was reported before. Returns the other
-        reports."""
+        """Accept the successes in leases of this daemon that still last, unless their job was reported before. Returns
+        the reports that are left."""
         others: Reports = {}
         now_s, find = self.services.clock.boot_s(), self.services.recent_outcomes.find
         met: set[tuple[str, int]] = set()
@@ -131,13 +131,13 @@ class OutcomeBatch:
             self.workers.add(given.worker_id)
             self.fresh[place] = self.claims[claim] = outcome
             if len(self.fresh) == CALL_JOBS_MAX:
-                self._journal()  # before others have their turn, who may report the same jobs
+                self._journal()  # before other tasks run, which may report the same jobs
                 await trio.lowlevel.checkpoint()
         self._journal()
         return others
 
     async def _sort_piece(self, reports: Reports) -> Reports:
-        """Decide about reports of one partition. Returns those that cannot be decided yet."""
+        """Decide which of these reports of jobs in one partition count. Returns those that cannot be decided yet."""
         for place, each in reports.items():
             if not each.fence and (lease := self._lease_of(each)):
                 reports[place] = each._replace(fence=lease)
@@ -177,7 +177,7 @@ class OutcomeBatch:
         return coming
 
     def _begin_question(self, runner: Runner, job_ids: Sequence[str]) -> None:
-        """Note, before the store is asked, which outcomes it may not have yet."""
+        """Remember, before the store is asked about these jobs, which outcomes of this daemon it may not have yet."""
         (partition,) = self.services.where(job_ids[0])
         self.points[partition] = self.services.journal.read_point(Lane.OUTCOMES, partition)
         for job_id in job_ids:
@@ -185,18 +185,19 @@ class OutcomeBatch:
                 self.ended[job_id] = ended
 
     def _lease_of(self, each: OutcomeAnswer) -> int:
-        """Return the fence of the lease in which this daemon gave the job to the worker that reports it; 0: none.
-
-        To be asked before the store, which learns of the lease later."""
+        """Return the fence of the lease under which this daemon gave the job to the reporting worker; 0: there is none.
+        Must be called before the store is asked, which learns of the lease later."""
         here = self.services.runner.of(each.job_id).running(each.job_id)
         return here.lease if here is not None and here.worker == each.worker else 0
 
     def _judge(self, runner: Runner, place: int, each: OutcomeAnswer, seen: Entrusted, held: Held | None) -> bool:
-        """Decide about one report by who holds the job. Returns False if it is late, or a repeat."""
+        """Decide whether a report counts, knowing who holds the job. Return False, without a decision, if the sender
+        does not hold it or the report may repeat an earlier one. `seen`: the store's answer. `held`: the leased job, if
+        known."""
         # A worker that names its lease has the job, even if for the store a daemon still holds it.
         holds = seen.hold is Hold.STANDS and (not each.worker or seen.worker in ("", each.worker))
         if holds and held is None:
-            # The store was emptied. It has learned of hand-overs again, but not of all jobs.
+            # The store was emptied. It has learned again which workers hold jobs, but not all jobs.
             self.answers[place] = StoreUnsettled("the store is not told of this job again yet; send it again")
             return True
         if held is None or not holds or self._before(runner, each, each.fence) is not None:
@@ -214,8 +215,9 @@ class OutcomeBatch:
         return True
 
     async def _judge_late(self, place: int, each: OutcomeAnswer, fence: int) -> bool:
-        """Decide, by earlier reports, about a report of a job that its sender does not hold. Returns False if that
-        cannot be decided yet; never in the last round. `fence`: of the report, or else of the job's present lease."""
+        """Decide, by earlier reports, whether a report counts whose sender does not hold the job. Returns False if that
+        is not possible yet, but never when `is_last` is set. `fence`: the report's, or else that of the job's present
+        lease."""
         if (refused := self.refused.get((each.job_id, fence))) is not None:
             self.answers[place] = refused
             return True
@@ -265,22 +267,22 @@ class OutcomeBatch:
     def _may_come(self, view: JobView | Coming, worker_id: str) -> bool:
         """Return whether a job may be on its way to a worker that reports it without naming its lease.
 
-        A worker may report before its 202 was read, journaled and applied (docs/adr/0027). Until then the store knows
-        which daemon holds the job, and only that daemon knows the worker. An outcome of an earlier attempt must not
-        answer such a report. `view`: read after the report came.
+        A worker that answered 202 may report before that answer was read, journaled and applied (docs/adr/0027). Until
+        then the store knows which daemon holds the job, and only that daemon knows the worker. Meanwhile the report
+        must not be answered by the outcome of an earlier attempt. `view`: the job, read after the report came.
         """
         if isinstance(view, Coming):
-            return True  # an emptied store may learn of hand-overs before jobs
+            return True  # an emptied store may learn which worker holds a job before it learns of the job
         if view.state is not State.RUNNING:
             return False
         if not view.daemon:
-            return view.worker == worker_id  # the hand-over came between two looks
+            return view.worker == worker_id  # the worker got the job between the two calls of the store
         is_here = view.daemon == self.services.control.sharers()[0]
         here = self.services.runner.of(view.id).running(view.id) if is_here else None
         return here is None or here.worker == worker_id
 
     def _before(self, runner: Runner, each: OutcomeAnswer, fence: int) -> RecentOutcome | None:
-        """Return an earlier outcome of a claim that the store may not have had when it was asked."""
+        """Return an earlier outcome of the reported claim that the store may not have had when it was asked."""
         same = self.claims.get((each.job_id, fence))
         if same is not None:
             return RecentOutcome(same, SAME_REQUEST)
@@ -301,7 +303,7 @@ class OutcomeBatch:
         return self.services.runner.of(attempt.job_id).succeed_late(attempt, report, then, view.traceparent)
 
     def _journal(self) -> None:
-        """Journal the reports that count, and remember each as the first outcome of its claim."""
+        """Write the outcomes in `fresh` to the journal, and remember each as the first outcome of its claim."""
         for some in frames(self.fresh):
             outcomes = [*some.values()]
             try:
@@ -317,7 +319,7 @@ class OutcomeBatch:
         self.fresh.clear()
 
     async def sync(self) -> None:
-        """Wait until the reports that count, and earlier ones that are repeated, are on disk."""
+        """Wait until the reports that count are on disk, and also the earlier reports that others repeat."""
         for position, some in self.frames:  # one by one: the journal may refuse one and go on
             try:
                 await self.services.journal.wsync(position, shielded=True)
@@ -340,7 +342,7 @@ class OutcomeBatch:
                 self.answers[place] = None
 
     async def give_back(self, reports: Sequence[OutcomeAnswer]) -> None:
-        """Release the jobs that workers give back."""
+        """Make the jobs that workers return ready again."""
         for part in _by_partition(self.services, {place: reports[place] for place in self.returned}):
             try:
                 given = frozenset(await self.services.store.release_entrusted([self.returned[place] for place in part]))
@@ -362,9 +364,9 @@ def _by_partition(services: Services, reports: Mapping[int, OutcomeAnswer]) -> l
 
 
 def _has_ended(view: JobView | Coming, recent: Outcome | None) -> bool:
-    """Return whether a late success cannot change the job's end any more, even if the store does not have that end yet.
+    """Return whether a job has ended so that a late success cannot change it, even if the store does not know that yet.
 
-    A success beats a cancel, whichever comes first.
+    A success counts more than a cancel, whichever comes first.
     """
     if view.state.is_final:
         return view.state is not State.CANCELLED
@@ -373,10 +375,9 @@ def _has_ended(view: JobView | Coming, recent: Outcome | None) -> bool:
 
 
 def _newest(view: JobView | Coming, each: OutcomeAnswer, recent: Outcome | None) -> Outcome | None:
-    """Return the last known outcome in the lease that a report names, or by its worker, of the job's present content.
-
-    An attempt that was given up may have succeeded since: then it is both in the history and the job's outcome.
-    """
+    """Return the newest known outcome in the lease that the report names, or without a lease, by its worker. Outcomes
+    of an older content of the job do not count. An attempt that was given up may have succeeded since: then it has two
+    outcomes, and the success is returned."""
     known = [recent] if recent else []
     if isinstance(view, JobView):
         ends = [*view.history, *([view.outcome] if view.outcome else [])]
@@ -386,7 +387,8 @@ def _newest(view: JobView | Coming, each: OutcomeAnswer, recent: Outcome | None)
 
 
 def _stale(each: OutcomeAnswer, why: str) -> JqdError:
-    """Return the error for a report that comes too late: of LightJQ, which has no leases, that there is no such job."""
+    """Return the error for a report that comes too late. For LightJQ, which has no leases, it is that there is no such
+    job."""
     if each.worker:
         return NotFound(f"job {each.job_id} is not in flight at worker {bare(each.worker)[:64]!r}: {why}")
     return Conflict(f"job {each.job_id} is not in lease {each.fence} any more, or was ended in it: {why}")

@@ -1,4 +1,4 @@
-"""Checks the jobs that a worker's report lets follow the reported job."""
+"""Checks the jobs that a worker's report asks to be pushed as followers of the reported job."""
 
 from collections.abc import Callable, Sequence
 
@@ -24,9 +24,9 @@ def wrong(
 ) -> str:
     """Return what is wrong with the jobs that are to follow an outcome; empty if they can be pushed.
 
-    They are pushed later, in the name of their parent's tenant, so the worker's scopes are checked now.
-    `why_no_callback`: returns why no callback can go to a URL. `scopes`: of the token that the worker reports with, or
-    was registered with if the jobs come in its HTTP answer.
+    They are pushed later, in the name of the tenant of the job that they follow, so the worker's scopes are checked
+    now. `why_no_callback`: returns why no callback can go to a URL. `scopes`: of the token that the worker reports
+    with; if the jobs come in a worker's HTTP answer, of the token that it was registered with.
     """
     if len(follows) > FOLLOWERS_BYTES_MAX:
         return f"they have {len(follows)} bytes, at most {FOLLOWERS_BYTES_MAX} can follow one job"

@@ -1,5 +1,5 @@
-"""Takes workers' reports, at any daemon. For jobs in flight here the runner decides, for others an `OutcomeBatch`. A
-report is on disk before it is acknowledged."""
+"""Takes workers' reports, at any daemon. The runner decides about jobs in flight here, an `OutcomeBatch` about the
+others. A report is on disk before it is acknowledged."""
 
 from collections.abc import Sequence
 
@@ -23,16 +23,16 @@ from jqd.service.services import Services
 
 SHOWN_S = 0.5  # after the sync, wait for the store to show the outcomes: a call, some milliseconds
 LOOKS_MAX = 8  # look-ups at once for a bound principal: each is a call of the store; 64 held the loop for 10 ms
-PIECE = 100  # reports examined before other tasks have their turn
+PIECE = 100  # reports examined before other tasks run
 
 
 async def report(services: Services, reports: Sequence[OutcomeAnswer]) -> list[JqdError | None]:
-    """Take reports. Returns for each, in order, None if it was taken, or its error:
+    """Take reports. Returns for each, in order, None if it was accepted, or its error:
 
-    NotFound, Conflict, Invalid   it does not count
-    TooLarge                      its late result is required, and too large to be kept
-    JournalRefused                it counts, but is not on disk: it may be sent again
-    StoreAway, StoreRefused       nobody can tell whether it counts: it may be sent again
+    NotFound, Conflict, Invalid       it does not count
+    TooLarge                          its late result is required, and too large to be kept
+    JournalRefused                    it counts, but is not on disk: it may be sent again
+    NotYet, StoreAway, StoreRefused   nobody can tell now whether it counts: it may be sent again
     """
     batch = OutcomeBatch(services)
     answers, scopes = batch.answers, services.principal.scopes
@@ -42,7 +42,7 @@ async def report(services: Services, reports: Sequence[OutcomeAnswer]) -> list[J
         follows = each.report.follows if each.report is not None else b""
         if follows and (why := wrong(services.config, services.workers.why_no_callback, follows, scopes)):
             answers.setdefault(place, Invalid(f"jobs: {why}; nothing of this outcome was taken"))
-    fences: dict[int, int] = {}  # place → fence, of jobs that were in flight at this daemon
+    fences: dict[int, int] = {}  # index in `reports` → fence, for jobs that were in flight at this daemon
     for place, each in enumerate(reports if services.runner.is_working else ()):
         runner = services.runner.of(each.job_id)
         if (
@@ -65,7 +65,7 @@ async def report(services: Services, reports: Sequence[OutcomeAnswer]) -> list[J
     await batch.sort(unknown)
     await batch.sync()
     await batch.give_back(reports)
-    # Wait a moment, so that a client that looks at any daemon sees the outcome. A store that is away gets it later.
+    # Wait a moment, so that a client that asks any daemon sees the outcome. A store that is away gets it later.
     taken = [reports[place].job_id for place, answer in answers.items() if answer is None]
     if taken:
         where = services.where(*taken)
@@ -76,8 +76,8 @@ async def report(services: Services, reports: Sequence[OutcomeAnswer]) -> list[J
 
 
 async def _of_others(services: Services, reports: Sequence[OutcomeAnswer]) -> dict[int, JqdError | None]:
-    """Return place → error for jobs that the principal may not know of, or of which that is not known: these reports
-    are not taken."""
+    """Look up the jobs of all reports, and return the errors: index in `reports` → why the report is refused. A job may
+    not exist, belong to another tenant, or be unknown while the store is away."""
     answers: dict[int, JqdError | None] = {}
     places, deadline_s = iter(range(len(reports))), trio.current_time() + services.config.find_s
 

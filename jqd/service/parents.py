@@ -1,5 +1,5 @@
-"""Checks and shows the parents of jobs that wait for others: parents that do not exist, those that have not ended, and
-circles of jobs that wait for each other, of which none would ever begin."""
+"""Checks the parents of pushed jobs, which a job waits for. Finds parents that do not exist, and circles of jobs that
+wait for each other, of which none would ever begin. Also shows which parents of a job have not ended."""
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -23,8 +23,8 @@ WAY_MAX = 10  # jobs of a circle named in one sentence
 
 
 def own_circles(batch: Batch) -> dict[int, Fault]:
-    """Return a fault for each good job of a batch that is in, or waits for, a circle of jobs of the batch, by index in
-    `batch.jobs`."""
+    """Return index in `batch.jobs` → fault, for each job that waits for itself through other jobs of the batch, or
+    waits for such a job."""
     own = {job.job_id: job.after for job in batch.jobs if job.job_id is not None}
     left = {job_id: parents for job_id, after in own.items() if (parents := own.keys() & after)}
     order = TopologicalSorter(left)
@@ -40,7 +40,8 @@ def own_circles(batch: Batch) -> dict[int, Fault]:
 
 
 async def replaced_circles(services: Services, batch: Batch) -> dict[int, Fault]:
-    """Return a fault for each good job that would replace a job that one of its own parents waits for.
+    """Return index in `batch.jobs` → fault, for each job that would replace a stored job and wait for itself, as a
+    parent of the new job waits for the replaced one.
 
     Raises StoreAway, StoreRefused.
     """
@@ -68,10 +69,11 @@ async def replaced_circles(services: Services, batch: Batch) -> dict[int, Fault]
 async def way_back(
     services: Services, to: Collection[str], after: Sequence[str], own: Mapping[str, Sequence[str]]
 ) -> list[str]:
-    """Return the chain of parents by which a job waits for itself; empty if it does not within LOOKED_MAX ancestors.
+    """Return the chain of parents by which a job waits for itself; empty if there is none among LOOKED_MAX ancestors.
 
-    `to`: the job's ids. `after`: its parents. `own`: own id → parents, of jobs that are pushed now.
-    Raises StoreAway, StoreRefused."""
+    `to`: the job's ids. `after`: its parents. `own`: own id → parents, for jobs that are pushed now. Raises StoreAway,
+    StoreRefused.
+    """
     child: dict[str, str] = dict.fromkeys(after, "")
     due = list(child)
     while due and len(child) <= LOOKED_MAX:
@@ -92,12 +94,13 @@ async def way_back(
 
 
 def _awaits(row: Linked | None) -> Sequence[str]:
-    """Return the parents of a job that is blocked; of another job none."""
+    """Return the parents that a blocked job waits for; none if the job is not blocked."""
     return row.job.flow.after if row is not None and row.state == State.BLOCKED and row.job.flow is not None else ()
 
 
 async def rows_of(services: Services, given: Sequence[str]) -> dict[str, Linked]:
-    """Read jobs from the store. Returns id (as in `given`: the daemon's or the pusher's own) → job, if it exists."""
+    """Read jobs from the store. Returns id → job for those that exist; each id is as in `given`, the daemon's or the
+    pusher's."""
     keys = {key_of(each): each for each in given}
     found: dict[str, Linked] = {}
     for home, piece in pieces_of(services, keys):
@@ -107,7 +110,7 @@ async def rows_of(services: Services, given: Sequence[str]) -> dict[str, Linked]
 
 
 def in_words(services: Services, way: Sequence[str]) -> str:
-    """Return the jobs of a circle as "a → b → a". A token with scopes sees only the first and the last."""
+    """Return the jobs of a circle as "a → b → a". For a token with scopes only the first and the last are shown."""
     if services.principal.scopes:
         way = [way[0], "…", way[-1]]
     named = [bare(each)[:64] for each in way]
@@ -120,11 +123,12 @@ NAMED_MAX = 3  # parents named in one sentence
 
 
 async def unknown_parents(services: Services, parents: Sequence[str]) -> set[str]:
-    """Return those of the first CHECKED_MAX ids that no job has: most likely the pusher mistyped them.
+    """Return those of the first CHECKED_MAX ids for which there is no job: most likely the pusher mistyped them.
 
-    While the store is away none are returned: the push counts, and `explain` shows later what the job waits for. For a
-    token with scopes all parents are looked up, as it may get results only of jobs that it may see; then StoreAway and
-    NotYet are raised."""
+    While the store is away, none is returned: the push is accepted, and `explain` shows later what the job waits for.
+    For a token with scopes all parents are looked up, as its jobs may get results only of jobs that it may see; then
+    StoreAway and NotYet are raised.
+    """
     is_scoped = bool(services.principal.scopes)
     unknown: set[str] = set()
 
@@ -144,8 +148,9 @@ async def unknown_parents(services: Services, parents: Sequence[str]) -> set[str
 
 
 async def cancelled_for(services: Services, job: JobView) -> str:
-    """Return the parent because of which a job was cancelled: the first, of CHECKED_MAX, that did not succeed; "" if
-    none is known. The cancel does not record it, so it may be another one. Raises StoreAway, StoreRefused."""
+    """Return the parent because of which a job was cancelled; "" if none is known. The cancel does not record the
+    parent, so this is a guess: the first of CHECKED_MAX parents that did not succeed. Raises StoreAway,
+    StoreRefused."""
     flow = job.flow
     if job.state is not State.CANCELLED or flow is None or flow.on_parent_failure != "cancel":
         return ""
@@ -155,7 +160,7 @@ async def cancelled_for(services: Services, job: JobView) -> str:
 
 
 async def awaited(services: Services, job: JobView, flow: Flow) -> str:
-    """Return in words what a blocked job waits for: the first parents that have not ended."""
+    """Return, as a sentence, what a blocked job waits for: the first parents that have not ended."""
     way = await way_back(services, {job.id, job.name} - {""}, flow.after, {})
     if way:
         whole = in_words(services, [job.name or job.id, *way])

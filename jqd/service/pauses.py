@@ -1,4 +1,4 @@
-"""Pauses a jobtype or all jobs of a tenant, and drains daemons: no job of these begins, running ones go on."""
+"""Pauses a jobtype or all jobs of a tenant, and drains daemons: then no such job is started, and running ones go on."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -15,13 +15,13 @@ from jqd.service.settings import expect_room, save, wait_loaded
 HALTED = Share("paused tenants", 1_000, remedy="resume some")  # each search for work goes through them
 PAUSED = Share("paused jobtypes", 1_000, remedy="resume some")  # a worker of any type names them to the store each time
 THIS = "this"
-"""The name, in a request, of the daemon that gets it."""
+"""In a request: the name that stands for the daemon which gets the request."""
 
 Bodies = Mapping[tuple[str, str], bytes]
 
 
 async def pause(services: Services, jobtype: str, reason: str = "") -> int:
-    """Pause a jobtype. Returns since when it is paused (Unix ms). Raises Invalid, Conflict, NotYet."""
+    """Pause a jobtype. Returns the date since which it is paused (Unix ms). Raises Invalid, Conflict, NotYet."""
     if not is_name(jobtype):
         raise Invalid.at("/name", f"the name of a jobtype must be 1 to 128 printable characters, not {jobtype[:64]!r}")
     if why := why_no_place(jobtype):
@@ -41,8 +41,9 @@ async def pause(services: Services, jobtype: str, reason: str = "") -> int:
 
 
 def _again(services: Services, pauses: Pauses, own: str, since_ms: list[int], reason: str = "") -> bytes:
-    """Return the body of a pause. One that holds already keeps its date, author and, unless a new one is given, reason;
-    it is saved again, as another daemon may have resumed it before."""
+    """Return the body of the setting that pauses `own`. If it is paused already, date and author stay, and the reason
+    unless a new one is given; it is saved all the same, as another daemon may have resumed it. Appends the date to
+    `since_ms`."""
     by = pauses.by.get(own, "") if own in pauses.names else services.principal.token
     since_ms.append(pauses.since_ms.get(own, services.clock.wall_ms()))
     return body_of(since_ms[0], by, reason or pauses.reasons.get(own, ""))
@@ -58,7 +59,7 @@ async def resume(services: Services, jobtype: str) -> bool:
 
 
 async def drain(services: Services, name: str) -> tuple[str, int]:
-    """Drain a daemon until it is resumed, also through restarts.
+    """Drain a daemon: it starts no jobs until it is resumed, even after a restart.
 
     Returns its name, and since when it is drained (Unix ms). Raises NotFound, NotYet.
     """
@@ -69,7 +70,7 @@ async def drain(services: Services, name: str) -> tuple[str, int]:
 
 
 async def resume_daemon(services: Services, name: str) -> tuple[str, bool]:
-    """Resume a daemon. Returns its name, and whether it was drained. Raises NotFound, NotYet."""
+    """Let a drained daemon start jobs again. Returns its name, and whether it was drained. Raises NotFound, NotYet."""
     await wait_loaded(services)
     daemon = name if name in services.drains.names else _daemon(services, name)
     was_drained = daemon in services.drains.names
@@ -87,7 +88,8 @@ def _daemon(services: Services, name: str) -> str:
 
 
 async def halt(services: Services) -> int:
-    """Pause all jobs of the principal's tenant. Returns since when (Unix ms). Raises Conflict, NotYet."""
+    """Pause all jobs of the principal's tenant. Returns the date since which they are paused (Unix ms). Raises
+    Conflict, NotYet."""
     await wait_loaded(services)
     own, since_ms, who = all_of(services.principal.tenant), list[int](), _token_of(services)
 
@@ -106,7 +108,7 @@ async def halt(services: Services) -> int:
 
 
 async def proceed(services: Services) -> bool:
-    """Resume the principal's tenant. Returns whether it was paused. Raises Denied, NotYet."""
+    """Resume the jobs of the principal's tenant. Returns whether it was paused. Raises Denied, NotYet."""
     await wait_loaded(services)
     own = all_of(services.principal.tenant)
     was_paused, who = own in services.halts.names, _token_of(services)
@@ -121,13 +123,13 @@ async def proceed(services: Services) -> bool:
 
 
 def is_barred(services: Services, tenant: str) -> bool:
-    """Return whether the operator of this jqd paused a tenant, so that the tenant's own tokens cannot resume it."""
+    """Return whether it was this jqd's operator who paused a tenant: then the tenant's own tokens cannot resume it."""
     own = all_of(tenant)
     return own in services.halts.names and not tenant_of(services.halts.by.get(own, ""))
 
 
 def _token_of(services: Services) -> str:
-    """Return the id of the principal's token, annotated with the tenant that the token belongs to."""
+    """Return the id of the principal's token, prefixed with the tenant that the token belongs to."""
     token = services.tokens.get(services.principal.token)
     return annotate(token.tenant if token is not None else "", services.principal.token)
 

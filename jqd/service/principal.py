@@ -1,4 +1,5 @@
-"""The caller of a request, with tenant, role and scopes. The service acts for one (`Services.as_principal`)."""
+"""The caller of a request, with tenant, role and scopes. The service acts for one principal
+(`Services.as_principal`)."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,19 +12,20 @@ class Principal(NamedTuple):
     tenant: str = ""
     role: Role = Role.MASTER
     sees_all: bool = False
-    """Whether it sees all tenants: it belongs to the tenant "" and does not speak for another."""
+    """Whether the principal sees all tenants: it belongs to the tenant "" and does not act for another."""
     token: str = ""
-    """The id of its token; empty: none was needed."""
+    """The id of the principal's token; empty: the request needed none."""
     scopes: tuple[str, ...] = ()
-    """The only jobtypes that it may know, each in full or as a prefix with a * at its end; none: it may know all."""
+    """The jobtypes that the principal is limited to, each in full or as a prefix with a * at its end; empty: no
+    limit."""
     speaks_for: bool = False
-    """Whether its token belongs to the tenant "", and it speaks for `tenant`."""
+    """Whether the token belongs to the tenant "", and acts for `tenant` in this request."""
     is_server: bool = True
-    """Whether it may push and change `server_only` jobs: it has the master key, or none is set."""
+    """Whether the principal may push and change `server_only` jobs: it has the master key, or none is configured."""
 
     @property
     def tokens_tenant(self) -> str:
-        """Return the tenant whose limits count: the token's, or without a token the one that the request names."""
+        """Return the tenant whose limits apply: the token's, or without a token the tenant that the request names."""
         return "" if self.speaks_for and self.token else self.tenant
 
     @property
@@ -32,26 +34,29 @@ class Principal(NamedTuple):
         return not self.sees_all or bool(self.scopes)
 
     def may(self, *roles: Role) -> bool:
-        """Return whether the principal may make a call that needs one of these roles, or none."""
+        """Return whether the principal has at least one of these roles' rights; True if no roles are given."""
         return not roles or any(role in MAY[self.role] for role in roles)
 
     @property
     def can_read(self) -> bool:
-        """Return whether the principal may read workers, pauses and lists of jobs, not only jobs whose ids it has."""
+        """Return whether the principal may read workers, pauses and lists of jobs, and not only single jobs by their
+        ids."""
         return self.may(Role.VIEWER)
 
     def can_see(self, tenant: str) -> bool:
         return self.sees_all or tenant == self.tenant
 
     def can_access(self, jobtype: str) -> bool:
-        """Return whether a jobtype (a qualified name) is in the principal's tenant and scopes."""
+        """Return whether a jobtype (a qualified name) belongs to a tenant that the principal sees, and to its
+        scopes."""
         return self.can_see(tenant_of(jobtype)) and (not self.scopes or in_scope(self.scopes, bare(jobtype)))
 
 
 def is_within(scopes: Sequence[str], bounds: Sequence[str]) -> bool:
-    """Return whether all jobtypes of `scopes` are jobtypes of `bounds`; no scopes mean all jobtypes.
+    """Return whether every jobtype that `scopes` allow is also allowed by `bounds`. Empty scopes allow all jobtypes.
 
-    `mail@3` counts as not within `mail`, for a handler may be called so."""
+    The scope `mail@3` does not count as within `mail`, since a handler may have that name.
+    """
     if not bounds or not scopes:
         return not bounds
     return all(

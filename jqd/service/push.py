@@ -1,4 +1,5 @@
-"""Takes pushed jobs from all APIs: checks a batch, reserves ids and keys, journals the jobs, and returns their ids."""
+"""Accepts pushed jobs from all APIs: checks a batch, reserves ids and keys, journals the jobs, and returns their
+ids."""
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -39,7 +40,7 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 class Ack(Struct, frozen=True, gc=False):
-    """How safe jobs are when the push is answered."""
+    """How safe the jobs of a push must be, or are, when it is answered."""
 
     level: Level = "fsync"
     replicas: int = 0
@@ -56,16 +57,16 @@ class Pushed(Struct, frozen=True, gc=False):
     job_ids: Sequence[str | None]
     """Ids in the order of the request; None for refused jobs."""
     ack: Ack | None
-    """The level reached; None if no job is new."""
+    """The level of safety reached; None if no job is new."""
     duplicates: Sequence[str] = ()
-    """Ids of jobs that were pushed before with the same content."""
+    """Ids that repeated jobs got: of jobs pushed before with the same content, or of jobs with the same unique key."""
     refused: Sequence[Fault] = ()
 
 
 def expect_open(services: Services, *, under_pressure: bool = True) -> None:
-    """Raise Closed if the daemon refuses pushes now, before anything is read or written.
+    """Raise Closed if the daemon refuses pushes now. Called before a request is read or anything is written.
 
-    `under_pressure`: also raise Overloaded if there is too much to do already.
+    `under_pressure`: also raise Overloaded if the daemon has too much to do already.
     """
     reason = services.control.push_ready()
     if reason is not None:
@@ -75,9 +76,9 @@ def expect_open(services: Services, *, under_pressure: bool = True) -> None:
 
 
 async def push(services: Services, batch: Batch, wanted: Ack = FSYNC, *, atomic: bool = False) -> Pushed:
-    """Take jobs; returns when the good ones are as safe as `wanted` says. `atomic`: take all of them or none.
+    """Push jobs. Returns when the accepted jobs are as safe as `wanted` says. `atomic`: accept all jobs or none.
 
-    Raises Denied, Invalid or Conflict if no job can be taken, Incomplete, JournalRefused; and for jobs with pushers'
+    Raises Denied, Invalid or Conflict if no job can be accepted, Incomplete, JournalRefused; and for jobs with pushers'
     own ids, which only the store knows: NotYet, IdsUnknown, StoreRefused.
     """
     if not services.principal.is_server:
@@ -143,7 +144,8 @@ async def _push_good(
 
 
 def _turn(services: Services, batch: Batch) -> AbstractAsyncContextManager[Turn]:
-    """Hold back pushes of the same Idempotency-Key, or of the same ids without `replace`, until this one is over."""
+    """Return a context (`async with`) during which other pushes of the same Idempotency-Key, or of the same own ids
+    without `replace`, wait."""
     if batch.key:
         return services.concurrent_pushes.request(f"{services.qualified_name(batch.key)} {batch.request}")
     names = {services.qualified_name(job.job_id) for job in batch.jobs if job.job_id is not None and not job.replace}
@@ -151,12 +153,12 @@ def _turn(services: Services, batch: Batch) -> AbstractAsyncContextManager[Turn]
 
 
 def _unread(batch: Batch) -> set[int | None]:
-    """Return the places of jobs that were refused before names were reserved."""
+    """Return the indexes in the request of the jobs that were refused so far, before names are reserved."""
     return {fault.place for fault in batch.refused}
 
 
 def _repeated(batch: Batch) -> Pushed:
-    """Return the result of a repeat of a request under an Idempotency-Key."""
+    """Return the result for a request that repeats one with the same Idempotency-Key: all jobs are duplicates."""
     names = [str(job.job_id) for job in batch.jobs]
     return Pushed(batch.ids_of_all(names), None, sorted(names), batch.shown(batch.refused))
 
@@ -171,7 +173,8 @@ async def _push_named(
     *,
     atomic: bool,
 ) -> Pushed:
-    """Push jobs with pushers' own ids: a repeat counts once, another job under the same id is refused."""
+    """Push jobs with pushers' own ids. A job that was pushed before is not pushed again; a job with other content under
+    the same id is refused."""
     agreed = await _reserve(services, batch)
     refused = refusals(batch, agreed)
     if refused and batch.single:
@@ -220,7 +223,8 @@ async def _push_named(
 
 
 async def _join(services: Services, batch: Batch, agreed: ReservedIds, links: PushLinks) -> None:
-    """Reserve the jobs' places in groups, and confirm those of known jobs. If that fails, give back their names."""
+    """Reserve places in groups for the new jobs, and confirm those of known jobs. If that fails, release the reserved
+    ids."""
     try:
         await links.confirm_known([batch.jobs[place] for place in agreed.known], agreed.ids)
         await links.join(agreed.jobs)
@@ -230,11 +234,12 @@ async def _join(services: Services, batch: Batch, agreed: ReservedIds, links: Pu
 
 
 def _parts(agreed: ReservedIds, key: str) -> Sequence[Sequence[int]]:
-    """Return the places of the jobs in parts. Each part is journaled when the one before is synced and confirmed.
+    """Split the jobs of a push into parts, as indexes in `agreed.jobs`. Each part is journaled when the part before is
+    synced and confirmed.
 
-    The job that stands for a request under a key goes before the others: so whatever fails, these are in no journal
-    while another request may still get the key. Without `key` all are in one frame, all or nothing (adr/0010), but
-    jobs with own ids go before jobs without, as they are in another lane.
+    The job that stands for a request with an Idempotency-Key (`key`) is journaled before the others. So whatever fails,
+    the others are in no journal while another request may still get the key. Without a key all are in one frame, all or
+    nothing (adr/0010), but jobs with own ids go before jobs without, as they are in another lane of the journal.
     """
     places = range(len(agreed.jobs))
     if key and len(places) > 1 and agreed.jobs[0].job_id == key:
@@ -245,7 +250,7 @@ def _parts(agreed: ReservedIds, key: str) -> Sequence[Sequence[int]]:
 
 
 async def _reserve(services: Services, batch: Batch) -> ReservedIds:
-    """Reserve the names of a batch. Under a key, all are reserved or the request is refused."""
+    """Reserve the names of a batch. With an Idempotency-Key, all are reserved or the whole request is refused."""
     # A principal that may not change every job takes no id of a cancelled job, unless by `replace`, which is checked.
     is_any = not batch.key and not services.principal.scopes and not any_reserved(services)
     agreed = await reserve_ids(services, batch, over=batch.over if is_any else Replace.NONE)
@@ -262,13 +267,13 @@ def _all_refused(batch: Batch) -> Invalid:
 
 
 class Accepted(Struct, frozen=True, gc=False):
-    """Jobs that are in the journal: the ids and the safety level that the pusher gets."""
+    """The result of journaling jobs: the ids and the safety level that the pusher gets."""
 
     job_ids: list[str]
     ack: Ack
-    """The level reached."""
+    """The level of safety reached."""
     frame: Written
-    """The last frame written for them."""
+    """The last frame written for these jobs."""
 
 
 async def take(
@@ -284,15 +289,13 @@ async def take(
     confirmed: Callable[[Sequence[int], Written], Awaitable[None]] | None = None,
     links: PushLinks | None = None,
 ) -> Accepted:
-    """Journal checked jobs; returns when they are as safe as `wanted` says. `array`: the jobs as MessagePack.
+    """Journal checked jobs. Returns when they are as safe as `wanted` says. `array`: the jobs as MessagePack.
 
-    `changes`: what the store gave for pushers' own ids; these ids are returned. `request`: digest of a request under a
-    key. `parts`: places of the jobs, if they are journaled in parts, one after another.
-    `confirmed`: called when a part with own ids is synced, before the next part. If it raises, that is not written:
-    otherwise a client that pushes all again would have it twice. `links`: reserved group places and unique keys.
-
-    If the store is not there in time, the level `store` becomes `fsync`. Raises JournalRefused: nothing may be
-    acknowledged then.
+    `changes`: what the store reserved for pushers' own ids; those ids are returned. `request`: digest of a request with
+    an Idempotency-Key. `parts`: indexes of the jobs of each part that is journaled by itself. `confirmed`: called when
+    a part with own ids is synced; if it raises, the next part is not written, so that a client may push all again.
+    `links`: group places and unique keys. If the store is too slow, the level `store` becomes `fsync`. Raises
+    JournalRefused: then nothing may be acknowledged.
     """
     changes = changes or {}
     several = write_parts(services, array, jobs, changes, parts, request) if len(parts) > 1 else None
@@ -335,8 +338,8 @@ async def take(
 
 
 async def _safe_in_store(services: Services, written: Sequence[Written], replicas: int, where: Collection[int]) -> bool:
-    """Wait, up to `store_s`, until the store has applied these frames and keeps them through a crash. Return whether it
-    does."""
+    """Wait, up to `store_s`, until the store has applied these frames and would keep them in a crash. Return whether it
+    would."""
     deadline_s = trio.current_time() + services.config.store_s
     for frame in written:
         left_s = max(0.0, deadline_s - trio.current_time())

@@ -1,5 +1,5 @@
-"""Refuses pushed jobs: those that the token is not for, and those that could never run, such as jobs for a version of a
-handler (`name@3`) that was never set."""
+"""Refuses pushed jobs that the pusher's token may not push, and jobs that could never run, such as jobs for a version
+of a handler (`name@3`) that was never set."""
 
 import re
 from collections.abc import Mapping
@@ -25,9 +25,9 @@ NUMBER = re.compile(r"[1-9][0-9]{0,10}")  # of a version
 
 
 async def refuse_unset(services: Services, batch: Batch) -> Batch:
-    """Return the batch without jobs for handler versions that were never set, and jobs that such jobs are to follow:
-    they would wait for ever. Jobs for a deleted version are taken, as are those for a version of an unknown handler.
-    """
+    """Return the batch without jobs for handler versions that were never set, and without jobs that have such jobs in
+    `then`: they would wait for ever. Jobs for a deleted version are accepted, also those for a version of an unknown
+    handler."""
     by_number = {services.qualified_name(name) for name in names_of(batch.jobs) if "@" in name and is_version(name)}
     # One question to the store for all of them, as it may take a second.
     if not by_number or await get_or_refresh(services, lambda: not _unset(services, by_number) or None):
@@ -39,7 +39,8 @@ async def refuse_unset(services: Services, batch: Batch) -> Batch:
 
 
 def refuse_foreign(services: Services, batch: Batch) -> Batch:
-    """Return the batch without jobs of types that the token is not for. Raises Denied if such jobs are in a `then`."""
+    """Return the batch without jobs of types that the token may not push. Raises Denied if such jobs are in a
+    `then`."""
     own = {job.name for job in batch.jobs}
     for name in names_of(batch.jobs) - own:
         if not services.principal.can_access(services.qualified_name(name)):
@@ -49,7 +50,7 @@ def refuse_foreign(services: Services, batch: Batch) -> Batch:
 
 
 def refuse_uncalled(services: Services, batch: Batch) -> Batch:
-    """Return the batch without jobs whose callback, or that of a job in their `then`, could not be sent."""
+    """Return the batch without jobs whose callback could not be sent, or that have such a job in their `then`."""
     if b"callback" not in batch.array:  # quick: nearly no push has a callback
         return batch
     judge = cache(services.workers.why_no_callback)  # many jobs have the same URL
@@ -58,9 +59,10 @@ def refuse_uncalled(services: Services, batch: Batch) -> Batch:
 
 
 async def refuse_orphans(services: Services, batch: Batch) -> Batch:
-    """Return the batch without jobs whose parents nobody pushed, or that wait for each other.
+    """Return the batch without jobs whose parents do not exist, and without jobs that wait for each other in a circle.
 
-    Raises StoreAway, StoreRefused."""
+    Raises StoreAway, StoreRefused.
+    """
     batch = batch.without(own_circles(batch) or await replaced_circles(services, batch))
     batch = batch.without({place: fault for place, job in enumerate(batch.jobs) for fault in stray_faults(job)})
     own = {job.job_id for job in batch.jobs}
@@ -78,8 +80,9 @@ async def refuse_orphans(services: Services, batch: Batch) -> Batch:
 
 
 def refuse_dates(services: Services, batch: Batch) -> Batch:
-    """Return the batch without jobs whose id is that of a schedule's date, if the pusher may not push all jobtypes: a
-    date whose id is taken fires nothing. The schedule need not exist yet."""
+    """Return the batch without jobs whose id has the form of a schedule's date (`<schedule>@<date>`), unless the pusher
+    may push all jobtypes: such a job would keep the schedule from firing that date, even a schedule that is set
+    later."""
     dates = [job.job_id for job in batch.jobs if job.job_id is not None and is_of_date(job.job_id)]
     if not dates or not (services.principal.scopes or any_reserved(services)):
         return batch
@@ -90,7 +93,7 @@ def refuse_dates(services: Services, batch: Batch) -> Batch:
 async def refuse_replaced(services: Services, batch: Batch) -> Batch:
     """Return the batch without jobs that would replace a job which the pusher may not see or change.
 
-    Raises NotYet if that is not known yet, StoreAway, StoreRefused.
+    Raises NotYet if the replaced job is not in the store yet, StoreAway, StoreRefused.
     """
     wished = {job.job_id for job in batch.jobs if job.replace and job.job_id is not None}
     if not wished or (services.principal.is_server and not services.principal.scopes):
@@ -109,7 +112,8 @@ async def refuse_replaced(services: Services, batch: Batch) -> Batch:
 
 
 async def _standing(services: Services, given: str) -> JobView | None:
-    """Return the job under a pusher's own id, whether or not the principal may see it; None if there is none."""
+    """Return the job that has a pusher's own id, even if the principal may not see it; None: there is none. Raises
+    NotYet."""
     everybody = services.as_principal(EVERYBODY)
     try:
         job_id = await resolve(services, given)
@@ -122,8 +126,8 @@ async def _standing(services: Services, given: str) -> JobView | None:
 
 
 def why_gone(services: Services, jobtype: str) -> str | None:
-    """Return why jobs for one version of a handler wait: it is gone, or was never set (a worker's report may let jobs
-    for it follow). None for other jobs."""
+    """Return why jobs for one version of a handler wait: the version was deleted, or never set (such jobs may have been
+    pushed by a worker's report). None if the version exists, and for other jobtypes."""
     name, handler, number = _parts(services, jobtype)
     if handler is None or any(version.number == number and not version.out for version in handler.versions):
         return None
@@ -135,7 +139,8 @@ def why_gone(services: Services, jobtype: str) -> str | None:
 
 
 def _unset(services: Services, by_number: set[str]) -> set[str]:
-    """Return the versions that were never set, as far as this daemon knows, and that no worker takes by name."""
+    """Return those handler versions that were never set, as far as this daemon knows, and that no worker takes by
+    name."""
     taken = (worker.jobs for worker in services.workers.list() if worker.jobs)
     return {name for name in by_number.difference(*taken) if not _was_set(services, name)}
 
@@ -146,7 +151,8 @@ def _was_set(services: Services, jobtype: str) -> bool:
 
 
 def _may_be(jobtype: str) -> bool:
-    """Return whether a handler may have a version of this number: with `mail@0` or `mail@01` nobody would take jobs."""
+    """Return whether the number in `name@number` is one that a version can have: `mail@0` and `mail@01` cannot
+    exist."""
     number = jobtype.rpartition("@")[2]
     return not number.isascii() or NUMBER.fullmatch(number) is not None
 

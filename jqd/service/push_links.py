@@ -1,10 +1,11 @@
-"""Reserves and confirms the group places and unique keys of pushed jobs.
+"""Reserves and confirms, for pushed jobs, places in groups (a place is the membership of one job) and unique keys.
 
     reserve_keys, join ──▶ store: reserved, under tokens ──▶ journal ──▶ confirm ──▶ store: held, under the jobs' ids
 
-A push that meets a key that another push has reserved waits until that is confirmed or given back, and so does a call
-that closes a group: so no answer names a job that is never taken. A push that fails gives both back (key_returns.py).
-If its daemon dies, the store keeps places for PLACE_S and keys for UNIQUE_S. Applying the journal confirms them again.
+A push that meets a key reserved by another push waits until the reservation is confirmed or released, and so does a
+call that closes a group: so no answer names a job that is never accepted. A push that fails releases its places and
+keys (key_returns.py). If its daemon dies, the store keeps places for PLACE_S and keys for UNIQUE_S. Applying the
+journal confirms them again.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,18 +36,20 @@ SEEN = 100  # members of a group that are checked before a token with scopes may
 
 
 class PushLinks:
-    """The group places and unique keys of one push (`async with`). Those not journaled at the end are given back."""
+    """The group places and unique keys of one push (`async with`). At the end those that no journaled job has are
+    released."""
 
     def __init__(self, services: Services, *, follows: bool = False) -> None:
-        """`follows`: the jobs follow an outcome and cannot be refused; if their group is closed, they do not join."""
+        """`follows`: the jobs follow an outcome and cannot be refused. If their group is closed, they do not join
+        it."""
         self._services, self._follows = services, follows
         self._keys: dict[str, UniqueWanted] = {}
         self._unanswered: dict[str, UniqueWanted] = {}
-        """Those of `_keys` for which the store was asked and has not answered."""
+        """The keys in `_keys` that the store was asked to reserve, and for which it has not answered."""
         self._places: dict[str, list[str]] = {}
-        """Group → tokens of reserved places that no journaled job has."""
+        """Group → tokens of reserved places that have not been assigned to a journaled job."""
         self._members: dict[str, list[tuple[str, str]]] = {}
-        """Group → token and id of journaled jobs whose places are not confirmed yet."""
+        """Group → (token, job id) of journaled jobs whose places are not confirmed yet."""
         self._wanted: list[UniqueWanted] = []
         """Keys of journaled jobs that are not confirmed yet."""
 
@@ -54,7 +57,7 @@ class PushLinks:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Give back the places and keys that no journaled job has."""
+        """Release the places and keys that no journaled job has."""
         services = self._services
         if self._keys:
             unsure = self._unanswered.values()
@@ -68,9 +71,9 @@ class PushLinks:
             get_logger("links").warning("links.kept", error=str(error))
 
     async def reserve_keys(self, jobs: Sequence[JobSpec]) -> dict[str, str]:
-        """Reserve the unique keys of jobs. Returns key → id of the job that has it, for keys that are taken.
+        """Reserve the unique keys of jobs. Returns the keys that other jobs have: key → id of that job.
 
-        Raises NotYet if another push of a key takes too long, or jobs of earlier pushes are not in the store yet,
+        Raises NotYet if another push of a key takes too long, or jobs of earlier pushes are not in the store yet;
         StoreAway, StoreRefused.
         """
         services = self._services
@@ -114,7 +117,8 @@ class PushLinks:
 
     async def join(self, jobs: Sequence[JobSpec]) -> set[str]:
         """Reserve places in the groups of jobs. Raises Conflict for a closed group, TooLarge for a full one, StoreAway,
-        StoreRefused. Jobs that follow an outcome are not refused: their closed or full groups are returned."""
+        StoreRefused. If the jobs follow an outcome, nothing is refused, and the names of closed or full groups are
+        returned."""
         sizes: dict[str, int] = {}
         left: set[str] = set()
         for job in jobs:
@@ -140,8 +144,11 @@ class PushLinks:
         return left
 
     async def confirm_known(self, jobs: Sequence[JobSpec], ids: Mapping[str, str]) -> None:
-        """Confirm the group places of jobs that an earlier push took, in case that push could not. `ids`: pusher's own
-        id → the daemon's. Raises Conflict if a group was closed without them, StoreAway, StoreRefused."""
+        """Confirm the group places of jobs that an earlier push accepted, in case that push could not confirm them.
+
+        `ids`: pusher's own id → the daemon's. Raises Conflict if a group was closed without them, StoreAway,
+        StoreRefused.
+        """
         members: dict[str, list[tuple[str, str]]] = {}
         for job in jobs:
             if job.group is not None and job.job_id is not None:
@@ -156,7 +163,7 @@ class PushLinks:
                 )
 
     def journaled(self, jobs: Sequence[JobSpec], job_ids: Sequence[str]) -> None:
-        """Note that jobs are in the journal: their places and keys are not given back any more, whatever fails."""
+        """Note that jobs are in the journal: whatever fails from now on, their places and keys are not released."""
         for job, job_id in zip(jobs, job_ids, strict=True):
             group = None if job.group is None else self._services.qualified_name(job.group)
             if group in self._places:
@@ -166,7 +173,8 @@ class PushLinks:
                 self._wanted.append(self._keys.pop(key)._replace(job_id=job_id))
 
     async def confirm(self, frame: Written, generations: Mapping[int, int]) -> None:
-        """Confirm the places and keys of the jobs in a frame. `generations`: by index, of jobs that have one.
+        """Confirm the places and keys of the jobs in a frame. `generations`: index of a job in the frame → its
+        generation.
 
         Raises NotYet if the store does not answer, or if the push took so long that other jobs have the keys or the
         groups were closed: then these jobs are cancelled.
@@ -201,7 +209,8 @@ class PushLinks:
         return late
 
     async def _taken_back(self, records: Sequence[str]) -> NotYet:
-        """Journal the cancels of jobs that lost their keys or places, and return the error for their push."""
+        """Journal the cancels of jobs that lost their keys or places, and return the error for the push of these
+        jobs."""
         journal, left = self._services.journal, "they were taken back"
         try:
             position = journal.write(Lane.CANCELS, len(records), encode_cancels(list(records)))
@@ -214,7 +223,7 @@ class PushLinks:
         )
 
     def _by_home(self, keys: Iterable[str]) -> list[tuple[int, list[str]]]:
-        """Group keys by partition, always in the same order, so that no two pushes wait for each other."""
+        """Group keys by their partition, always in the same order, so that no two pushes wait for each other."""
         services = self._services
 
         def home(key: str) -> int:
@@ -229,8 +238,9 @@ def has_links(jobs: Sequence[JobSpec]) -> bool:
 
 
 async def expect_groups_seen(services: Services, jobs: Sequence[JobSpec]) -> None:
-    """Raise Denied if jobs would join a group with members that the token is not for: the job that waits for a group
-    gets the results of all, and fails with any. Jobs in `then` are checked too, as they join later without a token."""
+    """Raise Denied if jobs would join a group with members that the token may not see: the job that waits for a group
+    gets the results of all members, and fails if any of them fails. Jobs in `then` are checked too, as they join later
+    without a token."""
     groups = {each.group: None for job in jobs for each in following_of(job) if each.group is not None}
     for group in groups:
         qualified = services.qualified_name(group)
@@ -248,7 +258,7 @@ async def expect_groups_seen(services: Services, jobs: Sequence[JobSpec]) -> Non
 
 
 async def _expect_seen(services: Services, group: str, job_ids: Sequence[str]) -> list[str]:
-    """Raise Denied if the token is not for one of these jobs. Returns those that are not in the store."""
+    """Raise Denied if the token may not see one of these jobs. Returns the ids of jobs that are not in the store."""
     unknown: list[str] = []
     for number in set(services.partitions_of(job_ids)):
         some = [job_id for job_id in job_ids if services.where(job_id) == {number}]

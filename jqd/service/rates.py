@@ -1,4 +1,4 @@
-"""Counts jobs per minute, from samples of the store's totals that each daemon takes now and then.
+"""Counts jobs per minute, from samples of the store's totals that each daemon takes every SAMPLE_S.
 
 samples     a ────────── b ── … ── now        a: the last one that is at least a minute old, b: the next one
                  ▲ a minute ago: the totals of this instant are interpolated between a and b
@@ -25,7 +25,7 @@ ALL = None  # stands for all jobtypes together
 
 
 class PerMinute(Struct, frozen=True):
-    """Counts of the last minute, over all daemons, as far back as this one has samples."""
+    """Counts of the last minute, over all daemons; of a shorter time if this daemon has no sample that old."""
 
     pushed: float = 0
     started: Annotated[float, Meta(description="attempts")] = 0
@@ -34,7 +34,7 @@ class PerMinute(Struct, frozen=True):
 
 
 class Rates:
-    """A daemon's samples. Rates are 0 before the first sample, and after the store lost data."""
+    """This daemon's samples. All rates are 0 before the first sample, and after the store lost data."""
 
     def __init__(self, _settings: SettingTable, clock: Clock) -> None:
         self._clock = clock
@@ -50,7 +50,8 @@ class Rates:
         return self._since_then(view.jobtype, view.totals)
 
     def of_all(self, stats: StoreStats) -> PerMinute:
-        """Return the rates of all jobtypes together; zeros if the totals lack a partition that did not answer."""
+        """Return the rates of all jobtypes together; zeros if a partition did not answer, so that its totals are
+        missing."""
         return PerMinute() if stats.unreachable else self._since_then(ALL, stats.totals)
 
     def _since_then(self, name: str | None, totals: Totals) -> PerMinute:
@@ -68,7 +69,7 @@ class Rates:
 
 
 async def sample(services: Services, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-    """Take samples until cancelled; none while the store, or a partition, is away."""
+    """Take samples until cancelled, but none while the store or one of its partitions is away."""
     rates, log = services.feature(Rates), get_logger("rates")
     task_status.started()
     while True:
@@ -83,7 +84,7 @@ async def sample(services: Services, *, task_status: trio.TaskStatus[None] = tri
 
 
 def shown(services: Services, stats: StoreStats) -> dict[str, Any]:
-    """Return the numbers of the store as `GET /v1/stats` shows them."""
+    """Return the store's numbers in the form that `GET /v1/stats` shows."""
     rates = services.feature(Rates).of_all(stats)
     lately = {f"{name}_a_minute": rate for name, rate in structs.asdict(rates).items()}
     return {**stats._asdict(), "counts": stats.counts._asdict() | lately, "totals": stats.totals._asdict()}

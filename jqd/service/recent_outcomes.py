@@ -1,4 +1,5 @@
-"""Remembers outcomes that this daemon took and the store may not have yet, so that the first one counts at once."""
+"""Remembers outcomes that this daemon accepted and the store may not have yet, so that a later report of the same
+attempt is recognized at once."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -15,18 +16,18 @@ FRAME_BYTES = TAKE_BYTES_MAX  # of results, errors and following jobs in one fra
 class RecentOutcome(NamedTuple):
     outcome: Outcome
     position: int | None
-    """The journal's position after the outcome; None: the runner has it and will journal it."""
+    """The journal's position after the outcome; None: the runner has the outcome and will journal it."""
 
 
 class RecentOutcomes:
-    """Outcomes by job and fence, without their results."""
+    """The latest outcomes by claim (job id and fence), without their results."""
 
     def __init__(self) -> None:
         self._rows: dict[tuple[str, int], RecentOutcome] = {}
         self._last: dict[str, int] = {}
 
     def find(self, job_id: str, fence: int) -> RecentOutcome | None:
-        """Return the outcome of a claim, which the store may have by now; None if none is remembered."""
+        """Return the remembered outcome of a claim, None if there is none. The store may have it by now."""
         return self._rows.get((job_id, fence))
 
     def last(self, job_id: str) -> int:
@@ -44,15 +45,15 @@ class RecentOutcomes:
             self._last[outcome.job_id] = position
 
     def forget(self, outcomes: Iterable[Outcome]) -> None:
-        """Forget outcomes that did not reach the disk. `last` still gives their positions, which the journal passes
-        anyway."""
+        """Forget outcomes that did not reach the disk. `last` still returns their positions, which does no harm: the
+        journal goes beyond them anyway."""
         for outcome in outcomes:
             self._rows.pop((outcome.job_id, outcome.fence), None)
 
 
 def frames(fresh: Mapping[int, Outcome]) -> Iterator[dict[int, Outcome]]:
-    """Split outcomes, by place, into parts that fit one frame each: with their followers' names they may be larger than
-    the request that brought them."""
+    """Split outcomes into parts that fit one frame of the journal each: with the names of their followers they may be
+    larger than the request that brought them. The keys, indexes in that request, are kept."""
     some: dict[int, Outcome] = {}
     size = 0
     for place, outcome in fresh.items():

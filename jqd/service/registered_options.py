@@ -1,4 +1,4 @@
-"""Default options of jobtypes, set by worker registrations and handlers: for each jobtype the latest ones hold."""
+"""Default options of jobtypes, set by worker registrations and handlers. The latest registration of a jobtype wins."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -24,7 +24,7 @@ class Registered(msgspec.Struct, frozen=True):
 
     options: TypeOptions
     by: str
-    """The worker's id, or the handler's name and version."""
+    """Who registered them: a worker's id, or a handler's name and version."""
 
 
 _NONE = JobOptions()
@@ -33,12 +33,12 @@ _decoder = msgspec.msgpack.Decoder(Registered)
 
 
 class RegisteredOptions:
-    """Jobtype → the options registered last."""
+    """The registered options that this daemon knows, by jobtype, and the configured defaults."""
 
     def __init__(self, settings: SettingTable) -> None:
         self.known: dict[str, Registered] = {}
         self.says_any = False
-        """Whether there are any default options for jobs, by registration or `take_usual`."""
+        """Whether there are any default options for jobs, registered or configured (`take_usual`)."""
         self._usual: dict[str, Any] = {}
         self.reserved: set[str] = set()
         """The jobtypes that are `server_only`."""
@@ -49,12 +49,12 @@ class RegisteredOptions:
         settings.watch(KIND, self._ruled)
 
     def take_usual(self, usual: JobOptions) -> None:
-        """Use these defaults for options that no registration sets."""
+        """Set the configured defaults, used for options that no registration sets."""
         self._usual = dict(usual.given())
         self.says_any = bool(self._usual or self._given)
 
     def others(self, declared: Mapping[str, TypeOptions]) -> list[str]:
-        """Return the jobtypes in `declared` whose present options are different."""
+        """Return the jobtypes in `declared` whose registered options differ from the declared ones."""
         known = self.known
         return [
             name
@@ -63,15 +63,18 @@ class RegisteredOptions:
         ]
 
     def bodies(self, declared: Mapping[str, TypeOptions], by: str) -> dict[tuple[str, str], bytes]:
-        """Return the settings that register these options: only those that change."""
+        """Return the settings to save, so that these options are registered; only those that change anything.
+
+        `by`: who registers them (`Registered.by`).
+        """
         return {
             (KIND, name): NIL if declared[name] == NO_OPTIONS else _encoder.encode(Registered(declared[name], by))
             for name in self.others(declared)
         }
 
     def of_handler(self, name: str, declared: TypeOptions | None, by: str) -> dict[tuple[str, str], bytes]:
-        """Return the settings that register a handler's options, or delete those that it set before if `declared` is
-        None (the handler is deleted) or has no options."""
+        """Return the settings to save, so that a handler's options are registered. If `declared` is None (the handler
+        is deleted) or empty, they delete the options that this handler registered before."""
         known = self.known.get(name)
         own = known is not None and known.by.rpartition("@")[0] == name
         if declared is None or declared == NO_OPTIONS:
@@ -79,9 +82,10 @@ class RegisteredOptions:
         return self.bodies({name: declared}, by)
 
     def unneeded(self, named: Collection[str], now_s: float) -> dict[tuple[str, str], bytes]:
-        """Return the settings that delete the options of jobtypes which have not been in `named` for KEPT_S.
+        """Return the settings that delete the options of jobtypes which no worker or handler has named for KEPT_S.
 
-        To be called now and then: the time counts from the first call that missed a jobtype.
+        To be called now and then. `named`: jobtypes that are named now; a jobtype's time counts from the first call
+        without it.
         """
         before = self._unnamed_since_s
         unnamed = [
@@ -108,7 +112,8 @@ class RegisteredOptions:
         return registered is not None and getattr(registered.options, field) is not UNSET
 
     def left_out(self, jobs: Sequence[JobSpec], tenant: str = "") -> list[tuple[JobOptions, list[int]]]:
-        """Return default options, each with the places of the jobs they are for: those whose pusher left them out.
+        """Return the default options for jobs whose pushers left some out: pairs of options and the indexes of their
+        jobs.
 
         Costs nothing while nothing is registered, and little for jobtypes without options.
         """

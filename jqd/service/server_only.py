@@ -1,8 +1,8 @@
-"""Jobtypes whose jobs only the server may push or change: their handler is `server_only`, or the options that a worker
-registered for them (`registered_options.py`).
+"""Decides which jobtypes are `server_only`: only the server may push or change their jobs. Their handler says so, or
+the options that a worker registered for them (`registered_options.py`).
 
 The server is a caller with the master key, a running job, or a schedule. A schedule was checked when it was saved, so
-its dates (`cron/firing.py`) are not checked again.
+the jobs that it pushes (`cron/firing.py`) are not checked again.
 """
 
 from collections.abc import Iterable
@@ -16,7 +16,8 @@ from jqd.store import JobView
 
 
 def is_reserved(services: Services, jobtype: str) -> bool:
-    """Return whether a jobtype is `server_only`. One for a version of a handler is, if the handler is."""
+    """Return whether a jobtype is `server_only`. The jobtype of a handler's version (`name@3`) is, if the handler
+    is."""
     for name in (jobtype, jobtype.rpartition("@")[0]):
         handler = services.workers.handler(name)
         if name in services.options.reserved or (handler and handler.versions and handler.versions[-1].server_only):
@@ -33,15 +34,15 @@ def expect_allowed(services: Services, jobtypes: Iterable[str]) -> None:
 
 
 def may_change(services: Services, view: JobView | Coming) -> bool:
-    """Return whether the principal may cancel, change or delete a job. The jobtype of one on its way into the store is
-    unknown: it may be changed only if no jobtype is reserved."""
+    """Return whether the principal may cancel, change or delete a job. While a job is on its way into the store, its
+    jobtype is unknown: then it may be changed only if no jobtype is `server_only`."""
     if services.principal.is_server:
         return True
     return not (is_reserved(services, view.jobtype) if isinstance(view, JobView) else any_reserved(services))
 
 
 def any_reserved(services: Services) -> bool:
-    """Return whether a job of unknown type may be one that the principal must not change."""
+    """Return whether there are `server_only` jobtypes that the principal sees but must not push or change."""
     if services.principal.is_server:
         return False
     handlers = (name for name, each in services.workers.handlers().items() if each.versions[-1].server_only)

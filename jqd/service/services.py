@@ -35,7 +35,7 @@ from jqd.store import EdgeStore, JobView, QueuePlace, Store
 
 
 class Reserve(Protocol):
-    """Reserves a tenant's quota for a push, a retry or another change. Raises Overloaded."""
+    """A function that reserves a tenant's quota for a push, a retry or another change. Raises Overloaded."""
 
     async def __call__(
         self, services: "Services", jobs: int, size_bytes: int, *, retried: bool = False, changed: bool = False
@@ -46,7 +46,7 @@ class Hooks(NamedTuple):
     """Functions of optional features that the service calls; `jqd/features.py` sets them."""
 
     why_limited: Callable[["Services", JobView, QueuePlace], WaitReason]
-    """Returns which constraint holds up a job."""
+    """For a job that a constraint holds back: returns why it waits."""
     reserve: Reserve
     count_usage: Callable[["Services"], Awaitable[None]]
     """Counts a tenant's usage once, before many concurrent calls of `reserve`."""
@@ -56,19 +56,20 @@ SHARE = 6  # a pause is so many times what the failed call took: a server that h
 
 
 class PartitionBreaker:
-    """Partitions that get no calls for a while after a failure: the longer the call took, the longer."""
+    """A circuit breaker for partitions of the store: after a failed call a partition gets no calls for a while, the
+    longer the failed call took, the longer."""
 
     def __init__(self) -> None:
         self._until: Mapping[frozenset[int], tuple[float, str]] = {}
 
     def why(self, homes: frozenset[int], now_s: float) -> str | None:
-        """Return why some of these partitions get no calls now; None if all do."""
+        """Return why some of these partitions get no calls now; None: all of them get calls."""
         return next(
             (why for silent, (until_s, why) in self._until.items() if now_s < until_s and silent <= homes), None
         )
 
     def note(self, homes: frozenset[int], why: str, *, took_s: float, now_s: float) -> None:
-        """Note that a call of these partitions failed, and how long it took."""
+        """Note that a call to these partitions failed, why, and how long it took."""
         known = {silent: pause for silent, pause in self._until.items() if now_s < pause[0]}
         self._until = {**known, homes: (now_s + SHARE * took_s, why)}
 
@@ -77,7 +78,7 @@ F = TypeVar("F")
 
 
 class Control(Protocol):
-    """What the service needs of the whole daemon (`jqd.control`)."""
+    """What the service needs to know of the whole daemon (implemented by `jqd.control`)."""
 
     def push_ready(self) -> str | None: ...
     def pressed(self) -> Overloaded | None: ...
@@ -117,7 +118,7 @@ class Services:
     ages: bool = False
     """Whether jobs gain priority while they wait."""
     allow_code: bool = False
-    """Whether handlers may be code."""
+    """The setting `runner.allow_code`: whether handlers may be code."""
     sandbox: str = "none"
     """The setting `runner.sandbox`: how code workers isolate handlers' code."""
     recent_outcomes: RecentOutcomes = field(default_factory=RecentOutcomes)
@@ -127,9 +128,9 @@ class Services:
     pulls: Pulls = field(default_factory=Pulls)
     listeners: list[Listener] = field(default_factory=list)
     waiters: Waiters = field(default_factory=Waiters)
-    """Requests that wait until a job has ended (find.py)."""
+    """Clients that wait until a job has ended (find.py)."""
     watched: dict[str, Watched] = field(default_factory=dict)
-    """Job id → the job and its listeners at this daemon (job_events.py)."""
+    """Job id → a job whose events clients follow at this daemon (job_events.py)."""
     principal: Principal = EVERYBODY
     options: RegisteredOptions = field(init=False)
     """Default options of jobtypes."""
@@ -139,7 +140,7 @@ class Services:
     halts: Pauses = field(init=False)
     """Paused tenants."""
     drains: Pauses = field(init=False)
-    """Drained daemons, which begin no jobs."""
+    """Drained daemons, which start no jobs."""
     features: dict[Any, Any] = field(default_factory=dict)
     """State of optional features: see `feature`."""
 
@@ -153,7 +154,8 @@ class Services:
         self.drains = Pauses(self.workers.settings, DRAIN)
 
     def feature(self, kind: Callable[[SettingTable, Clock], F]) -> F:
-        """Return an optional feature's state. The first call makes it; it must come before the settings are loaded."""
+        """Return an optional feature's state, an instance of `kind`. The first call creates it, and must come before
+        the settings are loaded."""
         if kind not in self.features:
             self.features[kind] = kind(self.workers.settings, self.clock)
         kept: F = self.features[kind]
@@ -168,30 +170,31 @@ class Services:
         return other
 
     def can_see_token(self, token_id: str) -> bool:
-        """Return whether the principal may see and revoke a token: a master all of its tenant, others their own and
-        those derived from it."""
+        """Return whether the principal may see and revoke a token. A master may for all tokens of its tenant, others
+        only for their own token and those derived from it."""
         token, who = self.tokens.get(token_id), self.principal
         if token is None:
             return False
         return who.can_see(token.tenant) if who.may(Role.MASTER) else who.token in self.tokens.line(token_id)
 
     def qualified_name(self, name: str) -> str:
-        """Return a name of the principal with its tenant before it. Raises Invalid for a name that contains the
-        separator, as it would be another tenant's."""
+        """Return a name prefixed with the principal's tenant. Raises Invalid for a name that contains the separator, as
+        it would be read as another tenant's."""
         if SEPARATOR in name:
             raise Invalid(f"a name, an id or a filter has printable characters only, not as {name[:64]!r} does")
         tenant = self.principal.tenant
         return annotate(tenant, name) if tenant else name
 
     def unique_key(self, job: JobSpec) -> str:
-        """Return the qualified unique key of a job that the principal pushes; "" if it has none."""
+        """Return the unique key of a job that the principal pushes, with tenant and jobtype before it; "" if it has
+        none."""
         return "" if job.unique is None else unique_key(self.qualified_name(job.name), job.unique)
 
     def partitions_of(self, job_ids: Sequence[str]) -> list[int]:
         return [partition_of(job_id, self.partitions) for job_id in job_ids]
 
     def home(self, name: str) -> Store:
-        """Return the store's partition of a name, a group or a unique key."""
+        """Return the store's partition that has a name (pusher's own id), a group or a unique key."""
         return self.store.at(partition_of_name(name, self.partitions))
 
     def where(self, *job_ids: str) -> frozenset[int]:

@@ -1,4 +1,4 @@
-"""Saves settings: they are on this daemon's disk before they hold here, and are then sent to all daemons.
+"""Saves settings. A setting is on this daemon's disk before it takes effect here; then it is sent to all daemons.
 
 Acts with a token are written to the audit log first: an act that cannot be written there is not done.
 """
@@ -22,11 +22,11 @@ from jqd.domain.tenant import bare
 from jqd.domain.tokens import Role
 from jqd.service.services import Services
 
-LOADED_S = 5.0  # a request waits so long while the daemon starts: reading gigabytes of journal takes seconds
+LOADED_S = 5.0  # how long a request waits while the daemon starts: reading gigabytes of journal takes seconds
 UNLOADED = "this daemon still reads what its journal says of workers; try again in a moment"
 REFRESH_S = 1.0  # wait for settings from the store, which answers in some milliseconds
 REFRESHES = 2  # the second comes 0.1 s later: a setting just saved at another daemon is on its way to the store
-FULL_S = 60  # the audit log drops its oldest notes once in so long
+FULL_S = 60  # the audit log drops its oldest notes once in this time
 MIB = 1 << 20
 RULES_BYTES_MAX = 64 * MIB  # of all: each daemon keeps them in memory and journal, and each partition of the store has
 # them. 10,000 workers that name ten jobtypes each take some 5 MiB
@@ -36,16 +36,16 @@ TENANTS_BYTES_MAX = 40 * MIB  # of all tenants but "": so that one has 8 MiB, be
 T = TypeVar("T")
 Note = Callable[[], Awaitable[None]]
 Make = Callable[[], Mapping[tuple[str, str], bytes]]
-"""Returns what to save: (kind, name) → body, nil to delete. It is called while nobody else saves settings."""
+"""Returns what to save: (kind, name) → body, nil to delete. Called under the lock of `save`."""
 
 
 async def save(services: Services, make: Make, *, bounded: bool = True, act: str = "", what: str = "") -> None:
-    """Save settings, all or none; they are on disk and hold at this daemon when this returns. The store gets them when
-    it answers, and other daemons from there.
+    """Save settings, all or none. When this returns they are on disk and in effect at this daemon. The store gets them
+    when it answers, and the other daemons get them from the store.
 
-    `bounded`: refuse settings above the size limits, and acts for which the audit log has no room.
-    `act`, `what`: the act and its object for the audit log, if they do not follow from the settings.
-    Raises NotYet, JournalRefused, Invalid for too many bytes, Overloaded for too many acts, and what `make` raises.
+    `bounded`: refuse settings above the size limits, and acts for which the audit log has no room. `act`, `what`: the
+    act and its object for the audit log, if they cannot be derived from the settings. Raises NotYet, JournalRefused,
+    Invalid for too many bytes, Overloaded for too many acts, and what `make` raises.
     """
     settings, journal = services.workers.settings, services.journal
     await _wait_for(settings.loaded, UNLOADED)
@@ -63,9 +63,8 @@ async def save(services: Services, make: Make, *, bounded: bool = True, act: str
 
 
 async def learn(services: Services, saved: Iterable[Setting]) -> None:
-    """Save settings that another process of this port saved: those newer than ours are on disk, and hold here, when
-    this returns. Raises NotYet, JournalRefused.
-    """
+    """Save settings that another process of this port saved. When this returns, those newer than this process has are
+    on disk and in effect here. Raises NotYet, JournalRefused."""
     settings, journal = services.workers.settings, services.journal
     await _wait_for(settings.loaded, "this daemon still reads its journal")
     news = [setting for setting in saved if setting.supersedes(settings.get(*setting.key))]
@@ -89,7 +88,8 @@ def _with_notes(
 
 
 def _refuse_more(settings: SettingTable, made: list[Setting], by: str) -> None:
-    """Raise Invalid for too many bytes of settings. `by`: the tenant of the token; "" is not held to a tenant's limit.
+    """Raise Invalid if the settings would take too many bytes. `by`: the tenant of the token; for "" no tenant's limit
+    counts.
 
     Notes of the audit log do not count: nobody can delete them, and they have a limit of their own.
     """
@@ -111,9 +111,11 @@ def _refuse_more(settings: SettingTable, made: list[Setting], by: str) -> None:
 
 
 def expect_revision(services: Services, what: str, kind: str, name: str, revision: int | None) -> None:
-    """Raise Conflict if a setting was changed since the client saw it at `revision` (0: it did not exist; None: any).
+    """Raise Conflict if a setting was changed since the client saw it. `revision`: what the client saw; 0: that the
+    setting did not exist; None: not checked.
 
-    `what`: the setting's noun for the message."""
+    `what`: the setting's noun for the message.
+    """
     setting = services.workers.settings.get(kind, name)
     now = 0 if setting is None or setting.is_deleted else setting.revision
     if revision in (None, now):
@@ -125,13 +127,14 @@ def expect_revision(services: Services, what: str, kind: str, name: str, revisio
 
 
 def revision_of(services: Services, kind: str, name: str) -> int:
-    """Return the revision of a setting; 0 if it never existed."""
+    """Return the revision of a setting, also of a deleted one; 0 if it never existed."""
     setting = services.workers.settings.get(kind, name)
     return setting.revision if setting is not None else 0
 
 
 def expect_room(share: Share, tenant: str, tenants: Iterable[str]) -> None:
-    """Raise Conflict if a tenant may have no further object of a kind. `tenants`: the owner of each existing object."""
+    """Raise Conflict if a tenant may have no further object of a kind. `share`: the limit. `tenants`: the owner of each
+    existing object."""
     if why := share.why_no_more(tenant, Counter(tenants)):
         raise Conflict.at("", why)
 
@@ -149,8 +152,9 @@ async def refresh(services: Services) -> None:
 
 
 async def get_or_refresh(services: Services, find: Callable[[], T | None]) -> T | None:
-    """Return what `find` finds in this daemon's settings; if that is None, fetch others from the store and look again:
-    another daemon may have just saved it. Fetches are shared, ten a second at most, so this may take a moment."""
+    """Return what `find` finds in this daemon's settings. If that is None, fetch newer settings from the store and call
+    `find` again, as another daemon may have just saved the setting. Fetches are shared, ten a second at most, so this
+    may take a moment."""
     found = find()
     with trio.move_on_after(REFRESH_S):
         for _ in range(REFRESHES):
@@ -169,7 +173,8 @@ async def _wait_for(event: trio.Event, why: str) -> None:
 
 
 def noting(services: Services, act: str, what: str) -> Note:
-    """Return a function that calls `record` the first time it is awaited: to be awaited before each change."""
+    """Return a function that writes an act to the audit log (see `record`) when it is first awaited, and then does
+    nothing. Await it before each change."""
     is_written = False
 
     async def note() -> None:
@@ -184,7 +189,7 @@ def noting(services: Services, act: str, what: str) -> Note:
 async def record(services: Services, act: str, what: str) -> None:
     """Write an act on jobs to the audit log, on disk. Raises NotYet, Invalid, JournalRefused, Overloaded.
 
-    Acts of pushers and workers on single jobs of their own are not written: they are in the job log.
+    Only acts of operators are written. What pushers and workers do with their own jobs is in the job log.
     """
     if not services.principal.token or not services.principal.may(Role.OPERATOR) or services.principal.scopes:
         return
@@ -199,6 +204,6 @@ async def record(services: Services, act: str, what: str) -> None:
 
 
 def describe(wanted: Any) -> str:
-    """Return the fields of a filter that are set, as JSON."""
+    """Return, as JSON, the fields of a filter that are set."""
     fields = {name: value for name, value in msgspec.structs.asdict(wanted).items() if value}
     return json.dumps(fields, ensure_ascii=False, default=str)

@@ -1,4 +1,5 @@
-"""Finds pushed jobs whose unique key a living job has: they are its duplicates, and may put it off (`debounce`)."""
+"""Finds pushed jobs whose unique key another unfinished job has. They are duplicates of that job, and are not pushed;
+they may postpone it (`debounce`)."""
 
 from collections.abc import Iterator, Sequence
 
@@ -17,35 +18,36 @@ TRIES = 3  # a job that is to be put off may begin just then, which may free its
 
 
 class Known(Struct, frozen=True):
-    """Which jobs of a request are duplicates, and which are pushed."""
+    """Says which jobs of a request are duplicates, and which are pushed."""
 
     size: int
     """Number of jobs in the request."""
     pushed: list[int]
-    """Places in the request of the jobs that are pushed."""
+    """Indexes in the request of the jobs that are pushed."""
     firsts: dict[int, str]
-    """Place of a duplicate → id of the living job that has its key."""
+    """Index in the request of a duplicate → id of the unfinished job that has its key."""
     same: dict[int, int]
-    """Place of a duplicate → index in `pushed` of the job that gets its key."""
+    """For duplicates within the request: index in the request → index in `pushed` of the job that gets the key."""
 
     def ids(self, job_ids: Sequence[str | None]) -> list[str | None]:
-        """Return one id per job of the request, in its order. `job_ids`: of the jobs that were pushed."""
+        """Return one id per job of the request, in its order. `job_ids`: the ids of the jobs that were pushed."""
         found = dict(zip(self.pushed, job_ids, strict=True)) | self.firsts
         found |= {place: job_ids[at] for place, at in self.same.items()}
         return [found.get(place) for place in range(self.size)]
 
     def duplicates(self, job_ids: Sequence[str | None]) -> list[str]:
-        """Return, for each duplicate, the id of the job that has its key. `job_ids`: of the jobs that were pushed."""
+        """Return, for each duplicate, the id of the job that has its key. `job_ids`: the ids of the jobs that were
+        pushed."""
         same = (job_ids[at] for at in self.same.values())
         return [*self.firsts.values(), *(job_id for job_id in same if job_id is not None)]
 
     def faults(self, refused: Sequence[Fault]) -> Iterator[Fault]:
-        """Return faults of jobs that were to be pushed, with these jobs' places in the request."""
+        """Return the faults of pushed jobs, with `place` changed from the index in `pushed` to that in the request."""
         return (fault._replace(place=self.pushed[fault.place or 0]) for fault in refused)
 
 
 async def without_known(services: Services, batch: Batch, links: PushLinks) -> tuple[Batch, Known]:
-    """Reserve the unique keys of a batch; return the jobs to be pushed as a batch, and which others are duplicates.
+    """Reserve the unique keys of a batch. Return the batch without duplicates, and which jobs are duplicates.
 
     Raises Denied, NotYet, StoreAway, StoreRefused.
     """
@@ -73,9 +75,8 @@ async def without_known(services: Services, batch: Batch, links: PushLinks) -> t
 
 
 async def _taken(services: Services, jobs: Sequence[JobSpec], links: PushLinks) -> dict[str, str]:
-    """Reserve the unique keys of jobs. Returns, for keys that are taken, key → id of the living job that has it. That
-    job is put off if its duplicate has `debounce`.
-    """
+    """Reserve the unique keys of jobs. Returns the keys that are taken: key → id of the unfinished job that has it.
+    That job is postponed if its duplicate has `debounce`. Raises NotYet."""
     taken: dict[str, str] = {}
     due = {services.unique_key(job): job for job in jobs}
     for _ in range(TRIES):
@@ -90,9 +91,8 @@ async def _taken(services: Services, jobs: Sequence[JobSpec], links: PushLinks) 
 
 
 async def _put_off(services: Services, job: JobSpec, first: str) -> bool:
-    """Give `first`, the job that has a key, the date and argument of its duplicate, if that has `debounce`. Returns
-    False if `first` has begun or is gone, so that the key may be free.
-    """
+    """If a duplicate (`job`) has `debounce`, postpone the job `first` that has its key, and give it the duplicate's
+    argument. Returns False if `first` has begun or is gone, so that the key may be free."""
     if job.debounce is None:
         return True
     wanted = Edit(delay=job.debounce, argument=UNSET if bytes(job.argument) == NIL else job.argument)

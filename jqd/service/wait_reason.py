@@ -1,4 +1,4 @@
-"""Why a job waits: reasons, with a sentence for people and fields for programs."""
+"""The reason why a job waits: a sentence for people, and fields for programs."""
 
 import enum
 from typing import NamedTuple
@@ -31,23 +31,23 @@ class WaitReason(NamedTuple):
 
     reason: Cause
     text: str
-    """For people, without a full stop."""
+    """The sentence for people, without a full stop."""
     since_ms: int = 0
     until_ms: int = 0
-    """When the wait ends by itself; 0: unknown."""
+    """When the wait ends by itself (Unix ms); 0: unknown."""
     by: str = ""
     """The token that paused the jobs, or the worker that runs the job."""
     workers: tuple[tuple[str, str, str], ...] = ()
-    """Workers that take such jobs but get none now: name, state, reason of each."""
+    """Workers that take such jobs but get none now: (name, state, why) of each."""
     ahead: int | None = None
-    """Number of jobs of the same type that come before it."""
+    """Number of jobs of the same type that are started before it."""
     is_exact: bool = True
     """Whether `ahead` is exact; else it is an upper bound."""
     better: tuple[tuple[str, int], ...] = ()
-    """Other jobtypes whose first job comes before it: name, and number of ready jobs."""
+    """Other jobtypes whose first job is started before it: (name, number of ready jobs)."""
     more_better: int = 0
-    """How many more such jobtypes there are."""
+    """Number of further jobtypes like those in `better`."""
     holds: tuple[str, ...] = ()
-    """Ids of jobs in flight that a constraint counts."""
+    """Ids of jobs in flight that use up the constraint which holds the job back."""
     deaths: int = 0
     """How many daemons died while they had the job in flight."""

@@ -1,9 +1,9 @@
-"""Clients that wait for jobs at this daemon. No job ever waits for them.
+"""Clients that wait for jobs at this daemon. They never delay a job.
 
 Waiters     wait until a job has ended      woken when this daemon applies outcomes, and by `find.watch`
 Watched     follow the events of one job    woken by `job_events.watch`
 Listener    follow the events of many jobs  gets rows of the job log (`domain/joblog.py`); if its queue is full,
-                                            rows are dropped, and it gets their count
+                                            rows are dropped, and it gets the number of dropped rows
 """
 
 from collections import deque
@@ -19,19 +19,20 @@ from jqd.store import NO_LOG, JobView, Log
 
 
 class Waiters:
-    """Events by job, for waits until it has ended. An event is only a hint: the waiter looks the job up again."""
+    """Trio events by job, for clients that wait until a job has ended. A set event is only a hint: the client looks the
+    job up again."""
 
     def __init__(self) -> None:
         self._bells: dict[str, list[trio.Event]] = {}
 
     @property
     def job_ids(self) -> list[str]:
-        """Return the jobs that are waited for."""
+        """Return the ids of the jobs that clients wait for."""
         return list(self._bells)
 
     @contextmanager
     def waiting(self, job_id: str) -> Iterator[trio.Event]:
-        """Give an event that is set when the job may have ended."""
+        """Give an event (`with`) that is set when the job may have ended."""
         bell = trio.Event()
         self._bells.setdefault(job_id, []).append(bell)
         try:
@@ -49,30 +50,31 @@ class Waiters:
                     bell.set()
 
 
-WAKEN = 25  # listeners woken before other tasks have their turn
+WAKEN = 25  # listeners woken before other tasks run
 LOG_BYTES_MAX = 65_536  # kept of a job's log: as much as the store keeps
 
 
 class Watched:
-    """One job, and the listeners that follow it."""
+    """One job, and the clients (listeners) that follow its events."""
 
     def __init__(self, job_id: str, view: JobView | None, *, named: bool) -> None:
-        """`named`: the job was found by its pusher's own id, so it exists."""
+        """`named`: the job was found by its pusher's own id, so it is known to exist."""
         self.job_id, self.named = job_id, named
         self.view = view
-        """The job as it was last read; None: it is on its way into the store."""
+        """The job as it was last read; None: the job is on its way into the store."""
         self.log = NO_LOG
         self.is_gone = False
         """Whether the job was deleted."""
         self.is_looked_at = False
         """Whether the store was asked for the job's log."""
         self.bells: dict[trio.Event, str | None] = {}
-        """Event of each listener, set when the job changed → its tenant; None: it sees all tenants."""
+        """Event of each listener, set when the job changed → the listener's tenant; None: the listener sees all
+        tenants."""
         self.shared_events: dict[Hashable, Any] = {}
-        """Cache of what several listeners are sent alike; empty after each change."""
+        """Cache of encoded events that several listeners get; emptied at each change."""
 
     def add(self, part: Log | None) -> bool:
-        """Append a part of the job's log to the known one. Returns whether there was anything new."""
+        """Append a part of the job's log to what is known of it. Returns whether the part has anything new."""
         if part is None or part == self.log:
             return False
         if part.fence == self.log.fence and self.log.start <= part.start <= self.log.end:
@@ -83,7 +85,7 @@ class Watched:
         return True
 
     def ring(self) -> None:
-        """Wake all listeners at once."""
+        """Wake all listeners at once, at shutdown."""
         for bell in list(self.bells):
             bell.set()
 
@@ -97,7 +99,8 @@ class Watched:
 
 
 def _first_line(data: bytes) -> int:
-    """Return where the last LOG_BYTES_MAX of a log begin, or the first whole line in them if there is one."""
+    """Return the index at which the last LOG_BYTES_MAX of a log begin, or better, that of the first whole line in
+    them."""
     first = data.find(b"\n", len(data) - LOG_BYTES_MAX) + 1
     return first if 0 < first < len(data) else len(data) - LOG_BYTES_MAX
 
@@ -107,7 +110,7 @@ UNNAMED_MAX = 100  # further rows whose jobs must be looked up: each is a call o
 
 
 class Listener:
-    """One listener's filter and queue."""
+    """One client's filter for events of many jobs, and the queue of events for it."""
 
     def __init__(
         self,
@@ -119,12 +122,12 @@ class Listener:
         event: str | None = None,
         tag: str | None = None,
     ) -> None:
-        """The listener gets rows that match all given fields, and rows without the jobtype or tags that would tell: the
-        reader looks these jobs up. `can_access`: whether the listener may know of a jobtype; None: of all.
-        """
+        """The listener gets rows that match all given fields. If a row lacks the jobtype or tags that the filter needs,
+        it is queued too, and the reader looks the job up. `can_access`: whether the client may see a jobtype; None: it
+        sees all."""
         self.can_access = can_access
         self.tenant = tenant
-        """None: the listener sees all tenants."""
+        """None: the client sees all tenants."""
         self.jobtype = jobtype
         self.tag = tag
         self._job_id = job_id
@@ -133,10 +136,11 @@ class Listener:
         self._unnamed: deque[Row] = deque()
         self._dropped = 0
         self.ready = trio.Event()
-        """Set when `take` would return something."""
+        """Set while rows are queued or a count of dropped rows is waiting for `take`."""
 
     def receive(self, rows: Sequence[Row]) -> None:
-        """Queue the matching rows, as far as there is room."""
+        """Queue the matching rows, while there is room. Count the others as dropped, except rows whose jobs the client
+        may not be allowed to see."""
         for row in rows:
             if not self._fits(row):
                 continue

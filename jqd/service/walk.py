@@ -1,10 +1,11 @@
-"""Walks a flow: finds all jobs that a job is linked with, the nearest first, and only as many as are asked for.
+"""Walks through a flow, the graph of all jobs that a job is linked with: finds the nearest jobs first, and only as many
+as are asked for.
 
     first job ──▶ its parents, children ──▶ their parents, children …    a call of the store follows some hundred jobs
                                         ──▶ at last further children of jobs that have many, and members of groups
 
-A page shows the next jobs of such a walk, so the first page of 10,000 jobs costs no more than that of 500. A cancel or
-retry of a flow takes its jobs in parts of FLOW_MAX.
+A page shows the next jobs of such a walk, so the first page of 10,000 jobs costs no more than that of 500. To cancel or
+retry a flow, its jobs are taken in parts of FLOW_MAX.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -29,10 +30,10 @@ FLOW_MAX = 10_000  # jobs of one flow that are shown, or changed by one call
 LINKS_MAX = 1_000_000  # links to parents and children, of one flow, and of all kept walks: some 80 MB
 PIECE = 100  # jobs in one call of the store: 2 ms there, and 2 ms here to read the answer
 PIECES = 4  # such calls at once: the store runs one while this daemon reads the answer of another
-KNOWN = 400  # latest jobs that a call names to the store, so that it does not walk back
-WALKS = 4  # kept for their next pages: some 10 MB each
-WALK_KEPT_S = 60.0  # a walk is kept so long after its first page
-CHILDREN_MAX = 200  # children of a job that come with it; more take another call
+KNOWN = 400  # jobs found last that a call names to the store, so that it does not return them again
+WALKS = 4  # walks kept for their next pages: some 10 MB each
+WALK_KEPT_S = 60.0  # for this time after its first page a walk is kept
+CHILDREN_MAX = 200  # children that the store returns with a job; further ones take another call
 FURTHER_MAX = FLOW_MAX  # the most children of one job in such another call: 260 kB
 MORE_MAX = 1_000  # members of a group in one call
 NEAR_MAX = 100  # ids of parents, or of children, shown of one job
@@ -41,7 +42,7 @@ INGESTED_S = 1.0  # wait for this daemon's journal to reach the store: milliseco
 BEHIND = "!"  # begins a cursor, as "!" sorts before all ids: if it is taken for an id, jobs are repeated, not left out
 
 Breathe = Callable[[], Awaitable[None]]
-"""Awaited between steps, so that other tasks have their turn."""
+"""Awaited between steps, so that other tasks can run."""
 
 
 class Flow(NamedTuple):
@@ -50,14 +51,14 @@ class Flow(NamedTuple):
     jobs: dict[str, Linked]
     """Id → job."""
     names: Mapping[str, str]
-    """Qualified own id → id."""
+    """Pusher's own id, with its tenant → the daemon's id."""
     is_whole: bool
     """False if jobs may be missing: the flow has more than FLOW_MAX jobs or LINKS_MAX links, jobs pushed at this daemon
-    are not in the store yet, or another walk found the parts before."""
+    are not in the store yet, or the earlier parts were found by another walk."""
 
     def cancelled_for(self, job: Linked) -> str:
-        """Return the parent because of which a job was cancelled, if it was found; else "". The parent may have been
-        retried since, and even have succeeded."""
+        """Return the parent because of which a job was cancelled; "" if that parent was not found in the walk. The
+        parent may have been retried since, and even have succeeded."""
         is_child = job.job.flow is not None and job.job.flow.on_parent_failure == "cancel"
         if job.state != State.CANCELLED or not is_child:
             return ""
@@ -74,7 +75,7 @@ class Flow(NamedTuple):
         return max(anew, key=lambda each: self.jobs[each].generation, default="")
 
     def parents(self, job: Linked) -> list[str]:
-        """Return the ids of a job's parents: for parents not found so far, as the pusher gave them."""
+        """Return the ids of a job's parents. A parent that the walk has not found is named as its pusher named it."""
         flow = job.job.flow
         if flow is None:
             return []
@@ -87,26 +88,27 @@ class Page(NamedTuple):
 
     rows: Sequence[Linked]
     flow: Flow
-    """The known part of the flow: with the jobs of this page, and those linked with them."""
+    """What is known of the flow: the jobs of this page and of earlier ones, and jobs linked with them."""
     end: int
-    """How many jobs come before the next page; 0: this is the last."""
+    """Where the next page begins, as a number of jobs; 0: this is the last page."""
 
 
 class RecentFlows:
-    """Keeps walks for their next pages or parts. A flow whose walk is not kept any more is walked anew."""
+    """Keeps unfinished walks, so that the next page or part continues them. A walk that is not kept starts anew."""
 
     def __init__(self, _: SettingTable, clock: Clock) -> None:
         self._clock = clock
         self._kept: dict[tuple[Principal, str, int], tuple[float, Walk]] = {}
 
     def keep(self, principal: Principal, given: str, end: int, walk: "Walk") -> None:
-        """Keep a walk for its next page. Drop the oldest while more than WALKS, or LINKS_MAX links in all, are kept."""
+        """Keep a walk for its next page, which begins after `end` jobs. Drop the oldest walks while more than WALKS, or
+        more than LINKS_MAX links in all, are kept."""
         self._kept[principal, given, end] = walk.began_s + WALK_KEPT_S, walk
         while len(self._kept) > WALKS or sum(each.links for _, each in self._kept.values()) > LINKS_MAX:
             del self._kept[next(iter(self._kept))]
 
     def take(self, principal: Principal, given: str, end: int) -> "Walk | None":
-        """Return a kept walk, unless it is too old, and stop keeping it."""
+        """Return a kept walk and stop keeping it. None: it is not kept, or too old."""
         until_s, walk = self._kept.pop((principal, given, end), (0.0, None))
         return walk if self._clock.mono_s() < until_s else None
 
@@ -116,32 +118,33 @@ class Walk:
 
     def __init__(self, first: str, began_s: float, *, is_ingested: bool, is_taken: bool = False) -> None:
         """`first`: the id of the job to begin with. `began_s`: by the monotonic clock. `is_ingested`: the store has all
-        that was pushed here. `is_taken`: the jobs are taken in parts, so that LINKS_MAX alone limits the walk."""
+        jobs that were pushed here. `is_taken`: the jobs are taken in parts (`take`), so that only LINKS_MAX limits the
+        walk."""
         self.began_s = began_s
         self.is_anew = False
-        """Whether this walk skipped jobs that an earlier one listed, perhaps in another order: so it may leave out
-        some."""
+        """Whether this walk replaces an earlier one and skipped the jobs of its parts. If the jobs came in another
+        order then, some may be left out."""
         self._is_taken = is_taken
         self._taken: set[str] = set()
         self.links = 0
         self._jobs: dict[str, Linked] = {}
         self._names: dict[str, str] = {}
         self._met = {first}
-        """Keys of all jobs that were found or are due: ids, or "=" and an own id."""
+        """Keys (see `key_of`) of all jobs that were found or are still to be looked up."""
         self._due: dict[str, None] = {first: None}
-        """Keys of jobs to be looked up."""
+        """Keys (see `key_of`) of jobs that are still to be looked up, in this order."""
         self._wide: dict[str, int] = {}
-        """Id of a job with further children, or "=" and a group → how many of its children or members were listed."""
+        """Id of a job with further children, or "=" and a group's name → how many children or members were listed."""
         self._groups: set[str] = set()
         self._is_whole = is_ingested
 
     @property
     def flow(self) -> Flow:
-        """The jobs that are known so far."""
+        """The jobs that this walk has found so far."""
         return Flow(self._jobs, self._names, self._is_whole)
 
     async def walk_to(self, services: Services, jobs: int, breathe: Breathe) -> None:
-        """Walk on until so many jobs are known, or all. Raises StoreAway, StoreRefused."""
+        """Continue the walk until `jobs` jobs are known, or all. Raises StoreAway, StoreRefused."""
         while len(self._jobs) < jobs and (self._due or self._wide):
             if self._due:
                 await self._look(services, list(islice(self._due, PIECE * PIECES)), breathe)
@@ -155,7 +158,7 @@ class Walk:
             self._jobs.popitem()
 
     async def take(self, services: Services, breathe: Breathe) -> Flow:
-        """Return the next FLOW_MAX jobs, and forget all but their ids. Raises StoreAway, StoreRefused."""
+        """Return the next FLOW_MAX jobs, and forget all of them but their ids. Raises StoreAway, StoreRefused."""
         await self.walk_to(services, FLOW_MAX, breathe)
         some = dict(islice(self._jobs.items(), FLOW_MAX))
         self._taken.update(some)
@@ -165,11 +168,11 @@ class Walk:
 
     @property
     def is_over(self) -> bool:
-        """Whether all jobs were taken."""
+        """Whether no jobs are left to take."""
         return not (self._jobs or self._due or self._wide)
 
     async def page(self, services: Services, begin: int, size: int, breathe: Breathe) -> Page:
-        """Return the page of `size` jobs after the first `begin`. Raises StoreAway, StoreRefused."""
+        """Return at most `size` jobs that come after the first `begin` jobs. Raises StoreAway, StoreRefused."""
         await self.walk_to(services, begin + size + 1, breathe)
         rows = list(islice(self._jobs.values(), begin, begin + size))
         near, asked = dict[str, None](), dict[str, bool]()
@@ -186,8 +189,8 @@ class Walk:
         return Page(sorted(rows, key=lambda row: row.job.id), flow, 0 if is_last else begin + size)
 
     async def _parents_shown(self, services: Services, row: Linked, asked: dict[str, bool]) -> Sequence[str]:
-        """Return the keys of the parents to be shown of a job: the first NEAR_MAX, those that it waits for, and the one
-        because of which it was cancelled. The latter may be any of 10,000. `asked`: see `_unended`."""
+        """Return the keys of those parents of a job that a page shows: all if they are few or the job was cancelled, as
+        any of them may be the reason; else the first NEAR_MAX, and those that it waits for. `asked`: see `_unended`."""
         parents = self.flow.parents(row)
         if len(parents) <= NEAR_MAX or row.state == State.CANCELLED:
             return [key_of(each) for each in parents]
@@ -195,8 +198,8 @@ class Walk:
         return [*map(key_of, parents[:NEAR_MAX]), *waits]
 
     async def _look(self, services: Services, given: Sequence[str], breathe: Breathe) -> None:
-        """Look up the jobs with these keys, and take them and jobs found from there. If there are very many links, the
-        last of them stay due."""
+        """Look up the jobs with these keys, and add them and the jobs that the store finds near them to the walk. If
+        there are very many links, the last keys stay in `_due`."""
         walk_to = max(0, PIECE - len(given))
         known = list(islice(reversed(self._jobs), KNOWN)) if walk_to else []
         pieces = pieces_of(services, given)
@@ -218,7 +221,7 @@ class Walk:
             await breathe()
 
     def _add(self, row: Linked) -> None:
-        """Take a job, unless only a job that the principal may not see leads to it."""
+        """Add a job that was found. It is left out if only jobs that the principal may not see link to it."""
         job, own = row.job, f"={row.job.name}" if row.job.name else row.job.id
         if job.id in self._jobs or job.id in self._taken or not (job.id in self._met or own in self._met):
             return
@@ -245,7 +248,7 @@ class Walk:
         self._due |= new
 
     async def _look_wide(self, services: Services, key: str) -> None:
-        """Fetch further children of a job, or members of a group, and make them due."""
+        """Fetch further children of a job, or members of a group, and add their keys to `_due`."""
         if key.startswith("="):
             group = await services.home(key[1:]).get_group(key[1:], MORE_MAX, self._wide[key])
             found, end = (group.job_ids, group.end) if group is not None else ((), 0)
@@ -265,7 +268,10 @@ class Walk:
 
 
 async def shown(services: Services, given: str, begin: int, size: int, breathe: Breathe) -> Page:
-    """Return a page of a flow: `size` jobs after the `begin` nearest. Raises NotFound, StoreAway, StoreRefused."""
+    """Return a page of a flow: at most `size` jobs, after the `begin` jobs nearest to the given one.
+
+    Raises NotFound, StoreAway, StoreRefused.
+    """
     recent = services.feature(RecentFlows)
     walk = recent.take(services.principal, given, begin) or await _begin(services, given, breathe)
     page = await walk.page(services, begin, size, breathe)
@@ -275,10 +281,12 @@ async def shown(services: Services, given: str, begin: int, size: int, breathe: 
 
 
 async def part(services: Services, act: str, given: str, begin: int, breathe: Breathe) -> tuple[Flow, int]:
-    """Return the part of a flow after its `begin` nearest jobs, and where the next part begins (0: there is none).
+    """Return the part of a flow that comes after the `begin` jobs nearest to the given one, and where the next part
+    begins (0: there is none).
 
-    `act`: "cancel" or "retry"; each has walks of its own. `begin`: 0 or a multiple of FLOW_MAX.
-    Raises NotFound, StoreAway, StoreRefused."""
+    `act`: "cancel" or "retry", which have separate walks. `begin`: 0 or a multiple of FLOW_MAX. Raises NotFound,
+    StoreAway, StoreRefused.
+    """
     recent, key = services.feature(RecentFlows), f"{act} {given}"
     walk = recent.take(services.principal, key, begin)
     if walk is None:
@@ -294,7 +302,8 @@ async def part(services: Services, act: str, given: str, begin: int, breathe: Br
 
 
 async def with_parents(services: Services, flow: Flow, breathe: Breathe) -> Flow:
-    """Return a part of a flow with the parents of its failed and cancelled jobs, which may be in another part."""
+    """Return a part of a flow, with the parents of its failed and cancelled jobs added, which may be in another
+    part."""
     bad = (row for row in flow.jobs.values() if row.state in (State.FAILED, State.CANCELLED))
     other = dict.fromkeys(key_of(each) for row in bad for each in flow.parents(row) if each not in flow.jobs)
     beside = await look(services, other, breathe)
@@ -303,7 +312,7 @@ async def with_parents(services: Services, flow: Flow, breathe: Breathe) -> Flow
 
 
 async def look(services: Services, job_ids: Iterable[str], breathe: Breathe) -> dict[str, Linked]:
-    """Return id → job for those of these jobs that are in the store, and that the principal may see."""
+    """Look up jobs in the store. Return id → job for those that exist and that the principal may see."""
     found: dict[str, Linked] = {}
 
     async def fetch(piece: tuple[int, Sequence[str]]) -> None:
@@ -317,7 +326,7 @@ async def look(services: Services, job_ids: Iterable[str], breathe: Breathe) -> 
 
 
 async def _look_beside(services: Services, given: Sequence[str], breathe: Breathe) -> dict[str, Linked]:
-    """Return jobs like `look`, but without their links: these may be very many, and a page does not need them."""
+    """Look up jobs like `look`, but without their links: these may be very many, and a page does not need them."""
     found: dict[str, Linked] = {}
 
     async def fetch(piece: tuple[int, Sequence[str]]) -> None:
@@ -336,7 +345,7 @@ async def _look_beside(services: Services, given: Sequence[str], breathe: Breath
 
 async def wait_ingested(services: Services) -> bool:
     """Wait up to INGESTED_S until the store has all jobs pushed at this daemon, so that a pusher sees them. Return
-    whether it has."""
+    whether the store has them."""
     return await services.control.wait_ingested(INGESTED_S)
 
 
@@ -351,8 +360,8 @@ async def _begin(services: Services, given: str, breathe: Breathe, *, is_taken: 
 
 
 async def _unended(services: Services, parents: Sequence[str], asked: dict[str, bool]) -> Sequence[str]:
-    """Return the keys of the first NEAR_MAX of these parents that have not ended. `asked`: a cache, key of a parent →
-    whether it had not ended; many jobs wait for the same ones."""
+    """Return the keys of the first NEAR_MAX of these parents that have not ended. `asked`: a cache that is filled: key
+    of a parent → whether it had not ended; many jobs have the same parents."""
 
     async def ask(piece: tuple[int, Sequence[str]]) -> None:
         home, keys = piece
@@ -370,17 +379,18 @@ async def _unended(services: Services, parents: Sequence[str], asked: dict[str, 
 
 
 def cursor_of(end: int) -> str:
-    """Return the cursor of the page or part that begins after `end` jobs."""
+    """Return the cursor of the page or part that begins after the first `end` jobs."""
     return f"{BEHIND}{end}"
 
 
 def key_of(parent: str) -> str:
-    """Return the key by which the store looks up a job: its id, or "=" and its own id."""
+    """Return the key by which the store looks up a job. `parent`: the daemon's id, or the pusher's: then "=" is put
+    first."""
     return parent if parse_id(parent) is not None else f"={parent}"
 
 
 def pieces_of(services: Services, given: Iterable[str]) -> list[tuple[int, Sequence[str]]]:
-    """Split keys of jobs into pieces, each for one call: (partition, keys)."""
+    """Split keys of jobs into pieces, each for one call of the store: (partition, keys)."""
     homes: dict[int, list[str]] = {}
     for each in dict.fromkeys(given):
         is_own, count = each.startswith("="), services.partitions

@@ -20,7 +20,8 @@ from jqd.service.settings import get_or_refresh, save
 async def register(
     services: Services, spec: WorkerSpec, *, options: Mapping[str, TypeOptions] | None = None, peer: str | None
 ) -> Worker:
-    """Register a worker, or repeat its registration. Changes are on disk when this returns, and reach all daemons.
+    """Register a worker, or repeat its registration. When this returns, changes are on disk; then they reach all
+    daemons.
 
     `options`: default options of jobtypes, for all pushers. `peer`: the client's address. Raises Invalid, Denied,
     NotYet, JournalRefused.
@@ -34,8 +35,8 @@ async def register(
     token = who.token if is_token_id(who.token) else ""
 
     def check() -> Worker:
-        """Return the worker, checked; raise Denied if it would replace one that the token does not cover (without an
-        id it replaces the worker of the same name and URL)."""
+        """Check the worker and return it. Raise Denied if it would replace a worker that the token does not cover: one
+        with the same id, or without an id one of the same name and URL."""
         worker = msgspec.structs.replace(checked(), scopes=who.scopes, token=token)
         known = services.workers.get(worker.id)
         if known is not None and not covers(services, known):
@@ -57,15 +58,15 @@ async def register(
 
 
 def covers(services: Services, worker: Worker) -> bool:
-    """Return whether the token's scopes cover all jobtypes of a worker; else the caller would get other jobs in that
-    worker's name."""
+    """Return whether the token's scopes cover all jobtypes of a worker. Otherwise the caller, in that worker's name,
+    would get jobs outside its scopes."""
     return not services.principal.scopes or (
         not worker.takes_any and all(map(services.principal.can_access, worker.jobs or ()))
     )
 
 
 def _refuse_foreign(services: Services, jobs: Sequence[str] | None) -> None:
-    """Raise Denied for jobtypes outside the token's scopes. `jobs`: None means all jobtypes."""
+    """Raise Denied if one of these jobtypes is outside the token's scopes. `jobs`: None means all jobtypes."""
     if not services.principal.scopes:
         return
     foreign = (
@@ -78,7 +79,7 @@ def _refuse_foreign(services: Services, jobs: Sequence[str] | None) -> None:
 
 
 async def _save(services: Services, check: Callable[[], Worker]) -> Worker:
-    """Save a registration, unless an equal one was saved while this one waited. Returns the worker."""
+    """Save a registration, unless an equal one was saved while this call waited for the lock. Return the worker."""
     checked: list[Worker] = []
 
     def make() -> Mapping[tuple[str, str], bytes]:
@@ -96,7 +97,7 @@ async def _save(services: Services, check: Callable[[], Worker]) -> Worker:
 
 
 async def unregister(services: Services, worker_id: str) -> None:
-    """Delete a worker at all daemons. Jobs in flight may end.
+    """Delete a worker at all daemons. Its jobs in flight go on.
 
     Raises NotFound, Conflict, NotYet, JournalRefused.
     """
@@ -116,8 +117,8 @@ def seen_by(services: Services) -> Iterator[Worker]:
 
 
 def gone(services: Services) -> list[Gone]:
-    """Return the workers that went away within the last day and have not come back, if the principal can see them. A
-    token with scopes sees none, as their jobtypes are not known any more."""
+    """Return the workers that disappeared within the last day and have not come back, as far as the principal can see
+    them. If its token has scopes, none are returned, as the workers' jobtypes are no longer known."""
     if services.principal.scopes:
         return []
     rows = services.control.gone("worker")
@@ -129,7 +130,8 @@ def gone(services: Services) -> list[Gone]:
 
 
 def unneeded_options(services: Services) -> dict[tuple[str, str], bytes]:
-    """Return the settings that delete options of jobtypes which no worker and no handler has named for long."""
+    """Return the settings that delete the options of jobtypes which no worker and no handler has named for a long
+    time."""
     named = {jobtype for worker in services.workers.list() for jobtype in worker.jobs or ()}
     named.update(name for name, handler in services.workers.handlers().items() if code_for(handler))
     return services.options.unneeded(named, services.clock.mono_s())

@@ -75,7 +75,7 @@ class Tenants(Page, frozen=True):
 
 
 class _Sum:
-    """Adds up the jobs of a tenant's jobtypes."""
+    """Adds up numbers over all jobtypes of a tenant."""
 
     def __init__(self) -> None:
         self.types = 0

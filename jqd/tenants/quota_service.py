@@ -52,7 +52,7 @@ async def delete(services: Services, tenant: str) -> None:
 def exists(services: Services, tenant: str) -> bool:
     """Whether a tenant has a quota that the principal may see.
 
-    That is the quota of its own tenant, or any quota if the principal belongs to no tenant.
+    A principal of a tenant may see only the quota of that tenant; one of no tenant may see all quotas.
     """
     who = services.principal
     return tenant in services.feature(Quotas).known and (
@@ -63,10 +63,10 @@ def exists(services: Services, tenant: str) -> bool:
 async def reserve(
     services: Services, jobs: int, size_bytes: int, *, retried: bool = False, changed: bool = False
 ) -> Charge:
-    """Reserve room in the tenant's quota for a push; return FREE if it has none.
+    """Reserve room for a push in the quota of the principal's tenant; return FREE if the tenant has no quota.
 
     `retried`: it is a retry, so the limit of dead jobs does not forbid it. `changed`: it changes jobs that are counted
-    already. Raises Overloaded, which names the limit that forbids it.
+    already. Raises Overloaded, which names the limit that forbids the push.
     """
     tenant = services.principal.tenant
     if not await _bounded(services, tenant):
@@ -87,15 +87,16 @@ async def reserve(
 
 
 async def count_usage(services: Services) -> None:
-    """Count the jobs in the store if the last count is old, before many pushes reserve at once.
+    """Count the tenant's jobs in the store if the last count is old. To be called before many pushes reserve at the
+    same time.
 
-    Otherwise the first push would count them while the others go by the old numbers.
+    Otherwise the first push would count them while the others use the old numbers.
     """
     await _bounded(services, services.principal.tenant)
 
 
 async def reserve_owed(services: Services, tenant: str, jobs: int, size_bytes: int) -> Charge | str:
-    """Reserve room for jobs that cannot be refused. If there is none, return the reason why they have to wait."""
+    """Reserve room for jobs that cannot be refused. If there is no room, return the reason why they have to wait."""
     if not await _bounded(services, tenant):
         return FREE
     over = services.feature(Quotas).over(tenant, jobs, _daemons(services), owed=True)
@@ -106,7 +107,7 @@ async def reserve_owed(services: Services, tenant: str, jobs: int, size_bytes: i
 
 
 async def _bounded(services: Services, tenant: str) -> bool:
-    """Return whether a tenant has a quota. If its limits need the numbers of jobs, these are updated first."""
+    """Return whether a tenant has a quota. If it limits numbers of jobs, count the jobs first."""
     quota = services.feature(Quotas).known.get(tenant)
     if quota is None:
         return False
@@ -124,9 +125,9 @@ def _spent(tenant: str, limit: str) -> str:
 
 
 async def _look(services: Services) -> None:
-    """Count the jobs of each tenant, at most once a second.
+    """Count the jobs of each tenant in the store, at most once a second.
 
-    Without an answer in time the last numbers stay, and pushes made since then are added to them.
+    If the store does not answer in time, the last numbers stay, and pushes made since then are added to them.
     """
     quotas, now_s = services.feature(Quotas), services.clock.mono_s()
     if now_s - quotas.looked_at_s < LOOK_S:
@@ -155,7 +156,7 @@ async def _look(services: Services) -> None:
 
 
 async def _ask(services: Services, number: int) -> None:
-    """Count the jobs of one partition. If it does not answer, that is noted, and it is counted later."""
+    """Count the jobs of one partition. If it does not answer, note that, and count them at another time."""
     quotas = services.feature(Quotas)
     applied = min(services.journal.read_point(lane, number) for lane in (Lane.JOBS, Lane.CHANGES))
     counts: dict[str, Numbers] = {}

@@ -2,18 +2,18 @@
 
 *Rates*: each daemon allows its share of a rate, which is the limit divided by the number of living daemons. So all
 daemons together never accept more than the limit, and less if a tenant pushes to one of them only. A batch is accepted
-whole or not at all; it may exceed the rate, and later pushes wait until that is made up for.
+whole or not at all. It may exceed the rate; then later pushes wait until the excess has been made up for.
 
 *Numbers of jobs*: each second the daemon reads how many jobs the store has, and adds those that were pushed here and
 were not in the store by then. It does not know what other daemons accepted meanwhile, so a limit may be exceeded a
 little. If a partition of the store cannot be reached, its last numbers are used.
 
-Jobs that cannot be refused (followers of other jobs, dates of schedules) are *put off* until there is room; pushes are
-refused meanwhile, so that the room is left for them (docs/adr/0047).
+Jobs that cannot be refused (followers of other jobs, dates of schedules) are *put off* until there is room; new pushes
+are refused meanwhile, so that they do not take this room (docs/adr/0047).
 
-A push reserves room for all of its jobs before its first await, and gives back what was not accepted. So concurrent
-pushes are limited like sequential ones. A retry counts as a push of the same job, but the limit of dead jobs does not
-forbid it, since it makes them fewer.
+A push reserves room for all of its jobs before its first await, and gives back the room of jobs that were not accepted.
+So concurrent pushes are limited like sequential ones. A retry counts as a push of the same job, but the limit of dead
+jobs does not forbid it, since it makes them fewer.
 """
 
 import math
@@ -29,11 +29,11 @@ from jqd.domain.clock import Clock
 from jqd.domain.settings import Setting, SettingTable
 
 QUOTA = "quota"  # the kind of these settings
-BURST_S = 5.0  # so many seconds of a rate can be saved up, for programs that push in bursts
+BURST_S = 5.0  # seconds of a rate that can be saved up, for programs that push in bursts
 AGAIN_S = 5  # the retry-after of an answer when a number of jobs is reached
-PUSHED_MAX = 16  # so many groups of pushes, each made between two counts, are kept; older ones are merged
-STALE_S = 60.0  # when a partition has not answered for so long, health reports it
-OWED_S = 3.0  # how long pushes leave room for what was put off, which is tried again each second
+PUSHED_MAX = 16  # groups of pushes kept, each made between two counts; older groups are merged
+STALE_S = 60.0  # when a partition has not answered for this time, health reports it
+OWED_S = 3.0  # how long pushes leave room for jobs that were put off; these are tried again each second
 
 
 Rate = Annotated[float, Meta(ge=0.001, le=1e9, description="a number a second, 0.001 or more")]
@@ -56,11 +56,11 @@ class Quota(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
 
 
 class Numbers(NamedTuple):
-    """How many jobs a tenant has."""
+    """How many jobs of a tenant are in the store: waiting, not ended (`alive`), and failed (`dead`)."""
 
     waiting: int = 0
     alive: int = 0
-    """Number of the tenant's jobs that have not ended."""
+    """Number of jobs that have not ended, including those that wait."""
     dead: int = 0
 
 
@@ -68,22 +68,23 @@ NO_JOBS = Numbers()
 
 
 class Bucket:
-    """A token bucket, which limits a rate. Its level is the time in which the rate would bring so many jobs."""
+    """A token bucket, which limits a rate. Its amounts are in seconds: n jobs count as the time in which the rate
+    allows n."""
 
     def __init__(self, now_s: float) -> None:
         self._level_s = BURST_S  # in seconds of the rate
         self._at_s = now_s
         self.reserved_s = 0.0
-        """What pushes that are not over have reserved; part of it may be given back."""
+        """Seconds reserved by pushes that are in progress; part of it may be given back."""
 
     def wait_s(self, now_s: float) -> float:
-        """Return in how many seconds the level, which a large push may bring below 0, is 0 again."""
+        """Return in how many seconds the bucket's level is no longer below 0. A large push may bring it below 0."""
         self._level_s = min(BURST_S, self._level_s + now_s - self._at_s)
         self._at_s = now_s
         return max(0.0, -self._level_s)
 
     def spend(self, seconds: float) -> None:
-        """Take so much from the bucket, even if it has less. A negative number gives back."""
+        """Take an amount from the bucket, even if it has less. A negative amount is given back."""
         self._level_s -= seconds
 
 
@@ -92,7 +93,7 @@ _decoder = msgspec.msgpack.Decoder(Quota)
 
 
 class PushCharges:
-    """How many jobs were written to the journal between two counts of the store, by tenant and partition."""
+    """Counts the jobs written to this daemon's journal between two counts of the store, by tenant and partition."""
 
     def __init__(self) -> None:
         self.end = 0
@@ -105,7 +106,7 @@ class PushCharges:
 
 
 class Quotas:
-    """The quotas that this daemon knows, and how much of them it has accepted."""
+    """The quotas that this daemon knows, and how much of each it has accepted."""
 
     def __init__(self, settings: SettingTable, clock: Clock) -> None:
         self.known: dict[str, Quota] = {}
@@ -114,21 +115,24 @@ class Quotas:
         """Partition → tenant → its numbers of jobs in that partition at the last count."""
         self.looked_at_s = -math.inf
         self.looking: dict[int, float] = {}
-        """Partitions that are being counted now → when the count began."""
+        """Partitions whose jobs are being counted now → when the count began (monotonic clock)."""
         self._missed: dict[int, tuple[float, str]] = {}
-        """Partitions that do not answer → since when, and the last reason."""
+        """Partitions that do not answer → since when (monotonic clock), and the last error."""
         self._clock = clock
         self._pushed = deque([PushCharges()])
         self._reserved: Counter[str] = Counter()
-        """Tenant → number of jobs in pushes that are not yet in the journal, so that no count has them."""
+        """Tenant → number of jobs in pushes that are not yet in the journal, so that no count of the store includes
+        them."""
         self._buckets: dict[tuple[str, str], Bucket] = {}
         self._owes: dict[str, float] = {}
-        """Tenants with jobs that were put off here → until when pushes are refused because of them."""
+        """Tenants with jobs that were put off here → until when pushes are refused because of them (monotonic
+        clock)."""
         settings.read(QUOTA, _read)
         settings.watch(QUOTA, self._ruled)
 
     def look_begins(self, end: int) -> None:
-        """Begin a count. Pushes up to now are before the position `end` of the journal; later ones are noted apart."""
+        """Note that a count of the store begins. `end`: the journal's position after all pushes so far; later pushes
+        are added up separately."""
         self._pushed[-1].end = end
         if self._pushed[-1].jobs:
             self._pushed.append(PushCharges())
@@ -138,7 +142,8 @@ class Quotas:
                 self._pushed[0].add(tenant, homes)
 
     def counted(self, partition: int, counts: Mapping[str, Numbers], applied: int) -> None:
-        """Note the count of a partition, which includes all that is in the journal before the position `applied`."""
+        """Store the result of counting a partition. It includes all jobs in the journal before the position
+        `applied`."""
         self.counts[partition] = counts
         self.looking.pop(partition, None)
         self._missed.pop(partition, None)
@@ -150,13 +155,14 @@ class Quotas:
         self._pushed = deque(each for each in self._pushed if each.jobs or each is self._pushed[-1])
 
     def missed(self, partition: int, why: str) -> None:
-        """Note that a partition did not answer, and why. Its last numbers stay, and later pushes are added to them."""
+        """Note that a partition could not be counted, and why. Its last numbers stay, and later pushes are added to
+        them."""
         since_s, _ = self._missed.get(partition, (self.looking[partition], ""))
         self._missed[partition] = since_s, why
         del self.looking[partition]
 
     def complaints(self) -> list[str]:
-        """Return a sentence for each partition whose numbers are old, for `/readyz`."""
+        """Return for `/readyz` a sentence about each partition whose numbers are old."""
         now_s = self._clock.mono_s()
         waits = {number: (at_s, "it takes so long to count") for number, at_s in self.looking.items()} | self._missed
         return [
@@ -169,12 +175,12 @@ class Quotas:
     def over(
         self, tenant: str, jobs: int, daemons: int, *, owed: bool = False, retried: bool = False, changed: bool = False
     ) -> tuple[str, float] | None:
-        """Return the limit that forbids this push now, and for about how many seconds. None if it is allowed.
+        """Return which limit forbids this push now, and for about how many seconds. None if the push is allowed.
 
-        `owed`: the jobs cannot be refused. Room for one job is enough then: a quota may allow fewer jobs than these in
-        all, and jobs that need more room than there can be would make all pushes wait for ever.
-        `retried`: the jobs have ended and are to run again. Too many dead jobs are no reason to refuse that.
-        `changed`: the jobs are counted already, so only the rates count.
+        `owed`: the jobs cannot be refused. Then room for one job is enough: a quota may allow fewer jobs than these in
+        all, and jobs that need more room than there can ever be would make all pushes wait for ever. `retried`: the
+        jobs have ended and are to run again. Too many dead jobs are no reason to refuse that. `changed`: the jobs are
+        counted already, so only the rates are checked.
         """
         quota = self.known[tenant]
         for name, rate in (("rate", quota.rate), ("bytes", quota.bytes)):
@@ -197,21 +203,22 @@ class Quotas:
         return None
 
     def has_too_many_dead(self, tenant: str) -> bool:
-        """Whether a tenant has so many dead jobs that pushes are refused until some are retried or deleted."""
+        """Whether a tenant has so many dead jobs that its pushes are refused until some are retried or deleted."""
         most = self.known[tenant].dead
         return most is not None and self._numbers_of(tenant).dead >= most
 
     def _numbers_of(self, tenant: str) -> Numbers:
-        """Return a tenant's numbers of jobs in all partitions at the last count."""
+        """Return how many jobs a tenant had in all partitions together at the last count."""
         counted = [counts[tenant] for counts in self.counts.values() if tenant in counts]
         return Numbers(*map(sum, zip(*counted, strict=True))) if counted else NO_JOBS
 
     def owe(self, tenant: str) -> None:
-        """Note that jobs of a tenant were put off, so that for a while pushes leave the room to them."""
+        """Note that jobs of a tenant were put off: its pushes are refused for OWED_S, so that they do not take the
+        room."""
         self._owes[tenant] = self._clock.mono_s() + OWED_S
 
     def owes(self, tenant: str) -> bool:
-        """Return whether jobs of a tenant were put off a moment ago."""
+        """Return whether jobs of a tenant were put off within the last OWED_S."""
         until_s = self._owes.get(tenant)
         if until_s is not None and until_s <= self._clock.mono_s():
             del self._owes[tenant]
@@ -219,7 +226,8 @@ class Quotas:
         return until_s is not None
 
     def reserve(self, tenant: str, jobs: int, size_bytes: int, daemons: int, *, are_new: bool = True) -> Charge:
-        """Reserve room for a push, even if there is not enough. `are_new`: no count of the store has these jobs."""
+        """Reserve room for a push, even if there is not enough. `are_new`: the jobs are new, so no count of the store
+        has them."""
         quota, charge = self.known[tenant], Charge(jobs, size_bytes)
         for place, (name, rate) in enumerate((("rate", quota.rate), ("bytes", quota.bytes))):
             if rate is not None:

@@ -1,4 +1,5 @@
-"""Makes, lists and revokes tokens, at any daemon and for all of them. A secret is shown once, to whoever makes it.
+"""Makes, lists and revokes tokens, at any daemon and for all of them. A secret is shown only once, in the answer to the
+call that makes the token.
 
 Whoever has a token can derive others from it, for a browser or a colleague. A *derived* token has the same rights or
 fewer and ends sooner. It is valid only while the token that it was derived from is, so revoking a token revokes all
@@ -25,11 +26,12 @@ from jqd.service.settings import MIB, expect_room, get_or_refresh, refresh, save
 
 TOKENS = Share("tokens", 10_000)  # valid ones: every daemon keeps them in memory, some 3 MB
 DERIVED = Share("derived tokens", 10_000, remedy="revoke some, or the token that they were derived from")
-"""Counted apart: anyone with a token can derive some, and must not use up the room for the tokens of a master."""
+"""Derived tokens have a limit of their own: anyone with a token can derive some, and must not use up the limit for
+tokens that masters make."""
 # The bytes of all tenants' tokens, including revoked ones. One tenant may have a tenth: some 3,600 tokens without
 # scopes, and some 1,000 derived ones. The two are a quarter of what all settings may take, so tenants cannot fill that.
 KEPT_BYTES_MAX, DERIVED_BYTES_MAX = 12 << 20, 4 << 20
-SURE_BYTES = 16 << 10  # so much, some fifty tokens, each tenant may have, whatever the others have
+SURE_BYTES = 16 << 10  # what each tenant may have (some fifty tokens), whatever the others have
 SCOPES_MAX = 100
 SCOPED = (Role.PUSH, Role.WORKER)
 DAYS_S_MAX = 10 * 366 * 86_400.0  # ten years: whoever asks for more has mistaken the unit
@@ -60,7 +62,7 @@ class TokenWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         ]
         | None
     ) = None
-    """None: that of the token that asks."""
+    """None: the tenant of the request's token."""
     scopes: Scopes = ()
     note: Note = ""
     expires_in: (
@@ -69,11 +71,11 @@ class TokenWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class TokenMade(NamedTuple):
-    """A new token."""
+    """A new token, with the text that its owner uses."""
 
     id: str
     text: str
-    """What its owner sends with requests; it is stored nowhere."""
+    """The token's text, which its owner sends with requests; it is stored nowhere."""
     token: Token
 
 
@@ -109,7 +111,7 @@ async def create(services: Services, wish: TokenWanted) -> TokenMade:
 
 
 def expect_sense(role: Role, note: str, scopes: Sequence[str]) -> None:
-    """Raise Invalid if a note or scopes are not allowed, such as scopes for a role that sees all jobtypes."""
+    """Raise Invalid if a note or scopes are not allowed, for example scopes for a role that sees all jobtypes."""
     if not note.isprintable() or not all(scope.isprintable() for scope in scopes):
         field = "note" if not note.isprintable() else "scopes"
         raise Invalid(f"{field} has printable characters only", [Fault(f"/{field}", "printable characters only")])
@@ -121,7 +123,7 @@ def expect_sense(role: Role, note: str, scopes: Sequence[str]) -> None:
 
 
 def seen_by(services: Services) -> Iterator[tuple[str, Token]]:
-    """Yield the id of each valid token that the principal may see, and the token."""
+    """Yield (id, token) for each valid token that the principal may see."""
     return ((token_id, one) for token_id, one in services.tokens if services.can_see_token(token_id))
 
 
@@ -150,7 +152,7 @@ async def revoke(services: Services, token_id: str) -> None:
 
 
 def expect_token_room(services: Services, tenant: str, *, derived: bool = False) -> None:
-    """Raise Conflict if a tenant cannot have one more token. `derived`: it is to be derived from another."""
+    """Raise Conflict if a tenant cannot have one more token. `derived`: the new token is derived from another."""
     share, bytes_max = (DERIVED, DERIVED_BYTES_MAX) if derived else (TOKENS, KEPT_BYTES_MAX)
     expect_room(share, tenant, (one.tenant for _, one in services.tokens if bool(one.parent) is derived))
     if services.principal.tokens_tenant:
@@ -158,9 +160,9 @@ def expect_token_room(services: Services, tenant: str, *, derived: bool = False)
 
 
 def _expect_bytes(kept: Counter[str], tenant: str, what: str, bytes_max: int) -> None:
-    """Raise Conflict if a tenant's tokens, or those of all tenants, take too many bytes.
+    """Raise Conflict if a tenant's tokens, or those of all tenants together, take too many bytes.
 
-    This does not apply to tokens of no tenant, which are limited by the size of all settings only.
+    Tokens of no tenant are not counted: only the limit for all settings applies to them.
     """
     part = bytes_max // PART
     have, most, whose = kept[tenant], part, f"tenant {tenant!r}"
@@ -176,7 +178,8 @@ def _expect_bytes(kept: Counter[str], tenant: str, what: str, bytes_max: int) ->
 
 
 def _kept_bytes(services: Services, *, derived: bool) -> Counter[str]:
-    """Return tenant → bytes of its tokens that are not forgotten yet: of the derived ones, or of the others."""
+    """Return tenant → bytes of its tokens that are still stored. `derived`: count only derived tokens, else only the
+    others."""
     kept: Counter[str] = Counter()
     for setting in services.workers.settings.all(TOKEN):
         one = services.tokens.in_slot(setting.name) or services.tokens.get(setting.name)
@@ -201,14 +204,15 @@ class DerivedWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     ] = TTL_S
     note: Note = ""
     role: Role | None = None
-    """None: the role of the token that asks."""
+    """None: the role of the request's token."""
     scopes: Scopes = ()
     replace_oldest: bool = False
-    """When as many are valid as allowed: end the oldest one with the same note that the same token derived."""
+    """At the limit of valid derived tokens: end the oldest one that has this note and the same parent token."""
 
 
 async def derive(services: Services, wish: DerivedWanted) -> TokenMade:
-    """Derive a token from the one that asks. It is on disk when this returns, and valid at all daemons soon afterwards.
+    """Derive a token from the one that the request came with. It is on disk when this returns, and valid at all daemons
+    soon afterwards.
 
     Raises Invalid, Denied, Conflict, NotYet, JournalRefused.
     """
@@ -251,7 +255,8 @@ def _expect_no_more(role: Role, scopes: tuple[str, ...], wanted: Role, wanted_sc
 
 
 def _find_slot(services: Services, wish: DerivedWanted) -> str:
-    """Return the slot for a token that is derived from the one that asks. Raises Denied, Conflict."""
+    """Return the slot (name of a setting) in which a token derived from the request's token is stored. Raises Denied,
+    Conflict."""
     tokens, token_id = services.tokens, services.principal.token
     line = [*tokens.line(token_id)]
     if len(line) > DEPTH_MAX:
@@ -272,9 +277,9 @@ def _find_slot(services: Services, wish: DerivedWanted) -> str:
 
 
 def _expect_room(services: Services, line: Sequence[str], valid: Collection[Token]) -> None:
-    """Raise Conflict if no more tokens can be derived from the token that asks.
+    """Raise Conflict if no more tokens can be derived from the request's token.
 
-    `line` has its id first, then those of the tokens that it was derived from. `valid`: those that share its slots.
+    `line`: ids of that token and of the tokens that it was derived from. `valid`: valid tokens that share its slots.
     """
     below = [one for one in valid if line[-2:][0] in services.tokens.line(one.token_id)]
     most, whose = (SLOTS, line[-1]) if len(line) == 1 else (BELOW_MAX, line[-2])
