@@ -1,4 +1,4 @@
-"""The SDK for pushers. It imports nothing of the daemon."""
+"""The SDK for programs that push jobs. It imports nothing of the daemon."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,4 +1,4 @@
-"""Runs blocking read calls for async code in a thread, which stops asking when the task is cancelled."""
+"""Lets async code make blocking read calls, each in a thread. If the task is cancelled, its thread stops asking."""
 
 import threading
 from collections.abc import Callable
@@ -14,7 +14,8 @@ _abandoned: ContextVar[threading.Event | None] = ContextVar("jqd_abandoned", def
 
 
 async def look(call: Callable[..., R], *args: object, limiter: anyio.CapacityLimiter | None = None) -> R:
-    """Return what `call` returns in a thread. After a cancellation the thread ends by itself, with its long poll."""
+    """Call a blocking function in a thread and return its result. After a cancellation the thread ends when its present
+    request has."""
     abandoned = threading.Event()
     token = _abandoned.set(abandoned)  # the thread gets a copy of this context
     try:
@@ -25,6 +26,6 @@ async def look(call: Callable[..., R], *args: object, limiter: anyio.CapacityLim
 
 
 def is_abandoned() -> bool:
-    """Return whether the task that called `look` for this thread was cancelled."""
+    """Return whether the task for which this thread works was cancelled, so that nobody waits for the result."""
     abandoned = _abandoned.get()
     return abandoned is not None and abandoned.is_set()

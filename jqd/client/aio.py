@@ -1,6 +1,6 @@
-"""The pusher's client for async code, under asyncio and trio: the blocking client's calls, made in threads.
+"""The client for async code, under asyncio and trio. It calls the blocking client in threads.
 
-So requests are repeated, other daemons asked and errors raised by the same code.
+So requests are repeated, other daemons are asked and errors are raised by the same code.
 """
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
@@ -27,8 +27,9 @@ AT_ONCE = 100  # jobs of a list that one call in a thread fetches
 def _call(
     method: Callable[Concatenate[Client, P], R], *, looks: bool = False
 ) -> "Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, R]]":
-    """Return a blocking method as an async one. A cancelled task still awaits its end, for the daemon may have acted.
-    `looks`: the method only reads, so a cancelled task leaves it, and its thread ends with its long poll."""
+    """Return an async method that calls a blocking one. If its task is cancelled, it still waits for the call's end,
+    for the daemon may have acted. `looks`: the method only reads, so a cancelled task does not wait, and the thread
+    ends after its present request."""
 
     async def call(self: "AsyncClient", /, *args: P.args, **kwargs: P.kwargs) -> R:
         return await self.in_thread(partial(method, self.client, *args, **kwargs), abandon=looks)
@@ -81,7 +82,8 @@ class AsyncClient:
         self.client.close()
 
     async def in_thread(self, call: Callable[[], R], *, abandon: bool = False) -> R:
-        """Return what `call` returns in a thread. `abandon`: a cancelled task leaves the thread alone."""
+        """Call a blocking function in a thread and return its result. `abandon`: if the task is cancelled, do not wait
+        for the thread."""
         if abandon:
             return await look(call, limiter=self._lookers)
         return await anyio.to_thread.run_sync(call, limiter=self._limiter)
@@ -134,7 +136,7 @@ class AsyncClient:
     delete_handler = _call(Client.delete_handler)
 
     async def events(self, job_id: str) -> AsyncIterator[JobEvent]:
-        """Yield the job's events, as `Client.events` does. After a cancellation its thread ends within 15 s."""
+        """Yield the job's events, as `Client.events` does. If the task is cancelled, its thread ends within 15 s."""
         found = self.client.events(job_id)
         try:
             while (event := await self.in_thread(partial(next, found, None), abandon=True)) is not None:
@@ -143,7 +145,8 @@ class AsyncClient:
             found.close()
 
     async def counters(self) -> AsyncIterator[JobEvent]:
-        """Yield the daemon's counters, as `Client.counters` does. After a cancellation its thread ends within 1 s."""
+        """Yield the daemon's counters, as `Client.counters` does. If the task is cancelled, its thread ends within 1
+        s."""
         found = self.client.counters()
         while (event := await self.in_thread(partial(next, found, None), abandon=True)) is not None:
             yield event

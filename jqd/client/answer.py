@@ -1,4 +1,4 @@
-"""Decodes a daemon's answers, and turns refusals into named errors."""
+"""Decodes a daemon's answers, and makes errors of refusals."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -32,7 +32,8 @@ class Answer:
 
 
 def decoded(url: str, response: Response) -> Any:
-    """Return the decoded body; of a refusal in another format its text. Raises JqdClientError if no daemon sent it."""
+    """Return the decoded body of an answer; the text of a refusal in an unknown format. Raises JqdClientError if the
+    answer is not a daemon's."""
     body, status = response.body, response.status
     if not body:
         return None
@@ -52,8 +53,7 @@ def decoded(url: str, response: Response) -> Any:
 
 def _unpacked(packed: bytes) -> Any:
     """Decode a MessagePack body. A user's value that Python cannot hold (text that is not UTF-8, a map whose keys are
-    maps) stays `msgspec.Raw`: the caller may want only the job's state.
-    """
+    maps) stays `msgspec.Raw`, because the caller may want only the job's state."""
     try:
         return msgspec.msgpack.decode(packed)
     except UNREADABLE:
@@ -71,7 +71,7 @@ def _value(packed: msgspec.Raw, *, may_stay: bool) -> Any:
 
 
 def error_of(response: Response, body: Any) -> JqdClientError:
-    """Return a refusal as its error. `body`: decoded."""
+    """Return the error for a refusal, by its status. `body`: decoded."""
     status = response.status
     fields = body if isinstance(body, dict) else {}
     text = body if isinstance(body, str) else ""
@@ -91,7 +91,7 @@ def error_of(response: Response, body: Any) -> JqdClientError:
 
 
 def item_errors(value: Any) -> list[ItemError]:
-    """Return an answer's `errors`; keeps an unknown entry as text."""
+    """Return the list `errors` of an answer. An entry in an unknown form becomes a text."""
     if not isinstance(value, list):
         return []
     errors = []
@@ -105,12 +105,13 @@ def item_errors(value: Any) -> list[ItemError]:
 
 
 def odd(what: str, answer: Answer) -> JqdClientError:
-    """Return the error for a 2xx answer that no jqd daemon would give. `what`: names the call."""
+    """Return the error for a 2xx answer that cannot be from a jqd daemon. `what`: names the call."""
     return JqdClientError(f"{what} was answered with something else; is it a jqd daemon?", status=answer.status)
 
 
 def _after(header: str | None) -> float | None:
-    """Return the seconds of a Retry-After header; None for a date, as a wall clock may be wrong."""
+    """Return the seconds in a Retry-After header; None: there are none. A date is ignored, because a clock may be
+    wrong."""
     try:
         seconds = float(header) if header is not None else None
     except ValueError:

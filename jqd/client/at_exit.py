@@ -1,8 +1,8 @@
-"""Sends the jobs left in buffers when a process ends, reports those that could not be sent, and empties the buffers of
-forked children.
+"""What happens to buffers when a process ends: their jobs are sent, and those that could not be sent are reported. In
+forked children buffers are emptied.
 
-A program that lost jobs ends with exit code 1. A Python exit handler cannot set the code, so this one lets all others
-run and then calls `os._exit`.
+A program whose jobs were lost ends with exit code 1. A Python exit handler cannot set the exit code, so this one runs
+all others and then calls `os._exit`.
 """
 
 import atexit
@@ -39,7 +39,7 @@ class AtExit:
             self._buffers.remove(buffer)
 
     def expect(self) -> None:
-        """Register the exit handler in this process."""
+        """Register the exit handler, once in each process."""
         if self._expected_in == os.getpid():
             return
         self._expected_in = os.getpid()
@@ -73,7 +73,7 @@ class AtExit:
         os._exit(CODE)
 
     def after_in_child(self) -> None:
-        """Empty the buffers of a forked child and replace locks, which a thread of the parent may hold."""
+        """Empty the buffers in a forked child, and replace locks that a thread of the parent may hold."""
         self._lock = RLock()
         for buffer in self._buffers:
             buffer.forget()

@@ -1,10 +1,10 @@
-"""Gathers pushes that nobody waits for, and sends them by the thousand from a background thread.
+"""Collects pushes for which nobody waits, and sends up to a thousand at once from a background thread.
 
     push ──▶ waiting ──▶ request of up to 1,000 ──▶ daemon ──▶ each `Pending` has its result
              bounded: push waits when it is full
 
-Jobs in the buffer are not acknowledged, and are lost if the process is killed. Each job has an id before it is sent, so
-a request whose answer was lost is sent again and counts once.
+Jobs in the buffer are not acknowledged yet: they are lost if the process is killed. Each job has an id before it is
+sent, so a request whose answer was lost can be sent again and counts once.
 """
 
 import logging
@@ -40,26 +40,25 @@ class Limits(TypedDict, total=False):
     """Limits of a buffer."""
 
     jobs: int
-    """The most jobs that wait in the buffer."""
+    """The most jobs that wait in the buffer or are being sent."""
     size: int | str
     """The most bytes of these jobs: a number, or text like "16MiB"."""
     linger: Duration
-    """How long a job waits for others, unless a request is full sooner."""
+    """How long a job waits for others before it is sent. A full request is sent sooner."""
     wait: Duration
-    """How long a push waits for room."""
+    """How long a push waits for room in the buffer."""
     patience: Duration
-    """How long a request is sent again while its daemon is away."""
+    """How long a request is repeated while its daemon is unavailable."""
 
 
 class Buffer:
-    """Gathers pushes and sends them in the background. Use `with`, `async with` or `close`; jobs that are left when the
-    process ends are sent then. Safe between threads.
-    """
+    """Collects pushes and sends them in the background. End it with `with`, `async with` or `close`; otherwise its jobs
+    are sent when the process ends. Threads may share it."""
 
     def __init__(
         self, push_all: PushAll, *, closed: Callable[[], None] | None = None, **limits: Unpack[Limits]
     ) -> None:
-        """`closed`: called when the buffer is closed. Raises TypeError and ValueError for wrong limits."""
+        """`closed`: called when the buffer is closed. Raises TypeError or ValueError for invalid limits."""
         if unknown := limits.keys() - Limits.__annotations__.keys():
             raise TypeError(
                 f"a buffer has no limit {min(unknown)!r}{suggestion(min(unknown), list(Limits.__annotations__))}"
@@ -80,7 +79,7 @@ class Buffer:
         LEAVING.add(self)
 
     def _begin(self) -> None:
-        """Empty the buffer and make new locks: at first, and in a forked child."""
+        """Set the buffer to empty, with new locks: when it is made, and in a forked child."""
         self._changed = threading.Condition()
         self._sending = threading.Lock()
         self._sender = Sender(self._push_all, self._patience_s)
@@ -95,12 +94,12 @@ class Buffer:
     # ------------------------------------------------------------ for whoever pushes
 
     def push(self, name: str, argument: Any = None, **options: Any) -> Pending:
-        """Put one job into the buffer; returns at once, with its `job_id`. Options: those of `Client.push`, without
+        """Put one job into the buffer and return it, with its `job_id`. Options are those of `Client.push`, except
         `replace` and `ack`. Raises BufferFull, TooLarge, and ValueError for a job that can never be pushed."""
         return self.push_one(listed_job(0, {"name": name, "argument": argument, **options}))
 
     async def apush(self, name: str, argument: Any = None, **options: Any) -> Pending:
-        """Put one job into the buffer from async code, as `push` does: a thread waits if there is no room."""
+        """Put one job into the buffer from async code, as `push` does. If there is no room, a thread waits for it."""
         call = partial(self.push, name, argument, **options)
         if self.has_room():
             return call()
@@ -109,14 +108,14 @@ class Buffer:
         return await anyio.to_thread.run_sync(call)
 
     def push_one(self, job: Mapping[str, Any]) -> Pending:
-        """Put one job into the buffer, given as the map that `POST /v1/jobs` takes. Raises as `push`."""
+        """Put one job into the buffer. `job`: the map that `POST /v1/jobs` takes. Raises as `push`."""
         pending = self.offer(job)
         if pending is None:
             raise RuntimeError("this buffer is closed; make another")
         return pending
 
     def offer(self, job: Mapping[str, Any]) -> Pending | None:
-        """Put one job into the buffer, as `push_one` does; return None if it is closed."""
+        """Put one job into the buffer as `push_one` does; return None if the buffer is closed."""
         if job.get("replace"):
             raise ValueError("a push with replace counts each time it is sent, so it is not buffered: use Client.push")
         own_id = job.get("job_id")
@@ -140,20 +139,20 @@ class Buffer:
         return pending
 
     def has_room(self) -> bool:
-        """Return whether a push would probably not wait."""
+        """Return whether a push would probably find room at once."""
         with self._changed:
             return self._has_room(0)
 
     def flush(self, wait: Duration | None = None) -> None:
-        """Return when daemons have taken all jobs pushed so far. Raises NotPushed for those that failed, also earlier
-        if their errors were not raised yet; TimedOut after `wait`: the jobs stay in the buffer."""
+        """Wait until daemons have taken all jobs pushed so far. Raises NotPushed for jobs that failed, now or earlier,
+        unless it was raised for them before. Raises TimedOut after `wait`; the jobs stay in the buffer."""
         left = self.settle(None if wait is None else duration_s(wait))
         self._raise_unfetched()
         if left:
             raise TimedOut(f"{left} jobs wait in the buffer after {wait}: no daemon is known to have them yet")
 
     def close(self) -> None:
-        """Take no more jobs, and flush. Raises as `flush`."""
+        """Accept no more jobs, and flush. Raises as `flush`."""
         self._shut()
         self.settle(None)
         LEAVING.discard(self)
@@ -190,7 +189,7 @@ class Buffer:
     # ------------------------------------------------------------ for the end of the process
 
     def settle(self, wait_s: float | None) -> int:
-        """Send the present jobs, waiting `wait_s` at most. Returns how many are left."""
+        """Send the jobs that are in the buffer now, within `wait_s`. Returns how many are not done then."""
         with self._changed:
             mine = [*self._out, *self._waiting]
         self._send_now()
@@ -199,9 +198,9 @@ class Buffer:
             return sum(not one.is_over for one in mine)
 
     def leave(self) -> list[Pending]:
-        """Close the buffer at the end of the process: send the rest, for EXIT_S at most.
+        """Close the buffer because the process ends: send its jobs, within EXIT_S.
 
-        Returns the jobs that were not pushed, whose errors were not raised yet.
+        Returns the jobs that were not pushed, except those whose errors were raised before.
         """
         self._sender.until_s = self._clock.mono_s() + EXIT_S
         self._shut()
@@ -211,7 +210,7 @@ class Buffer:
             return [*self._failed_unreported(), *(one for one in (*self._out, *self._waiting) if not one.is_over)]
 
     def forget(self) -> None:
-        """Empty the buffer in a forked child: only the parent sends its jobs."""
+        """Empty the buffer in a forked child, because the parent sends its jobs."""
         self._begin()
 
     # ------------------------------------------------------------ inside
@@ -240,7 +239,7 @@ class Buffer:
         return len(self._waiting) >= REQUEST_JOBS or self._bytes >= REQUEST_BYTES
 
     def _due_s(self) -> float | None:
-        """Return the seconds until the next request, 0 or less for now; None: nothing waits."""
+        """Return the seconds until the next request, 0 or less: it is to be sent now; None: no job waits."""
         if not self._waiting or self._since_s is None:
             return None
         return 0.0 if self._hurry or self._is_full() else self._since_s + self._linger_s - self._clock.mono_s()
@@ -264,7 +263,7 @@ class Buffer:
             self._send_some()
 
     def _send_some(self) -> bool:
-        """Send one request, again while its daemon is away. Returns whether there was anything to send."""
+        """Send one request, and repeat it while its daemon is unavailable. Returns whether there was a job to send."""
         with self._sending:
             with self._changed:
                 self._out = self._next()
@@ -292,7 +291,8 @@ class Buffer:
         return True
 
     def _next(self) -> list[Pending]:
-        """Remove and return the jobs of the next request; never two with one id, which a daemon would refuse."""
+        """Remove the jobs of the next request from the queue and return them. No two have the same id, which a daemon
+        would refuse."""
         batch: dict[str, Pending] = {}
         size = 0
         while self._waiting and len(batch) < REQUEST_JOBS and self._waiting[0].job_id not in batch:
@@ -307,7 +307,7 @@ class Buffer:
         return [one for one in self._failed if not one.is_reported]
 
     def _raise_unfetched(self) -> None:
-        """Raise NotPushed for failed jobs whose errors were not raised yet."""
+        """Raise NotPushed for failed jobs, except those for which it was raised before."""
         with self._changed:
             failed, self._failed = self._failed_unreported(), []
         for one in failed:
@@ -319,7 +319,7 @@ class Buffer:
             )
 
     def _shut(self) -> None:
-        """Take no more jobs. The rest is still sent, at the latest when the process ends."""
+        """Accept no more jobs. Those in the buffer are still sent, at the latest when the process ends."""
         with self._changed:
             was_open, self._is_closed = not self._is_closed, True
             self._changed.notify_all()

@@ -1,4 +1,5 @@
-"""The pusher's client: push jobs, look at them, wait for them, cancel them. Blocking calls, safe between threads.
+"""The client for programs that push jobs: push them, look at them, wait for them, cancel them. Its calls block; threads
+may share it.
 
 with Client("http://127.0.0.1:7420") as client:
     job_id = client.push("resize", {"path": "a.png"}, keep_result=True)
@@ -58,14 +59,14 @@ class Client(Manage):
     `url`: one URL, or several (a list, or text with commas): the client asks one daemon until it does not answer, then
     the next. By default the daemons that `JQD_URL` names (with `JQD_TOKEN`), else the one on this machine. `timeout_s`:
     for one answer, on top of the time that a call asks the daemon to wait. `token`: sent as a bearer token. `tenant`:
-    whom to speak for, if the token is for all tenants.
+    the tenant to act for, if the token is for all tenants.
 
-    With several URLs each push without a `job_id` gets one from this client, so that two daemons never take it twice.
-    While the store is away, which alone knows ids, the push goes without the id to one daemon, if none can have taken
-    it before.
+    With several URLs, each push without a `job_id` gets an id from this client, so that two daemons never take it
+    twice. Only the store knows which ids are in use. While it is unavailable, such a push is sent to one daemon without
+    the id, if no daemon can have taken it before.
 
-    A client made before a process forks can be used in both: the child makes its own connections (but not with a
-    `transport`). Every method raises `Unreachable` when no answer came, and other `JqdClientError`s by the answer.
+    A client made before a process forks can be used in both processes: the child makes its own connections (but not
+    with a `transport`). Every method raises `Unreachable` if no answer came, and other `JqdClientError`s by the answer.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class Client(Manage):
 
     @property
     def url(self) -> str:
-        """Return the URL of the daemon that is asked first."""
+        """Return the URL of the daemon that is asked first at present."""
         return self._http.url
 
     def __enter__(self) -> Self:
@@ -148,7 +149,7 @@ class Client(Manage):
     def push_all(
         self, jobs: Iterable[Mapping[str, Any]], *, atomic: bool = False, ack: Ack | None = None
     ) -> list[PushedJob]:
-        """Push many jobs as `push_many` does; returns each id with whether the job was known already."""
+        """Push many jobs as `push_many` does. Returns each job's id with whether the same push was known already."""
         given = [listed_job(index, job) for index, job in enumerate(jobs)]
         with sending([self._named(job) for job in given], self.url) as listed:
             return self._push_all(given, listed, atomic=atomic, ack=ack)
@@ -184,11 +185,11 @@ class Client(Manage):
         raise PartlyPushed(f"{taken(job_ids)} jobs were taken, the rest refused{first}", job_ids=job_ids, errors=errors)
 
     def buffer(self, **limits: Unpack[Limits]) -> Buffer:
-        """Return a `Buffer` for many pushes that nobody waits for one by one: `with client.buffer() as buffer:`."""
+        """Return a `Buffer` for many pushes for which nobody waits one by one: `with client.buffer() as buffer:`."""
         return Buffer(self.push_all, **limits)
 
     def _named(self, job: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the job; with a new id if several daemons may be asked to take it and it has none."""
+        """Return the job, with a new id if it has none and several daemons may be asked to take it."""
         if len(self._http.urls) == 1 or job.get("job_id") is not None or job.get("replace") or job.get("unique"):
             return job
         return {**job, "job_id": uuid4().hex}
@@ -212,14 +213,14 @@ class Client(Manage):
     # ------------------------------------------------------------ look and wait
 
     def get(self, job_id: str, wait: Duration | None = None, *, whole: bool = False) -> JobInfo:
-        """Return the job as it is now; with `wait` (10, "1m"), when it has ended or that time is over.
+        """Return the job as it is now. With `wait` (10, "1m"): when it has ended, or after that time.
 
-        `whole`: with its argument even above 64 KiB. Raises NotFound.
+        `whole`: include an argument above 64 KiB. Raises NotFound.
         """
         return self._get(job_id, _wait_s(wait), whole=whole)[0]
 
     def _get(self, job_id: str, wait: float, *, whole: bool = False) -> tuple[JobInfo, bool]:
-        """Return the job, and whether the answer has a result, as only jobs with `keep_result` have."""
+        """Return the job, and whether the answer includes a result, which only jobs with `keep_result` have."""
         until_s = self._clock.mono_s() + wait
         while True:
             asked_s = self._clock.mono_s()
@@ -238,12 +239,12 @@ class Client(Manage):
                 self._http.pause(min(POLL_S_MIN, until_s - now_s))
 
     def result(self, job_id: str, wait: Duration | None = None, consume: bool = False) -> Any:
-        """Return the job's result. `consume`: the daemon then drops it at once, otherwise after some time.
+        """Return the job's result. `consume`: the daemon then drops it at once, instead of after some time.
 
-        None also stands for a result that was dropped after its time. Raises `NoResult` when the job was pushed without
-        `keep_result`, or its result was too large to keep; `TimedOut` when it has not ended (after `wait`); `JobFailed`
-        when it failed or was cancelled; `NotFound`. `consume` reads first and drops second, so that no lost answer
-        loses the result; two clients that consume it at the same moment may both get it.
+        None may also mean that the result was dropped after its time. Raises `NoResult` if the job was pushed without
+        `keep_result` or its result was too large to keep; `TimedOut` if it has not ended (after `wait`); `JobFailed` if
+        it failed or was cancelled; `NotFound`. `consume` first reads and then drops, so that a lost answer does not
+        lose the result; two clients that do so at the same moment may both get it.
         """
         wait_s = _wait_s(wait)
         info, kept = self._get(job_id, wait_s)
@@ -269,10 +270,11 @@ class Client(Manage):
         return result
 
     def wait(self, job_ids: Iterable[str], timeout: float | None = None) -> list[JobInfo]:
-        """Wait until all jobs have ended; returns them in the same order. `timeout`: seconds for all, None for ever.
+        """Wait until all jobs have ended, and return them in the same order. `timeout`: seconds for all; None: no
+        limit.
 
-        Waits for at most 16 jobs at a time. Raises `TimedOut`, whose `pending` has the ids that have not ended, and
-        `NotFound` as soon as a job is unknown.
+        It waits for at most 16 jobs at a time. Raises `TimedOut`, whose `pending` has the ids of jobs that have not
+        ended, and `NotFound` as soon as a job is found to be unknown.
         """
         listed = list(job_ids)
         if not listed:
@@ -295,12 +297,12 @@ class Client(Manage):
 
     def events(self, job_id: str) -> JobEvents:
         """Return an iterator of the job's events as they happen: `state`, `progress`, `log` (lines that it prints), and
-        at last `end`. When a daemon goes away it goes on at another. Raises NotFound, Unreachable."""
+        at last `end`. If a daemon becomes unavailable, another is asked. Raises NotFound, Unreachable."""
         return JobEvents(self._http, job_id)
 
     def log(self, job_id: str) -> str:
-        """Return the end of what the last attempt printed; of a running job, what its worker sent so far. Raises
-        NotFound."""
+        """Return the last lines that the last attempt printed; of a running job, those sent by its worker so far.
+        Raises NotFound."""
         return str(self._http.call_for_map("a question for a log", "GET", f"{job_path(job_id)}/log").get("log", ""))
 
     def cancel(self, job_id: str) -> Cancel:
@@ -316,28 +318,28 @@ class Client(Manage):
     def ask(
         self, path: str, /, *, method: str = "GET", body: Any = None, wait_s: float = 0.0, **params: Any
     ) -> dict[str, Any]:
-        """Return the answer of any API call: for calls that have no method here, or one page of a list.
+        """Make any API call and return its answer: for calls without a method here, or for one page of a list.
 
-        `params`: its query; None is left out. Raises as every call does.
+        `params`: the query; None is left out. Raises as every call does.
         """
         packed = None if body is None else encode(body)
         how: dict[str, Any] = {"params": query(**params), "body": packed, "wait_s": wait_s}
         return self._http.call_for_map(f"{method} {path}", method, path, repeatable=method == "GET", **how)
 
     def counters(self) -> Iterator[JobEvent]:
-        """Yield one daemon's counters each second, as `counters` events, until it ends the stream. Raises Unreachable;
-        Unavailable if it has too many listeners; TimedOut if it is silent."""
+        """Yield one daemon's counters each second, as `counters` events, until the daemon ends the stream. Raises
+        Unreachable; Unavailable if it has too many listeners; TimedOut if it stays silent."""
         return read_events(self._http, "/v1/events?counters=1", {}, COUNTERS_QUIET_S)
 
     def ready(self) -> dict[str, Any]:
-        """Return the daemon's readiness, for pushing and for running; `ready` is whether it takes jobs now."""
+        """Return the daemon's readiness for pushing and for running, as a dict. `ready`: whether it takes jobs now."""
         answer = self._http.call("GET", "/readyz", accept=(503,))
         fields = answer.body if isinstance(answer.body, dict) else {"detail": answer.body}
         return {"ready": answer.status == 200} | fields
 
 
 def _side_by_side(ask: Callable[[str], JobInfo], job_ids: Sequence[str], threads: int) -> list[JobInfo]:
-    """Return what `ask` returns for each id, in order, asking in threads. After the first error, raises it.
+    """Call `ask` for each id, in threads, and return the results in order. Raises the first error.
 
     The threads are daemon threads, so that after an error or Ctrl-C nobody waits for them. A pool of
     `concurrent.futures` would keep the process alive until the last request has ended.
@@ -381,7 +383,7 @@ def _wait_s(wait: Duration | None) -> float:
 
 
 def _named(info: JobInfo) -> str:
-    """Return the job's id and jobtype for messages. The jobtype is unknown until the job is in the store."""
+    """Return the job's id and jobtype, for messages. Until the job is in the store its jobtype is unknown."""
     return f"job {info.job_id} ({info.name})" if info.name else f"job {info.job_id}"
 
 

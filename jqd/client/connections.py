@@ -1,4 +1,4 @@
-"""Keeps connections to daemons open for the next request; the last used is used first."""
+"""Keeps connections to daemons open for further requests. Of several, the one used last is used next."""
 
 import os
 import threading
@@ -18,7 +18,7 @@ IDLE_S_MAX = 50.0  # daemons close after 75 s, common load balancers after 60 s:
 
 
 class Connections:
-    """The `Transport` of one process: keeps connections; a forked child needs its own."""
+    """The `Transport` of one process, which keeps connections open. A forked child needs its own."""
 
     def __init__(self, urls: Sequence[str]) -> None:
         self._tls: ssl.SSLContext | None = None
@@ -54,7 +54,7 @@ class Connections:
         return response
 
     def close(self) -> None:
-        """Break all requests under way, and let none begin."""
+        """Break all requests under way, and refuse new ones."""
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
@@ -74,7 +74,7 @@ class Connections:
                 self._end(connection, waits=waits)
 
     def _begin(self, wait_s: float) -> None:
-        """Wait until a request may begin: fewer than the limit are under way. Raises CrowdedError."""
+        """Wait until fewer requests than the limit are under way, and count one more. Raises CrowdedError."""
         with self._lock:
             if self._under_way < CONNECTIONS_MAX:
                 self._under_way += 1
@@ -95,8 +95,8 @@ class Connections:
             raise CrowdedError(f"none of its {CONNECTIONS_MAX} connections was free within {wait_s:g} s")
 
     def _free_slot(self) -> None:
-        """Give the slot of an ended request to the oldest queued one: the thread that just ended would always be faster
-        to take it than one that must wake."""
+        """Hand the slot of a request that has ended to the one that has waited longest. If it were just set free, the
+        thread of the ended request would always take it again, before another thread wakes."""
         if self._queued:
             self._queued.popleft().set()
         else:
@@ -121,7 +121,7 @@ class Connections:
         return None
 
     def _take(self, connection: Connection) -> bool:
-        """Remove a connection from the idle ones; returns whether it was idle."""
+        """Remove a connection from the idle ones. Returns whether it was idle."""
         try:
             self._idle.remove(connection)
         except ValueError:

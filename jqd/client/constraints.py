@@ -8,7 +8,8 @@ from jqd.client.path import path_of
 
 
 class Constraints:
-    """`Client`'s methods about constraints. A constraint is a dict: `name`, `match`, `rate`, `concurrency`, …"""
+    """`Client`'s methods about constraints. A constraint is returned as a dict: `name`, `match`, `rate`, `concurrency`,
+    …"""
 
     _http: Http
 
@@ -26,13 +27,14 @@ class Constraints:
         exact: bool = False,
         dry_run: bool = False,
     ) -> dict[str, Any]:
-        """Create or replace a constraint: it limits how many of the jobs that match may start, or run at once.
+        """Create or replace a constraint. It limits how many of the matching jobs may start in a time, or run at once.
 
-        `match`: an expression in CEL. `rate`: {"limit": 10, "per_s": 1, "burst": 0}. `pause`: True, or until a date.
-        `cost`: an expression, for how many a job counts. `key`: an expression; each of its values has its own limit.
-        `exact`: refuse the constraint if the store has several partitions, of which each counts by itself; else
-        `warning` in the answer says how much more they may let through. `dry_run`: change nothing, answer what it would
-        do to waiting jobs. Raises Invalid, which says where in the expression.
+        `match`: an expression in CEL that selects jobs. `rate`: {"limit": 10, "per_s": 1, "burst": 0}. `pause`: True,
+        or until a date. `cost`: an expression that says for how many a job counts. `key`: an expression; each of its
+        values has a limit of its own. `exact`: refuse the constraint if the store has several partitions, each of which
+        counts by itself; otherwise `warning` in the answer says how much more they may let through. `dry_run`: change
+        nothing, but answer what it would do to waiting jobs. Raises Invalid, which says where in the expression the
+        error is.
         """
         fields = {
             "match": match,
@@ -62,7 +64,7 @@ class Constraints:
         return self._http.call_for_map("a call about a constraint", "GET", _path(name))
 
     def delete_constraint(self, name: str) -> None:
-        """Delete a constraint: jobs no longer wait for it. Raises NotFound."""
+        """Delete a constraint, so that jobs no longer wait for it. Raises NotFound."""
         self._http.call("DELETE", _path(name), repeatable=False)
 
 

@@ -19,7 +19,8 @@ def checked_url(url: str) -> str:
 
 
 def checked_urls(urls: str | Sequence[str]) -> list[str]:
-    """Return the URLs of the daemons of one store, given as a list or as text with commas. Raises WrongUrl."""
+    """Check the URLs of the daemons of one store, given as a list or as text with commas, and return them as a list.
+    Raises WrongUrl."""
     listed = urls.split(",") if isinstance(urls, str) else urls
     urls = [checked_url(url.strip()).rstrip("/") for url in listed if url.strip()]
     return list(dict.fromkeys(urls)) or [checked_url("")]
@@ -32,12 +33,13 @@ TOKEN_FILE_VARIABLE = "JQD_TOKEN_FILE"  # noqa: S105 - a file that holds it, as 
 
 
 def is_from_environment(url: str | None) -> bool:
-    """Return whether a URL is that of JQD_URL, so that perhaps nobody gave it for this call."""
+    """Return whether a URL equals JQD_URL, so that perhaps nobody gave it explicitly."""
     return url is not None and url == os.environ.get(URL_VARIABLE)
 
 
 def daemon_urls() -> list[str]:
-    """Return the URLs in JQD_URL (with commas between them), else the daemon on this machine. Raises WrongUrl."""
+    """Return the URLs in JQD_URL (separated by commas); if it is not set, that of the daemon on this machine. Raises
+    WrongUrl."""
     value = os.environ.get(URL_VARIABLE)
     if not value:
         return [URL_DEFAULT]
@@ -48,9 +50,9 @@ def daemon_urls() -> list[str]:
 
 
 def daemon_token() -> str | None:
-    """Return the token in `JQD_TOKEN`, else in the file that `JQD_TOKEN_FILE` names. Raises WrongToken.
+    """Return the token in `JQD_TOKEN`, or in the file that `JQD_TOKEN_FILE` names. Raises WrongToken.
 
-    It is only for the daemons of `JQD_URL`: with another URL give its token, too.
+    It is only for the daemons in `JQD_URL`: whoever gives another URL must give its token, too.
     """
     if answer := os.environ.get(TOKEN_VARIABLE):
         return answer
@@ -67,7 +69,8 @@ def daemon_token() -> str | None:
 
 
 def trust_file() -> str | None:
-    """Return the file of trusted certificates that SSL_CERT_FILE names. Python silently ignores a missing file."""
+    """Return the file with trusted certificates that SSL_CERT_FILE names. Python silently ignores it if it is
+    missing."""
     return os.environ.get("SSL_CERT_FILE") or None
 
 
@@ -75,20 +78,21 @@ COLLECTOR_VARIABLES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES
 
 
 def has_collector() -> bool:
-    """Return whether the environment names an OpenTelemetry collector, and does not switch it off."""
+    """Return whether the environment names an OpenTelemetry collector and does not disable it."""
     is_off = os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
     return not is_off and any(os.environ.get(name) for name in COLLECTOR_VARIABLES)
 
 
 def surroundings() -> dict[str, str]:
-    """Return the environment without jqd's variables, for a daemon that tests start."""
+    """Return the environment without jqd's variables, for a daemon that a test starts."""
     return {name: value for name, value in os.environ.items() if not name.startswith("JQD_")}
 
 
 PASSED = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR")
-"""Variables that a worker passes on to the code that it runs: where programs and certificates are, and the locale."""
+"""Variables that a worker passes on to the code that it runs: paths of programs and certificates, and the locale."""
 
 
 def passed_on(names: Sequence[str]) -> dict[str, str]:
-    """Return the variables in PASSED and `names`. No others: a worker's environment holds its token."""
+    """Return the environment variables in PASSED and `names`, and no others: a worker's environment contains its
+    token."""
     return {name: os.environ[name] for name in (*PASSED, *names) if name in os.environ}

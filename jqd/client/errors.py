@@ -1,4 +1,4 @@
-"""What may go wrong between a pusher and its daemon."""
+"""The errors that a client raises: its own, and those that a daemon answers."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,14 +15,14 @@ class ItemError(msgspec.Struct, frozen=True):
     index: int | None = None
     """Index of the job in the pushed list, from 0; None when one job was pushed."""
     pointer: str = ""
-    """The field, as a JSON pointer."""
+    """The field with the error, as a JSON pointer."""
 
 
 class JqdClientError(JqdError):
-    """Base of a `Client`'s errors. Raised itself for an answer that this version does not understand.
+    """Base class of a `Client`'s errors. It is raised itself for an answer that this version does not understand.
 
-    `status`: HTTP status of the answer, 0 when there was none. `earlier`: the error of an earlier try, perhaps with
-    another daemon, which may have taken the refused request.
+    `status`: HTTP status of the answer, 0 without one. `earlier`: the error of an earlier try, perhaps at another
+    daemon, which may have taken the request that was now refused.
     """
 
     earlier: "JqdClientError | None" = None
@@ -33,18 +33,19 @@ class JqdClientError(JqdError):
 
 
 class WrongUrl(JqdClientError, ConfigError):
-    """The URL given to a `Client`, or in `JQD_URL`, cannot be a daemon's. Nothing was sent."""
+    """The URL given to a `Client` or in `JQD_URL` cannot be that of a daemon. Nothing was sent."""
 
 
 class WrongToken(JqdClientError, ConfigError):
-    """The file of `JQD_TOKEN_FILE` is unreadable or empty, or no HTTP header can hold the token. Nothing was sent."""
+    """The token cannot be used: its file (`JQD_TOKEN_FILE`) is unreadable or empty, or no HTTP header can hold it.
+    Nothing was sent."""
 
 
 class Unreachable(JqdClientError):
-    """No answer came: no daemon is there, or the connection broke.
+    """No answer came: there is no daemon, or the connection broke.
 
-    `sent`: whether the request may have arrived. If False, nothing happened and trying again is safe. If True, a push
-    may have been taken: with a `job_id` of your own it can be repeated and counts once.
+    `sent`: whether the request may have arrived. If False, nothing has happened, and trying again is safe. If True, a
+    push may have been taken; with a `job_id` of your own it can be repeated and counts once.
     """
 
     def __init__(self, message: str, *, sent: bool) -> None:
@@ -53,11 +54,12 @@ class Unreachable(JqdClientError):
 
 
 class ClientClosed(JqdClientError):
-    """The client was closed, by another part of the program; make another. A push that was under way may be taken."""
+    """The client was closed by another part of the program; make another. A push that was under way may have been
+    taken."""
 
 
 class NotFound(JqdClientError):
-    """There is no such job, or it ended so long ago that it is forgotten."""
+    """There is no such job, or it ended so long ago that it has been deleted."""
 
 
 class Conflict(JqdClientError):
@@ -81,12 +83,12 @@ class TooLarge(JqdClientError):
 
 
 class Unavailable(JqdClientError):
-    """The daemon cannot take this now. `retry_after`: seconds it asks to wait, or None.
+    """The daemon cannot take this now. `retry_after`: seconds after which to try again; None: unknown.
 
-    `maybe_taken`: some of the push may have been taken; only if the store must confirm it, for its ids (the client's
-    own, too), a unique key or a group. Push again only with an id of your own or a key. False: nothing was taken.
-    `ids_unknown`: the store, which alone knows whether the push's ids are in use, is away. No daemon took it, but one
-    would without ids. `closed`: the daemon stops or its disk fails; it took nothing.
+    `maybe_taken`: part of the push may have been taken. This happens only if the store had to confirm ids (also the
+    client's own), a unique key or a group. Push again only with an id of your own or a key. If False, nothing was
+    taken. `ids_unknown`: the store is unavailable, which alone knows whether the push's ids are in use. No daemon has
+    taken it, but one would without ids. `closed`: the daemon stops or its disk fails, and it took nothing.
     """
 
     maybe_taken = False
@@ -107,7 +109,7 @@ class Unavailable(JqdClientError):
 
 
 class TimedOut(JqdClientError):
-    """An answer, or the end of jobs, did not come in time. `pending`: the ids of the jobs that have not ended."""
+    """An answer did not come in time, or jobs did not end in time. `pending`: ids of the jobs that have not ended."""
 
     def __init__(self, message: str, *, pending: Sequence[str] = ()) -> None:
         super().__init__(message)
@@ -123,13 +125,14 @@ class JobFailed(JqdClientError):
 
 
 class NoResult(JqdClientError):
-    """The job succeeded, but its result was not kept: it was pushed without `keep_result`, or was too large."""
+    """The job succeeded, but its result was not kept, because it was pushed without `keep_result` or the result was too
+    large."""
 
 
 class LessSafe(JqdClientError):
-    """Jobs were taken, but less safely than asked: the store was away. Do not push them again.
+    """Jobs were taken, but less safely than asked for, because the store was unavailable. Do not push them again.
 
-    `job_ids`: all ids of the push, in order. `ack`: the lowest level that was reached.
+    `job_ids`: all ids of the push, in order. `ack`: the lowest level of safety among them.
     """
 
     def __init__(self, message: str, *, job_ids: Sequence[str], ack: str) -> None:
@@ -139,10 +142,10 @@ class LessSafe(JqdClientError):
 
 
 class PartlyPushed(JqdClientError):
-    """Some jobs of one `push_many` were taken and some were not.
+    """Some jobs of one `push_many` were taken, and some were not.
 
-    `job_ids`: in the order of the jobs, None for those not taken. `errors`: why the daemon refused jobs. If a request
-    failed in between, `__cause__` has its error, after which its jobs may have been taken all the same.
+    `job_ids`: in the order of the jobs, None for each that was not taken. `errors`: why the daemon refused jobs. If a
+    request failed in between, `__cause__` is its error, and then its jobs may have been taken nevertheless.
     """
 
     def __init__(self, message: str, *, job_ids: Sequence[str | None], errors: Sequence[ItemError] = ()) -> None:
@@ -152,15 +155,15 @@ class PartlyPushed(JqdClientError):
 
 
 class BufferFull(JqdClientError):
-    """A buffer had no room for the job within the time that a push waits: the daemon is away, or too slow. The job was
-    not taken."""
+    """The buffer had no room for the job within the time that a push waits, because the daemon is unavailable or too
+    slow. The job was not taken."""
 
 
 class NotPushed(JqdClientError):
-    """Buffered jobs are not known to be taken. `errors`: job id → error of its push.
+    """It is not known that these buffered jobs were taken. `errors`: job id → error of its push.
 
-    After `Unreachable`, `TimedOut` or `Unavailable` a daemon may have taken the job all the same: pushed again with the
-    same id and content, it counts once.
+    After `Unreachable`, `TimedOut` or `Unavailable` a daemon may have taken the job nevertheless. Pushed again with the
+    same id and content it counts once.
     """
 
     def __init__(self, message: str, *, errors: Mapping[str, JqdClientError]) -> None:
@@ -169,13 +172,13 @@ class NotPushed(JqdClientError):
 
 
 def more_doubtful(before: JqdClientError | None, now: JqdClientError) -> JqdClientError:
-    """Return which error to keep of two tries: the one after which the push may be taken; else one with `ids_unknown`,
-    after which a push without ids is taken; else the later one."""
+    """Return the error of two tries that is to be reported: the one after which it is more likely that the push was
+    taken; if equal, one with `ids_unknown`, after which a push without ids may succeed; else the later one."""
     return before if before is not None and _weight(before) > _weight(now) else now
 
 
 def refused_after(earlier: JqdClientError | None, refusal: JqdClientError) -> JqdClientError:
-    """Return `refusal`; its message says so if the earlier try may have been taken."""
+    """Return `refusal`. If the earlier try may have been taken, its message is changed to say so."""
     if earlier is not None and _doubt(earlier):
         refusal.args = (f"{refusal}; but an earlier try may have been taken: {earlier}",)
         refusal.earlier = earlier
@@ -183,7 +186,7 @@ def refused_after(earlier: JqdClientError | None, refusal: JqdClientError) -> Jq
 
 
 def took_nothing(error: JqdClientError) -> bool:
-    """Return whether nothing was taken if this error came, so that another daemon may be asked."""
+    """Return whether this error means that nothing was taken, so that another daemon may be asked."""
     return not _doubt(error)
 
 
@@ -192,7 +195,8 @@ def _weight(error: JqdClientError) -> tuple[int, bool]:
 
 
 def _doubt(error: BaseException | None) -> int:
-    """Return how doubtful it is that nothing was taken. 0: certain. 1: it may be taken. 2: the type alone says that."""
+    """Return how doubtful it is that nothing was taken. 0: nothing was. 1: it may have been. 2: it may, and only the
+    error's type is known."""
     match error:
         case PartlyPushed():
             return _doubt(error.__cause__)

@@ -1,4 +1,4 @@
-"""Reads a job's events as they come, from whichever daemon answers: each once, unless the daemons have forgotten it.
+"""Reads a job's events as they happen, from any daemon that answers. Each comes once, if the daemons still remember it.
 
 for event in client.events(job_id):
     print(event.kind, event.data)
@@ -25,8 +25,8 @@ class JobEvent(NamedTuple):
 
 
 class JobEvents(Iterator[JobEvent]):
-    """An iterator of a job's events. The last, `end`, says whether the job ended or was deleted. For one thread; any
-    thread may call `close`."""
+    """An iterator of a job's events. The last one, `end`, says whether the job ended or was deleted. Only one thread
+    may iterate; any thread may call `close`."""
 
     def __init__(self, http: Http, job_id: str) -> None:
         self._http, self._job_id = http, job_id
@@ -38,7 +38,7 @@ class JobEvents(Iterator[JobEvent]):
         return next(self._events)
 
     def close(self) -> None:
-        """End the iteration: a thread that waits for the next event returns within 15 s."""
+        """End the iteration. A thread that waits for the next event returns within 15 s."""
         self._closed.set()
 
     def _follow(self) -> Iterator[JobEvent]:
@@ -79,7 +79,7 @@ def read_events(
     closed: threading.Event | None = None,
     seen: Callable[[str], None] | None = None,
 ) -> Iterator[JobEvent]:
-    """Yield the events of one stream until it ends, or `closed` is set. `seen` is called with their ids."""
+    """Yield the events of one stream until it ends or `closed` is set. `seen`: called with the id of each event."""
     kind, data = "", list[str]()
     for line in http.lines(path, headers, quiet_s):
         if closed is not None and closed.is_set():

@@ -1,4 +1,5 @@
-"""The client's calls about groups, and about flows: a flow is a job with its ancestors and descendants."""
+"""The client's calls about groups and flows. A flow is a job with all jobs that are linked with it, directly or through
+others."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -24,28 +25,30 @@ class FlowJob(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     state: str
     attempts: int
-    """Number of attempts, with a running one."""
+    """Number of attempts, including one that is running."""
     parents: Sequence[str] = ()
-    """Ids of jobs that it waits or waited for, or of the job whose outcome made it: the first hundred."""
+    """Ids of the jobs for which it waits or waited, or of the job whose outcome created it: at most a hundred."""
     children: Sequence[str] = ()
-    """Ids of jobs that wait for it, or follow it: the first hundred."""
+    """Ids of the jobs that wait for it, or that it created: at most a hundred."""
     waits_for: Sequence[str] = ()
-    """Parents that have not ended."""
+    """Ids of the parents that have not ended."""
     group: str | None = None
     cancelled_for: str | None = None
-    """The id of the failed parent for which it was cancelled."""
+    """Id of the failed parent because of which it was cancelled."""
 
 
 class FlowInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A job with all its ancestors and descendants: the nearest in the first 500, and of each 500 the oldest first."""
+    """A job and all jobs linked with it, directly or through others. The nearest are in the first 500; within each 500
+    the oldest come first."""
 
     jobs: Sequence[FlowJob]
     whole: bool
-    """False: the flow has more than the 10,000 jobs that a daemon reads, or some are not in the store yet."""
+    """False: the flow has more than the 10,000 jobs that a daemon reads, or some of its jobs are not in the store
+    yet."""
 
 
 class GroupWaits(msgspec.Struct, frozen=True, kw_only=True):
-    """The job that waits for a group."""
+    """The job that waits for all jobs of a group."""
 
     job_id: str
     state: str | None
@@ -60,9 +63,9 @@ class GroupInfo(msgspec.Struct, frozen=True, kw_only=True):
     closed_at: datetime | None
     jobs: int
     counts: Mapping[str, int]
-    """State → number of jobs; "unknown": not in the store yet, or deleted."""
+    """State → number of jobs in it. "unknown": the job is not in the store yet, or was deleted."""
     progress: float
-    """Share of the jobs that have ended, 0 to 1."""
+    """Share of the jobs that have ended, from 0 to 1."""
     then: GroupWaits | None = None
     errors: Sequence[Mapping[str, Any]] = ()
     """The first ten failed jobs: `job_id`, `name`, `message`."""
@@ -92,12 +95,12 @@ class Flows:
                 return FlowInfo(jobs=jobs, whole=page.whole)
 
     def cancel_flow(self, job_id: str, *, dry_run: bool = False) -> Changed:
-        """Cancel all jobs of a job's flow that have not ended; with `dry_run` only count them. Raises NotFound."""
+        """Cancel all jobs of a job's flow that have not ended. `dry_run`: only count them. Raises NotFound."""
         return self._changed(f"{job_path(job_id)}/flow/cancel", dry_run=dry_run)
 
     def retry_flow(self, job_id: str, *, dry_run: bool = False) -> Changed:
-        """Retry all jobs of a job's flow that failed, or were cancelled for a parent; with `dry_run` only count them.
-        Raises NotFound."""
+        """Retry all jobs of a job's flow that failed, or were cancelled because of a parent. `dry_run`: only count
+        them. Raises NotFound."""
         return self._changed(f"{job_path(job_id)}/flow/retry", dry_run=dry_run, repeatable=False)
 
     def group(self, group: str) -> GroupInfo:
@@ -109,10 +112,11 @@ class Flows:
     def close_group(
         self, group: str, then: Mapping[str, Any] | None = None, *, on_parent_failure: OnFailure | None = None
     ) -> GroupWaits | None:
-        """Close a group to more jobs; returns the job that waits for all of its jobs.
+        """Close a group, so that no more jobs can join it. Returns the job that waits for all its jobs, if there is
+        one.
 
-        `then`: that job, as `push_one` takes it; without an argument it gets the array of their results.
-        `on_parent_failure`: what happens to it if one of them does not succeed. The same call again counts once;
+        `then`: that job, as `push_one` takes it; without an argument it gets the list of their results.
+        `on_parent_failure`: what happens to it if one of them does not succeed. The same call again has no effect;
         another `then` raises Conflict.
         """
         fields = {"then": then, "on_parent_failure": on_parent_failure}
@@ -121,18 +125,18 @@ class Flows:
         return None if answer.get("then") is None else converted(answer["then"], GroupWaits)
 
     def cancel_group(self, group: str, *, dry_run: bool = False) -> Changed:
-        """Cancel all jobs of a group that have not ended, and the one that waits for them; with `dry_run` only count
-        them. Raises NotFound."""
+        """Cancel all jobs of a group that have not ended, and the job that waits for them. `dry_run`: only count them.
+        Raises NotFound."""
         return self._changed(f"{group_path(group)}/cancel", dry_run=dry_run)
 
     def retry_group(self, group: str, *, dry_run: bool = False) -> Changed:
-        """Retry all failed jobs of a group, and the one that waits for them, if it failed; with `dry_run` only count
-        them. Raises NotFound."""
+        """Retry all failed jobs of a group, and the job that waits for them if it failed. `dry_run`: only count them.
+        Raises NotFound."""
         return self._changed(f"{group_path(group)}/retry", dry_run=dry_run, repeatable=False)
 
     def _changed(self, path: str, *, repeatable: bool = True, **given: Any) -> Changed:
-        """Change jobs, some ten thousand in a request, and add up the answers. `given`: the request's fields; None and
-        False are left out."""
+        """Change jobs, some ten thousand with each request, and add up the answers. `given`: fields of the request;
+        None and False are left out."""
         fields = {name: value for name, value in given.items() if value not in (None, False)}
         how: dict[str, Any] = {"wait_s": LOOK_S, "repeatable": repeatable or "dry_run" in fields}
         matched = changed = 0
@@ -153,7 +157,7 @@ class Flows:
 
 
 def depths_of(jobs: Sequence[FlowJob]) -> dict[str, int]:
-    """Return the depth of each job in the flow: one more than that of its deepest parent."""
+    """Return job id → depth in the flow: one more than the greatest depth among its parents."""
     depths = {job.job_id: 0 for job in jobs}
     edges = [(parent, job.job_id) for job in jobs for parent in job.parents]
     edges += [(job.job_id, child) for job in jobs for child in job.children]  # both: each list has only the first 100
@@ -179,7 +183,7 @@ def group_path(group: str) -> str:
 
 
 def converted(answer: Any, kind: type[T]) -> T:
-    """Return an answer about a flow or a group as `kind`. Raises JqdClientError if it does not fit."""
+    """Convert an answer about a flow or a group to the type `kind`. Raises JqdClientError if it does not fit."""
     try:
         return msgspec.convert(answer, kind)
     except msgspec.ValidationError as error:

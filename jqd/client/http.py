@@ -1,4 +1,5 @@
-"""Sends requests to daemons: MessagePack out and in; statuses and broken connections become named errors."""
+"""Sends requests to daemons and decodes their answers, both in MessagePack. Turns refusals and broken connections into
+named errors."""
 
 import os
 import random
@@ -55,7 +56,7 @@ def _sleep(seconds: float) -> None:
 
 
 class Http:
-    """Sends requests to one daemon of a store, and to the next when it does not answer. Safe between threads."""
+    """Sends requests to one daemon of a store, and to the next if that does not answer. Threads may share it."""
 
     def __init__(
         self,
@@ -111,26 +112,26 @@ class Http:
 
     @property
     def url(self) -> str:
-        """Return the URL of the daemon that is asked first."""
+        """Return the URL of the daemon that is asked first at present."""
         return self.urls[self._at]
 
     def speaking_for(self, tenant: str) -> "Http":
-        """Return a view that acts for one tenant, with the same connections; it needs no close."""
+        """Return a view that acts for one tenant. It shares the connections and need not be closed."""
         _expect_header("name of the tenant", tenant)
         view = copy(self)
         view._headers = {**self._headers, "jqd-tenant": tenant}
         return view
 
     def beside(self, url: str) -> "Http":
-        """Return a client of another daemon of the same store, with the same token. The caller closes it."""
+        """Return an `Http` for another daemon of the same store, with the same token. The caller must close it."""
         return Http(url, timeout_s=self._timeout_s, token=self._token, transport=self._transport)
 
     def pause(self, seconds: float) -> None:
         self._sleep(seconds)
 
     def call_for_map(self, what: str, method: str, path: str, **how: Any) -> dict[str, Any]:
-        """Make a call, as `call` does, and return the map that it answers. `what`: names the call in the error if the
-        answer is no map."""
+        """Make a call as `call` does, and return its answer, which must be a map. `what`: names the call in the error
+        if it is not."""
         answer = self.call(method, path, **how)
         if not isinstance(answer.body, dict):
             raise odd(what, answer)
@@ -147,20 +148,20 @@ class Http:
         repeatable: bool = True,
         accept: tuple[int, ...] = (),
     ) -> Answer:
-        """Return the daemon's answer: 2xx, or a status in `accept`; any other raises its error.
+        """Make a request and return the answer, if its status is 2xx or in `accept`. Any other raises an error.
 
-        `wait_s`: how long the daemon is asked to wait, on top of the usual timeout. `repeatable`: twice counts as once.
-        Tries, each with the next daemon, and with a pause when all were asked:
+        `wait_s`: how long the daemon is asked to wait, on top of the usual timeout. `repeatable`: whether the request
+        counts once if it arrives twice. Number of tries, each at the next daemon, with a pause when all were asked:
 
-            not sent                       up to TRIES_MAX with each daemon
+            not sent                       up to TRIES_MAX at each daemon
             the connection broke           the same, if `repeatable`
-            no answer in time              one with each daemon, if `repeatable`
-            429, 503, 507                  one with each daemon, if `repeatable` or nothing was taken
-            401 (while the store is away   one with each daemon
+            no answer in time              one at each daemon, if `repeatable`
+            429, 503, 507                  one at each daemon, if `repeatable` or nothing was taken
+            401 (while the store is away   one at each daemon
             only one may know the token)
 
-        If an earlier daemon may have taken the request, and the last one did not, the earlier error is raised, or is
-        the refusal's `earlier`.
+        If an earlier daemon may have taken the request and the last one did not, the error of the earlier one is
+        raised, or becomes `earlier` of the refusal.
         """
         headers = self._headers if body is None else {**self._headers, "content-type": MSGPACK}
         target = _target(path, params)
@@ -210,8 +211,8 @@ class Http:
         raise AssertionError("the last try answers or raises")
 
     def lines(self, path: str, headers: Mapping[str, str], quiet_s: float) -> Iterator[str]:
-        """Yield the lines of a stream as they come, from one daemon. Raises as `call`; TimedOut after `quiet_s` of
-        silence."""
+        """Yield the lines of a stream from one daemon as they come. Raises as `call`, and TimedOut if nothing comes for
+        `quiet_s`."""
         url, target = self.url, _target(path)
         every = {**self._headers, **headers}
         try:
@@ -225,12 +226,12 @@ class Http:
             raise self._trouble("GET", url, error) from error
 
     def leave(self, tried: int) -> None:
-        """Ask the next daemon from now on; pauses for a time that grows with `tried`."""
+        """Ask the next daemon from now on, after a pause that grows with `tried`."""
         self._leave(self._at)
         self._sleep(BACKOFF.delay_s(tried, self._source))
 
     def _leave(self, at: int) -> None:
-        """Ask the next daemon from now on, unless another thread has moved on already."""
+        """Ask the next daemon from now on, unless another thread has changed the daemon already."""
         if self._at == at:
             self._at = (at + 1) % len(self.urls)
 
@@ -253,7 +254,7 @@ class Http:
 
 
 def _target(path: str, params: Mapping[str, str] | None = None) -> str:
-    """Return path and query, quoted. Raises Invalid for names and ids that no URL can hold."""
+    """Return path and query, quoted for a URL. Raises Invalid for names and ids that no URL can hold."""
     try:
         target = f"{path}{'&' if '?' in path else '?'}{urlencode(params)}" if params else path
         if len(target) > TARGET_CHARS_MAX:
@@ -283,7 +284,7 @@ def _lines(pieces: Iterable[bytes]) -> Iterator[str]:
 
 
 def _expect_header(what: str, value: str) -> None:
-    """Raise WrongToken if no HTTP header can hold the value. The message omits it: it is a secret."""
+    """Raise WrongToken if no HTTP header can hold the value. The message does not contain it, because it is secret."""
     if not value.isascii() or not value.isprintable():
         raise WrongToken(f"the {what} has characters that no HTTP header carries; is it one line, as it was given out?")
 
@@ -298,17 +299,17 @@ def _by_tls(url: str, error: TransportError) -> str | None:
 
 
 def encode(value: Any) -> bytes:
-    """Encode a body. Raises msgspec's errors for values that MessagePack cannot hold."""
+    """Encode the body of a request. Raises msgspec's errors for values that MessagePack cannot hold."""
     return msgspec.msgpack.encode(value)
 
 
 def query(**given: Any) -> dict[str, str]:
-    """Return the query parameters that are not None; True as 1."""
+    """Return the query parameters that are not None, as texts; True becomes 1."""
     return {key: "1" if value is True else str(value) for key, value in given.items() if value is not None}
 
 
 def all_rows(http: Http, what: str, limit: int | None = None) -> list[dict[str, Any]]:
-    """Return all rows of a list, asked for page by page. `limit`: rows of a page."""
+    """Return all rows of a list, which is read page by page. `limit`: rows in a page."""
     rows: list[dict[str, Any]] = []
     cursor = ""
     while True:
@@ -323,6 +324,6 @@ def all_rows(http: Http, what: str, limit: int | None = None) -> list[dict[str, 
 
 
 def gone_rows(http: Http, what: str) -> list[dict[str, Any]]:
-    """Return the rows that left a list within the last day; none if the daemon does not say."""
+    """Return what left a list (of workers or daemons) within the last day; empty if the daemon does not say."""
     answer = http.call("GET", f"/v1/{what}", params=query(limit=1))
     return list(answer.body.get("gone") or ()) if isinstance(answer.body, dict) else []

@@ -1,7 +1,7 @@
 """The part of HTTP/1.1 that a client of a daemon needs, on one connection.
 
-It follows no redirects, and does not wait for `100 Continue`. A broken write is no error yet: a server that refuses a
-large body closes the connection, and its answer can still be read.
+It follows no redirects, and does not wait for `100 Continue`. An error while writing is ignored at first: a server that
+refuses a large body closes the connection, and its answer can still be read.
 """
 
 import os
@@ -34,7 +34,7 @@ _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?", re.DOTALL)
 
 
 class Connection:
-    """One connection, with one request at a time."""
+    """A connection that handles one request at a time."""
 
     def __init__(self, url: str, tls: "ssl.SSLContext | None", connect_s: float, clock: Clock) -> None:
         """Connect, with TLS for https. Raises UnreachedError."""
@@ -43,7 +43,7 @@ class Connection:
         self.url, self._base = url, parts.path
         self._process = os.getpid()
         self.is_free = False
-        """Whether the last answer is read, so that the connection can take another request."""
+        """Whether the last answer has been read completely, so that the connection can take another request."""
         self.free_since_s = 0.0
         self._clock = clock
         self._timeout_s = connect_s  # the socket's present timeout
@@ -75,25 +75,26 @@ class Connection:
             self._own["authorization"] = f"Basic {b64encode(pair.encode()).decode()}"
 
     def is_quiet(self) -> bool:
-        """Return whether the server has sent nothing since the last answer, and has not closed the connection."""
+        """Return whether the server has sent nothing since the last answer and has not closed the connection."""
         if self._readable is None:
             return not select.select([self._socket], [], [], 0)[0]
         return not self._readable.poll(0)
 
     def close(self) -> None:
-        """Close the connection, also if a forked child still has it open. In that child, only drop it."""
+        """Close the connection, even if a forked child still has it open. In the child, only close the child's
+        descriptor."""
         self.shut_down()
         self._socket.close()
 
     def shut_down(self) -> None:
-        """Wake the thread that uses the connection, which then closes it."""
+        """Shut the socket down, which wakes the thread that uses the connection; that thread closes it."""
         if os.getpid() == self._process:
             with suppress(OSError):  # it is broken already
                 # The plain socket's method, for TLS as well: that of a TLS socket would forget its session.
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
     def ask(self, request: Request) -> Response:
-        """Send a request; return the whole answer, or for a stream one whose `pieces` are still to be read. Raises
+        """Send a request and return its whole answer. For a stream, the answer's `pieces` are still to be read. Raises
         SilentError, LostError."""
         self.is_free = False
         self._read_s, self._begun_s, self._is_stream = request.read_s, self._clock.mono_s(), False
@@ -121,7 +122,7 @@ class Connection:
         return f"{request.method} {self._base}{request.target} HTTP/1.1\r\n{text}\r\n".encode("ascii")
 
     def _write(self, data: bytes) -> bool:
-        """Send data. Return whether all was sent: a broken connection is no error here."""
+        """Send data, and return whether all of it was sent. A broken connection is not an error here."""
         try:
             done = self._socket.send(data)
             while done < len(data):  # not by `sendall`, which has one timeout for all of it
@@ -148,8 +149,8 @@ class Connection:
         return data
 
     def _go_on(self) -> None:
-        """Set the timeout for the next read or write, within the time left for the exchange. Raises SilentError,
-        LostError."""
+        """Set the socket's timeout for the next read or write, within the time left for this request. Raises
+        SilentError, LostError."""
         timeout_s = self._read_s
         if not self._is_stream:
             if self._received_bytes > ANSWER_BYTES_MAX:
@@ -171,7 +172,8 @@ class Connection:
         return data
 
     def _read_head(self) -> tuple[bool, Response]:
-        """Return whether the server keeps the connection after this answer, and the answer's status and fields."""
+        """Read the head of an answer. Returns whether the server keeps the connection open afterwards, and the answer
+        without body."""
         while (end := self._left.find(b"\r\n\r\n")) < 0:
             if len(self._left) > HEAD_BYTES_MAX or not self._left.startswith(b"HTTP/1."[: len(self._left)]):
                 raise LostError(f"it sends what is no HTTP: {self._left[:32]!r}")
@@ -191,7 +193,7 @@ class Connection:
         return "close" not in wish if status[1] == "1" else "keep-alive" in wish, Response(int(status[2]), headers)
 
     def _pieces(self, headers: Mapping[str, str], *, can_go_on: bool) -> Iterator[bytes]:
-        """Yield the body as it comes; then mark the connection as free, if it `can_go_on`."""
+        """Yield the body as it comes. Then, if `can_go_on`, mark the connection as free."""
         length, coding = headers.get("content-length"), headers.get("transfer-encoding")
         if coding is not None:
             if coding.lower() != "chunked":

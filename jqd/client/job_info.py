@@ -1,4 +1,4 @@
-"""Types of the daemon's answers about jobs, and the maps in which jobs are pushed."""
+"""The types of a daemon's answers about jobs, and the maps with which jobs are pushed."""
 
 import enum
 from collections.abc import Mapping, Sequence
@@ -16,16 +16,17 @@ FINAL_STATES = tuple(state.value for state in State if state.is_final)
 Ack = Literal["fsync", "memory", "store"]
 FIELDS = JobSpec.__struct_fields__
 NAMES = dict(zip(FIELDS, JobSpec.__struct_encode_fields__, strict=True))
-"""Field → its name in a request: `while` is a keyword in Python."""
+"""Name of a field in Python → its name in a request, which may be a word reserved in Python (`while`)."""
 
 
 class Cancel(enum.Enum):
     """The result of a cancel."""
 
     CANCELLED = "cancelled"
-    """The job will not start."""
+    """The job will not start any more."""
     RECORDED = "recorded"
-    """The job runs: its worker will be asked to stop it; no retry. Or the store is away: the job may still start."""
+    """The job runs, and its worker will be asked to stop it; no retry follows. Or the store is unavailable, and the job
+    may still start."""
     TOO_LATE = "too late"
     """The job had ended already."""
 
@@ -39,11 +40,13 @@ class Changed(NamedTuple):
     matched: int
     """Number of jobs that matched."""
     changed: int
-    """Number of jobs that were changed: none in a dry run; without those that another call changed meanwhile."""
+    """Number of jobs that were changed; 0 in a dry run. Jobs that another call changed at the same time are not
+    counted."""
     refused: Sequence[Mapping[str, Any]] = ()
-    """Jobs of `job_ids` that were not changed: `job_id`, `status` (404, 409) and `detail`."""
+    """Jobs given in `job_ids` that were not changed: `job_id`, `status` (404, 409) and `detail`."""
     whole: bool = True
-    """False: some jobs of a flow were not found: they are not in the store yet, or behind a million links."""
+    """False: some jobs of a flow were not found, because they are not in the store yet or a million links are
+    between."""
 
 
 class PushedJob(NamedTuple):
@@ -51,62 +54,62 @@ class PushedJob(NamedTuple):
 
     job_id: str
     duplicate: bool = False
-    """Whether it was pushed before with the same id and content: it counts once."""
+    """Whether the same job was pushed before, with the same id and content; then it counts once."""
 
 
 class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """One job, as `GET /v1/jobs/{id}` answers. Dates are aware; None: not yet."""
+    """One job, as `GET /v1/jobs/{id}` returns it. Dates have a time zone; None: it has not happened yet."""
 
     job_id: str
-    """The pusher's own id for it, if given, else jqd's."""
+    """The id that its pusher chose; if he chose none, jqd's id."""
     name: str
     state: str
     """`waiting`, `scheduled`, `blocked`, `running`, `retrying`, `succeeded`, `failed` or `cancelled`."""
     argument: Any = None
-    """None also for a large argument: then `argument_bytes` is set, and `get` with `whole` has it."""
+    """None also for a large argument, which `get` returns with `whole`; then `argument_bytes` is set."""
     argument_bytes: int | None = None
     """Length of the argument as MessagePack. Lists omit this, the argument, `timeout`, `backoff` and `keep_result`."""
     priority: int = 0
     attempts: int = 0
     max_retry: int = 0
     timeout: float | None = None
-    """Seconds one attempt may take."""
+    """How many seconds an attempt may take."""
     keep_result: Keep | None = None
     backoff: float | Sequence[float] | None = None
-    """Seconds between attempts, as the pusher or the worker set it; None: the daemon's default."""
+    """Seconds between attempts, as set by the pusher or the worker; None: the daemon's default."""
     created_at: datetime | None = None
     eligible_at: datetime | None = None
     started_at: datetime | None = None
     finished_at: datetime | None = None
     worker_finished_at: datetime | None = None
-    """When it finished, by its worker's own clock."""
+    """When the last attempt finished, by its worker's own clock."""
     expires_at: datetime | None = None
     """When the job dies unless an attempt has begun; None: never."""
     code: Code | None = None
     """Why the last attempt stopped."""
     exitcode: int | None = None
-    """The number behind `code`: 1xx retry, 2xx ok, 4xx failed, 5xx error."""
+    """The status behind `code`: 1xx retry, 2xx ok, 4xx failed, 5xx error."""
     worker: str | None = None
     daemon: str | None = None
     note: str | None = None
-    """Why the waiting job does not start."""
+    """Why the job waits, if it does."""
     progress: Mapping[str, Any] | None = None
-    """The worker's last report: `done`, `message` and `at`."""
+    """The latest progress that the worker reported: `done`, `message` and `at`."""
     snoozes: int | None = None
-    """How often the job put itself off; None: never."""
+    """How often the job asked to be tried later (a snooze); None: never."""
     interrupted: int | None = None
-    """How often the job began again because its worker or daemon was stopped; None: never."""
+    """How often the job was begun again because its worker or daemon was stopped; None: never."""
     log: str | None = None
-    """The end of what the last attempt printed, if that failed."""
+    """The last lines that the last attempt printed, if it failed."""
     id: str | None = None
-    """jqd's id, which workers get, if `job_id` is the pusher's own."""
+    """jqd's id, which workers get, if `job_id` is that of the pusher."""
     error: Any = None
-    """The last attempt's error, as the worker reported it: any value."""
+    """The error of the last attempt, as its worker reported it: any value."""
     message: str | None = None
-    """The last attempt's message for people, perhaps a traceback. Of a success: that its result was dropped."""
+    """The message of the last attempt, for people; perhaps a traceback. Of a success: that its result was dropped."""
     result: Any = None
-    """Only of a job pushed with keep_result, until it is dropped. None also for a large result: then `result_bytes` is
-    set, and `Client.result` has it."""
+    """The result, if the job was pushed with keep_result, until it is dropped. None also for a large result, which
+    `Client.result` returns; then `result_bytes` is set."""
     result_bytes: int | None = None
     """Length of a large result as MessagePack."""
     history: Sequence[Mapping[str, Any]] = ()
@@ -115,19 +118,19 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     tenant: str = ""
     """The tenant of the job; empty: none."""
     parents: Sequence[str] = ()
-    """Ids of jobs that it waits or waited for: the first hundred."""
+    """Ids of the jobs for which it waits or waited: at most a hundred."""
     parents_count: int | None = None
-    """Number of all parents; None: it waits for no job."""
+    """Number of all these jobs; None: it waits for none."""
     parent: str | None = None
-    """The id of the job whose outcome made it."""
+    """Id of the job whose outcome created it."""
     group: str | None = None
     unique: str | None = None
     then: Sequence[str] = ()
-    """Names of the jobs that are pushed when it succeeds."""
+    """Jobtypes of the jobs that are pushed when it succeeds."""
 
     @property
     def ended(self) -> bool:
-        """Whether the job has ended: nothing more will happen to it by itself."""
+        """Whether the job has ended, so that nothing more happens to it by itself."""
         return self.state in FINAL_STATES
 
     @property
@@ -137,7 +140,7 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def job_info(answer: Any) -> JobInfo:
-    """Return a daemon's map as a `JobInfo`; ignores unknown fields. Raises ValueError if it is no map of a job."""
+    """Convert a daemon's map to a `JobInfo`; ignores unknown fields. Raises ValueError if it is not a map of a job."""
     if not isinstance(answer, Mapping):
         raise ValueError(f"a job is a map, not as {type(answer).__name__}")
     try:
@@ -147,7 +150,7 @@ def job_info(answer: Any) -> JobInfo:
 
 
 def job_map(name: str, argument: Any = None, **options: Unpack[PushOptions]) -> dict[str, Any]:
-    """Return a job as the map that `POST /v1/jobs` takes. Omits options that are None, so that the daemon's defaults
+    """Return a job as the map that `POST /v1/jobs` takes. Options that are None are left out, so the daemon's defaults
     hold."""
     fields: dict[str, Any] = {"name": name} if argument is None else {"name": name, "argument": argument}
     for field, value in options.items():
@@ -159,8 +162,8 @@ def job_map(name: str, argument: Any = None, **options: Unpack[PushOptions]) -> 
 
 
 def listed_job(index: int, job: Any) -> dict[str, Any]:
-    """Check one map of a pushed list, and return it as `job_map` does. Raises TypeError and ValueError, which name the
-    job and the field."""
+    """Check a map in a list of jobs to be pushed, and return it as `job_map` does. Raises TypeError or ValueError,
+    which names the job and the field."""
     if not isinstance(job, Mapping):
         raise TypeError(f"job {index} is a map with the parameters of push by name, not a {type(job).__name__}")
     unknown = [name for name in job if name not in FIELDS]
@@ -176,7 +179,8 @@ def listed_job(index: int, job: Any) -> dict[str, Any]:
 
 
 def date_given(field: str, given: datetime | float | str | timedelta | None) -> float | str | None:
-    """Return a date as a daemon takes it; a timedelta means so long ago. Raises ValueError without a time zone."""
+    """Return a date in the form that a daemon takes. A timedelta means that long ago. Raises ValueError if there is no
+    time zone."""
     if isinstance(given, timedelta):
         given = datetime.now(UTC) - given
     if not isinstance(given, datetime):

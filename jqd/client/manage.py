@@ -37,20 +37,20 @@ class Matching(TypedDict, total=False):
     exitcode: int | None
     """The last attempt's exit code."""
     error: str | None
-    """Part of the last attempt's error text."""
+    """Text that the error of the last attempt contains."""
     error_is: str | None
-    """The error line as `Client.errors` lists it."""
+    """The exact error line, as `Client.errors` lists it."""
     error_like: str | None
-    """An error line, or the `pattern` of one; numbers, ids and quoted values may differ."""
+    """An error line, or the `pattern` of one. Numbers, ids and quoted values in it may differ."""
     search: str | None
-    """Part of the error line, or of the job's name, id, tags or argument."""
+    """Text that the error line, or the job's name, id, tags or argument contains."""
     since: Date | None
-    """When the job ended, or was pushed, at the earliest: a date, Unix seconds, or a time ago."""
+    """The earliest time at which the job ended, or was pushed: a date, Unix seconds, or how long ago."""
     before: Date | None
 
 
 class Changes(TypedDict, total=False):
-    """Changes of a job that has not begun; fields left out stay."""
+    """Changes to a job that has not begun. Fields that are left out keep their values."""
 
     priority: int | None
     run_at: datetime | float | str | None
@@ -59,13 +59,13 @@ class Changes(TypedDict, total=False):
 
 
 class Reasons(NamedTuple):
-    """The errors of failed jobs, counted by reason."""
+    """The errors of failed jobs, counted by reason (errors that differ only in numbers and the like)."""
 
     rows: list[dict[str, Any]]
-    """The most frequent first: `name`, `pattern`, `error`, `count`, `last_hour`, `since`, `latest`, `job_id`,
-    `texts`; `tenant` where there is one."""
+    """The reasons, the most frequent first: `name`, `pattern`, `error`, `count`, `last_hour`, `since`, `latest`,
+    `job_id`, `texts`; `tenant` where there is one."""
     others: int
-    """Number of failures with rarer reasons."""
+    """Number of failures with rarer reasons, which have no row."""
 
 
 class Manage(Constraints, Flows, Schedules, Tokens):
@@ -74,7 +74,8 @@ class Manage(Constraints, Flows, Schedules, Tokens):
     _http: Http
 
     def speaking_for(self, tenant: str) -> Self:
-        """Return a view that acts for one tenant, if the token may; it shares the connections, and needs no close."""
+        """Return a view that acts for one tenant, if the token allows it. It shares the connections and need not be
+        closed."""
         view = copy(self)
         view._http = self._http.speaking_for(tenant)
         return view
@@ -87,12 +88,12 @@ class Manage(Constraints, Flows, Schedules, Tokens):
         parted: Callable[[], object] | None = None,
         **which: Unpack[Matching],
     ) -> Iterator[JobInfo]:
-        """Yield the jobs that match the filter; newest first, at most `limit`. Asks page by page.
+        """Yield the jobs that match the filter, newest first, at most `limit`. They are read page by page.
 
-        The jobs lack error, result, history and argument, which `get` has. A job that changes its state meanwhile comes
+        The jobs lack error, result, history and argument, which `get` has. A job whose state changes meanwhile comes
         once, as it was first seen. `looked`: called after each page but the last with the number of jobs examined so
-        far, and the number of all, or None if unknown. `parted`: called if there are so many jobtypes that the
-        daemon lists one part of them after another, each newest first. Raises Invalid for an unknown state.
+        far, and the number of all, or None if unknown. `parted`: called if there are so many jobtypes that the daemon
+        lists one part of them after another, each newest first. Raises Invalid for an unknown state.
         """
         cursor, left, far = "", limit, 0
         asked = _asked(which)
@@ -134,25 +135,25 @@ class Manage(Constraints, Flows, Schedules, Tokens):
                 return Reasons(sorted(found.values(), key=lambda row: -row["count"]), others)
 
     def retry(self, job_id: str, **changes: Unpack[Changes]) -> JobInfo:
-        """Retry a job that failed or was cancelled, with `changes` made in the same step. Raises NotFound, Invalid,
+        """Retry a job that failed or was cancelled, and make `changes` in the same step. Raises NotFound, Invalid,
         Conflict."""
         changed = _changes(**changes)
         return self._act("POST", f"{job_path(job_id)}/retry", encode(changed) if changed else None)
 
     def run_now(self, job_id: str) -> JobInfo:
-        """Run a job at once that waits for its date. Raises NotFound, Conflict."""
+        """Run a job now that is waiting for its date. Raises NotFound, Conflict."""
         return self._act("POST", f"{job_path(job_id)}/run-now")
 
     def change(self, job_id: str, **changes: Unpack[Changes]) -> JobInfo:
-        """Change a waiting job. Raises NotFound, Invalid, Conflict when it does not wait."""
+        """Change a waiting job. Raises NotFound, Invalid; Conflict if it is not waiting."""
         return self._act("PATCH", job_path(job_id), encode(_changes(**changes)))
 
     def why(self, job_id: str) -> dict[str, Any]:
-        """Return why a job waits: `text` in one sentence, `reason` and more for programs. Raises NotFound."""
+        """Return why a job waits: `text` in one sentence, `reason` and other fields for programs. Raises NotFound."""
         return self._http.call_for_map("a question why", "GET", f"{job_path(job_id)}/why")
 
     def delete(self, job_id: str) -> None:
-        """Delete a job that has ended. Raises NotFound, Conflict when it has not ended."""
+        """Delete a job that has ended. Raises NotFound; Conflict if it has not ended."""
         self._http.call("DELETE", job_path(job_id), params=query(purge=True), repeatable=False)
 
     def cancel_many(
@@ -164,21 +165,21 @@ class Manage(Constraints, Flows, Schedules, Tokens):
     def retry_many(
         self, *, job_ids: Sequence[str] | None = None, dry_run: bool = False, **which: Unpack[Matching]
     ) -> Changed:
-        """Retry all matching failed jobs; with `state` "cancelled", cancelled ones."""
+        """Retry all matching jobs that failed; with `state` "cancelled", those that were cancelled."""
         return self._many("retry", **_asked(which), job_ids=job_ids, dry_run=dry_run)
 
     def delete_many(
         self, *, job_ids: Sequence[str] | None = None, dry_run: bool = False, **which: Unpack[Matching]
     ) -> Changed:
-        """Delete all matching failed jobs; with another final `state`, jobs in that one."""
+        """Delete all matching jobs that failed; with another final `state`, the jobs in that state."""
         return self._many("delete", **_asked(which), job_ids=job_ids, dry_run=dry_run)
 
     def clean(self, before: datetime | float | timedelta, *, dry_run: bool = False) -> Changed:
-        """Delete jobs that ended before a date, or longer ago than a timedelta; never failed ones."""
+        """Delete jobs that ended before a date, or longer ago than a timedelta. Failed jobs are never deleted."""
         return self._many("clean", before=date_given("before", before), dry_run=dry_run)
 
     def unregister(self, worker_id: str) -> None:
-        """Remove a worker from all daemons; its jobs in flight may still end. Raises NotFound, Conflict."""
+        """Remove a worker from all daemons. Its jobs in flight may still end. Raises NotFound, Conflict."""
         self._http.call("DELETE", path_of("workers", worker_id), repeatable=False)
 
     def handler(self, name: str, *, version: int | None = None) -> dict[str, Any]:
@@ -203,10 +204,10 @@ class Manage(Constraints, Flows, Schedules, Tokens):
         after_each: str | None = None,
         server_only: bool = False,
     ) -> dict[str, Any]:
-        """Create a handler, or a new version of it: it runs the jobs named `name` by the URL or the code in `body`.
+        """Create a handler or a new version of it. It runs the jobs named `name`, at the URL or by the code in `body`.
 
         `options`: `style`, `max_jobs`, `secrets`, … as in `PUT /v1/handlers/{name}`. `eid`: for a URL, a note that is
-        shown. Raises Invalid; Forbidden if code may not be set, or not with this token.
+        only shown. Raises Invalid; Forbidden if code may not be set, or not with this token.
         """
         more = {"eid": eid, "before": before, "beforeEach": before_each, "afterEach": after_each}
         fields = {"lang": lang, "body": body, "options": options, "server_only": server_only or None, **more}
@@ -216,7 +217,7 @@ class Manage(Constraints, Flows, Schedules, Tokens):
         )
 
     def delete_handler(self, name: str) -> None:
-        """Delete all versions of a handler; their jobs in flight may still end. Raises NotFound."""
+        """Delete all versions of a handler. Their jobs in flight may still end. Raises NotFound."""
         self._http.call("DELETE", path_of("handlers", name), repeatable=False)
 
     def stats(self) -> dict[str, Any]:
@@ -228,59 +229,60 @@ class Manage(Constraints, Flows, Schedules, Tokens):
         return all_rows(self._http, "workers")
 
     def gone_workers(self) -> list[dict[str, Any]]:
-        """Return the workers that died or left within the last day and did not come back, the newest first."""
+        """Return the workers that died or left within the last day and are not back, newest first."""
         return gone_rows(self._http, "workers")
 
     def history(self, name: str | None = None, *, minutes: int = 60, types: bool = False) -> dict[str, Any]:
-        """Return the counts of all daemons in `steps`, the oldest first: one per minute, above 8 hours per ten minutes.
+        """Return counts of all daemons as `steps`, oldest first: one per minute; above 8 hours, one per ten minutes.
 
         Each step has `at`, `pushed`, `started`, `succeeded`, `failed`, `dead`, `retried` … `types`: also by jobtype.
-        The answer's `since` is when counting began. Raises Invalid.
+        `since` in the answer is the time when counting began. Raises Invalid.
         """
         params = query(name=name, minutes=minutes, types=types or None)
         return self._http.call_for_map("a question for history", "GET", "/v1/history", params=params)
 
     def types(self) -> list[dict[str, Any]]:
-        """Return the jobtypes that have jobs, or are paused, by name."""
+        """Return the jobtypes that have jobs or are paused, by name."""
         return all_rows(self._http, "types")
 
     def drain(self, daemon: str = "this") -> dict[str, Any]:
-        """Stop a daemon from starting jobs, across restarts, until resumed; `in_flight`: what still runs there."""
+        """Stop a daemon from starting jobs until `resume_daemon`, even if it restarts. `in_flight` in the answer: what
+        still runs there."""
         return self._http.call_for_map("a drain", "POST", f"{path_of('daemons', daemon)}/drain")
 
     def resume_daemon(self, daemon: str = "this") -> dict[str, Any]:
-        """Let a drained daemon start jobs again. `note` says if it was not drained."""
+        """Let a drained daemon start jobs again. `note` in the answer says if it was not drained."""
         return self._http.call_for_map("a resumption", "POST", f"{path_of('daemons', daemon)}/resume")
 
     def pause_type(self, name: str, *, reason: str = "") -> dict[str, Any]:
-        """Pause a jobtype at all daemons, until it is resumed; running jobs go on. `reason`: shown to people. The
-        answer's `note` warns of a likely mistake."""
+        """Pause a jobtype at all daemons until it is resumed. Running jobs go on. `reason`: shown to people. `note` in
+        the answer warns of a likely mistake."""
         body = encode({"reason": reason}) if reason else None
         return self._http.call_for_map("a pause", "POST", f"{path_of('types', name)}/pause", body=body)
 
     def resume_type(self, name: str) -> dict[str, Any]:
-        """Resume a paused jobtype. `note` says if it was not paused."""
+        """Resume a paused jobtype. `note` in the answer says if it was not paused."""
         return self._http.call_for_map("a resumption", "POST", f"{path_of('types', name)}/resume")
 
     def pause_all(self) -> dict[str, Any]:
-        """Pause all jobs of the client's tenant at all daemons, until it is resumed."""
+        """Pause all jobs of the client's tenant at all daemons, until `resume_all`."""
         return self._http.call_for_map("a pause", "POST", "/v1/types/pause")
 
     def resume_all(self) -> dict[str, Any]:
-        """Resume the jobs of the client's tenant. `note` says if it was not paused."""
+        """Resume the jobs of the client's tenant. `note` in the answer says if they were not paused."""
         return self._http.call_for_map("a resumption", "POST", "/v1/types/resume")
 
     def paused_tenants(self) -> list[dict[str, Any]]:
-        """Return the paused tenants, with `paused_at` and `by`."""
+        """Return the paused tenants, each with `paused_at` and `by`."""
         answer = self._http.call_for_map("a question for types", "GET", "/v1/types", params=query(limit=1))
         return list(answer.get("paused") or ())
 
     def daemons(self) -> list[dict[str, Any]]:
-        """Return the daemons that share this one's store, as last reported."""
+        """Return the daemons of this daemon's store, as each last reported."""
         return all_rows(self._http, "daemons")
 
     def gone_daemons(self) -> list[dict[str, Any]]:
-        """Return the daemons that died or left within the last day, newest first, with the fate of their jobs."""
+        """Return the daemons that died or left within the last day, newest first, with what became of their jobs."""
         return gone_rows(self._http, "daemons")
 
     def _act(self, method: str, path: str, body: bytes | None = None) -> JobInfo:
@@ -293,7 +295,7 @@ class Manage(Constraints, Flows, Schedules, Tokens):
 
 
 def _join(known: dict[str, Any], row: dict[str, Any]) -> None:
-    """Add a later answer's row of the same reason to `known`."""
+    """Add a row of a later answer to the row with the same reason in `known`."""
     if (row["latest"] or "") > (known["latest"] or ""):
         known |= {name: row[name] for name in ("latest", "error", "job_id")}
     known["since"] = min(known["since"] or "", row["since"] or "")
@@ -314,9 +316,9 @@ def _changes(**changes: Unpack[Changes]) -> dict[str, Any]:
 
 
 def _asked(which: Matching) -> dict[str, Any]:
-    """Return the filter as the daemon takes it.
+    """Return the filter in the form that the daemon takes.
 
-    Raises TypeError for an unknown name: a bulk delete must not be misunderstood.
+    Raises TypeError for an unknown name, because a bulk delete must not be misunderstood.
     """
     if unknown := which.keys() - Matching.__annotations__.keys():
         raise TypeError(

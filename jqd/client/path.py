@@ -1,4 +1,4 @@
-"""URL paths of jobs, types and other named things: only this file puts names into URLs."""
+"""Makes URL paths of jobs, types and other things with names. No other file puts names into URLs."""
 
 from urllib.parse import quote
 
@@ -9,15 +9,15 @@ NAME_CHARS_MAX = 64  # of a name quoted in a message
 
 
 def job_path(job_id: str) -> str:
-    """Return the path of a job, by jqd's id or the pusher's own."""
+    """Return the path of a job. `job_id`: jqd's id, or that of its pusher."""
     if not job_id:
         raise ValueError("a job's id is never empty")
     return path_of("jobs", job_id)
 
 
 def path_of(kind: str, name: str) -> str:
-    """Return the path of a named thing of a kind ("jobs", "types", …). Raises Invalid for a name that would make
-    another path, or that no URL can hold."""
+    """Return the path of a thing by its kind ("jobs", "types", …) and name. Raises Invalid for a name that would lead
+    to another path, or that no URL can hold."""
     if why := "stands in URLs, and is never empty" if not name else why_no_place(name):
         raise Invalid(f"{name!r} is none of the {kind}: a name {why}; nothing was sent", status=400)
     try:

@@ -1,4 +1,4 @@
-"""A job in a buffer, and the result of its push."""
+"""A job that was pushed into a buffer, and the result of its push."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -9,7 +9,7 @@ from jqd.client.errors import JqdClientError, TimedOut
 
 
 class Pending:
-    """One job in a buffer, and the result of its push."""
+    """A job that was pushed into a buffer, and the result of its push."""
 
     __slots__ = (
         "_done",
@@ -36,30 +36,31 @@ class Pending:
         done: Condition,
         hurry: Callable[[], None],
     ) -> None:
-        """`size`: bytes of `job` in a request. `is_own`: whether the pusher chose `job_id`. `done`: the buffer's; it is
-        notified when pushes have ended. `hurry`: makes the buffer send at once."""
+        """`size`: bytes of `job` in a request. `is_own`: whether the pusher chose `job_id`. `done`: the buffer's
+        condition, notified when pushes have ended. `hurry`: makes the buffer send at once."""
         self.job, self.job_id, self.size, self.is_own = job, job_id, size, is_own
-        """`job`: the map that is pushed; after it was taken, its name alone."""
+        """`job`: the map that is pushed. Once a daemon has taken it, only its name is kept."""
         self.is_over = False
         """Whether the result of the push is known."""
         self.taken = False
-        """Whether a daemon has acknowledged it."""
+        """Whether a daemon has acknowledged the job."""
         self.duplicate = False
-        """Whether the same job was pushed before."""
+        """Whether the same job had been pushed before."""
         self.error: JqdClientError | None = None
-        """Why no daemon is known to have taken it."""
+        """Why it is not known that a daemon took the job."""
         self.is_reported = False
-        """Whether the error was raised or logged already."""
+        """Whether the error has been raised or logged."""
         self._done, self._hurry, self._process = done, hurry, os.getpid()
 
     def end(self, error: JqdClientError | None = None) -> None:
-        """Note that the push ended, with `error` or well. Frees the job's map, as the caller may keep this object."""
+        """Note that the push has ended, well or with `error`. After success only the job's name is kept, as the caller
+        may keep this object."""
         self.is_over, self.error = True, error or self.error
         if self.taken:
             self.job = {"name": self.job["name"]}
 
     def confirm(self, wait_s: float | None) -> None:
-        """Return when a daemon has acknowledged the job. Raises the push's error; TimedOut after `wait_s`."""
+        """Wait until a daemon has acknowledged the job. Raises the error of its push; TimedOut after `wait_s`."""
         if not self.is_over:
             if self._process != os.getpid():  # a forked child must not wait for the parent's lock
                 why = f"job {self.job_id} waited in the buffer of the process that forked; only that one knows of it"

@@ -17,7 +17,7 @@ Overlap = Literal["skip", "queue", "replace"]
 
 
 class Schedules:
-    """`Client`'s methods about schedules. A schedule is a dict: `name`, `next` (dates), `job`, `last`, …"""
+    """`Client`'s methods about schedules. A schedule is returned as a dict: `name`, `next` (dates), `job`, `last`, …"""
 
     _http: Http
 
@@ -34,10 +34,11 @@ class Schedules:
         jitter: Duration | None = None,
         until: datetime | float | str | None = None,
     ) -> dict[str, Any]:
-        """Create or replace a schedule: it pushes a job at each date of `cron` in the time zone `tz`, or each `every`.
+        """Create or replace a schedule. It pushes a job at each date of `cron` in the time zone `tz`, or once in each
+        `every`.
 
-        `job`: a map like {"name": "report", "argument": 1}, without an id and a date. Setting the same again changes
-        nothing. Raises Invalid, which says where in the expression.
+        `job`: a map like {"name": "report", "argument": 1}, without an id and a date. Setting the same schedule again
+        changes nothing. Raises Invalid, which says where in the expression the error is.
         """
         fields = {
             "cron": cron,
@@ -60,19 +61,19 @@ class Schedules:
         return self._http.call_for_map("a call about a schedule", "GET", _path(name))
 
     def delete_schedule(self, name: str) -> None:
-        """Delete a schedule; pushed jobs stay. Raises NotFound."""
+        """Delete a schedule. Jobs that it has pushed remain. Raises NotFound."""
         self._http.call("DELETE", _path(name), repeatable=False)
 
     def pause_schedule(self, name: str) -> dict[str, Any]:
-        """Pause a schedule: it pushes no job until it is resumed. Raises NotFound."""
+        """Pause a schedule, so that it pushes no jobs until it is resumed. Raises NotFound."""
         return self._http.call_for_map("a call about a schedule", "POST", f"{_path(name)}/pause")
 
     def resume_schedule(self, name: str) -> dict[str, Any]:
-        """Resume a schedule: it pushes jobs from now on, and none for dates that passed meanwhile. Raises NotFound."""
+        """Resume a schedule. It pushes jobs from now on, and none for dates during the pause. Raises NotFound."""
         return self._http.call_for_map("a call about a schedule", "POST", f"{_path(name)}/resume")
 
     def run_schedule(self, name: str) -> str:
-        """Push a schedule's job once, now. Returns the job's id. Raises NotFound."""
+        """Push a schedule's job once, now, and return the job's id. Raises NotFound."""
         answer = self._http.call("POST", f"{_path(name)}/run-now", repeatable=False)
         job_id = answer.body.get("job_id") if isinstance(answer.body, dict) else None
         if not isinstance(job_id, str):

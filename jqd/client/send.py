@@ -1,4 +1,5 @@
-"""Sends pushes: splits them into requests, repeats these while the daemon is away, notes each job's result."""
+"""Sends pushes: splits them into requests, repeats these while the daemon is unavailable, and notes the result for each
+job."""
 
 import itertools
 import random
@@ -32,7 +33,8 @@ ACKS = ("memory", "fsync", "store")  # levels of safety, the safest last
 
 
 def less(asked: Ack | None, answer: Mapping[str, Any]) -> str | None:
-    """Return the level of safety that a push reached, if lower than asked for; else None. A duplicate has no level."""
+    """Return the level of safety that a push reached if it is lower than asked for, else None. The answer for a
+    duplicate has no level."""
     reached = answer.get("ack")
     if asked is None or reached not in ACKS or ACKS.index(reached) >= ACKS.index(asked):
         return None
@@ -40,14 +42,14 @@ def less(asked: Ack | None, answer: Mapping[str, Any]) -> str | None:
 
 
 def how_safe(jobs: str, asked: Ack | None, reached: str) -> str:
-    """Return the message that jobs are less safe than asked for."""
+    """Return the message which says that jobs are less safe than asked for."""
     return (
         f"{jobs} taken, but with ack={reached} instead of {asked}: the store was not there in time. Do not push again"
     )
 
 
 def split_requests(encoded: Sequence[bytes]) -> list[tuple[int, int]]:
-    """Split a list of jobs into requests, by number and bytes; returns (start, stop) of each."""
+    """Split a list of jobs into requests, limited by number and by bytes. Returns (start, stop) of each."""
     ranges, start, size = [], 0, 0
     for index, job in enumerate(encoded):
         if index > start and (index - start == PUSH_JOBS_MAX or size + len(job) > PUSH_BYTES_MAX):
@@ -58,7 +60,8 @@ def split_requests(encoded: Sequence[bytes]) -> list[tuple[int, int]]:
 
 
 def of_all(error: ItemError, start: int) -> ItemError:
-    """Return an error of one request, with the job's index in the whole list and the pointer within the job."""
+    """Return an error from one request with the job's index in the whole list, and with a pointer that begins within
+    the job."""
     if error.index is None:
         return error
     return ItemError(error.detail, error.index + start, error.pointer.removeprefix(f"/{error.index}"))
@@ -80,11 +83,11 @@ def send_push(
     *,
     bare: Callable[[], bytes] | None,
 ) -> Answer:
-    """Send a push; repeat it when no answer came, if that counts once.
+    """Send a push. Repeat it if no answer came, but only if a repetition counts once.
 
-    `bare`: returns the body without ids, if the client made all of them, to be safe with several daemons. While the
-    store is away no daemon takes ids; then the push is sent once more without them, and without repetition, as with a
-    single daemon. It cannot count twice: every daemon asked before has answered that it took nothing.
+    `bare`: if the client made all ids, to be safe with several daemons: returns the body without ids. While the store
+    is unavailable, no daemon takes a push with ids. Then it is sent once more without them, and not repeated, as with a
+    single daemon. It cannot count twice, because every daemon asked before has answered that it took nothing.
     """
     named = all(job.get("job_id") is not None for job in jobs)
     replaces = any(job.get("replace") for job in jobs)
@@ -109,10 +112,10 @@ def send_own(
     *,
     bare: Callable[[], bytes],
 ) -> Answer:
-    """Send a push whose ids were all made by this client; repeats it while another daemon may be taking it.
+    """Send a push whose ids were all made by this client. Repeat it while another daemon may be taking it.
 
     Nobody else has these ids. So a Conflict after a lost answer means that the daemon which did not answer is taking
-    this very push. Raises as `send_push`; TimedOut if in the end the push may or may not be taken.
+    this very push. Raises as `send_push`; TimedOut if it remains unknown whether the push was taken.
     """
     lost: JqdClientError | None = None
     for tried in range(1, TRIES_MAX + 1):
@@ -149,20 +152,22 @@ PushAll = Callable[[Sequence[Mapping[str, Any]]], list[PushedJob]]
 
 
 class Sender:
-    """Sends a buffer's requests, again while the daemon is away. For one thread at a time."""
+    """Sends a buffer's requests, and repeats them while the daemon is unavailable. Only one thread may use it at a
+    time."""
 
     def __init__(self, push_all: PushAll, patience_s: float) -> None:
-        """`patience_s`: how long a daemon may be away before pushes fail."""
+        """`patience_s`: how long the daemon may be unavailable before pushes fail."""
         self.patience_s = patience_s
         self.until_s: float | None = None
-        """Monotonic: no try begins after that; None: no limit."""
+        """By the monotonic clock: no try begins after that; None: no limit."""
         self._push_all = push_all
         self._away_s: float | None = None  # monotonic: since when the daemon is away
         self._clock: Clock = SystemClock()
         self._source = random.Random()
 
     def send(self, some: list[Pending]) -> JqdClientError | None:
-        """Send the jobs until each push has ended, and note the results. Returns the request's error, if any."""
+        """Send the jobs, again if need be, until the result of each push is known, and note it in the job. Returns the
+        error of the request, if any."""
         doubt: JqdClientError | None = None  # of the tries so far, the error after which most may have been taken
         for tried in itertools.count(1):
             left = [one for one in some if not one.taken]  # taken by an earlier try
@@ -204,9 +209,9 @@ class Sender:
         raise AssertionError("it tries until it returns")
 
     def _gives_up(self, pause_s: float) -> bool:
-        """Return whether another try after the pause would come too late.
+        """Return whether to give up, because another try after the pause would be too late.
 
-        When a daemon was away for longer than `patience_s`, each further request is tried once.
+        After a daemon was unavailable for longer than `patience_s`, each further request is tried once.
         """
         now_s = self._clock.mono_s()
         if self._away_s is None:
@@ -229,7 +234,7 @@ def _note_taken(some: Sequence[Pending], error: PartlyPushed) -> None:
 
 
 def _sort_out(some: Sequence[Pending], error: PartlyPushed | Invalid, earlier: JqdClientError | None) -> None:
-    """Note which pushes were taken, and the error of each other one. `earlier`: the error of a try before."""
+    """Note for each push whether it was taken, and if not, its error. `earlier`: the error of an earlier try."""
     if isinstance(error, PartlyPushed):
         _note_taken(some, error)
     why = {item.index: f"{item.pointer} {item.detail}".strip() for item in error.errors}

@@ -16,7 +16,8 @@ Role = Literal["push", "worker", "viewer", "operator", "master"]
 
 
 class Tokens:
-    """`Client`'s methods about tokens, quotas and the audit. A token is a dict: `token_id`, `role`, `tenant`, …"""
+    """`Client`'s methods about tokens, quotas and the audit. A token is returned as a dict: `token_id`, `role`,
+    `tenant`, …"""
 
     _http: Http
 
@@ -29,10 +30,10 @@ class Tokens:
         note: str = "",
         expires_in: Duration | None = None,
     ) -> dict[str, Any]:
-        """Make a token; only this answer has the secret, `token`.
+        """Make a token. Its secret, `token`, is only in this answer.
 
-        `scopes`: jobtypes that it is for, perhaps with a * at the end; None: all. `tenant`: None: that of the caller;
-        "": none. Raises Invalid, Forbidden.
+        `scopes`: jobtypes for which it is valid, perhaps with a * at the end; None: all. `tenant`: None: that of the
+        caller; "": none. Raises Invalid, Forbidden.
         """
         fields: dict[str, Any] = {"role": role, "note": note}
         if scopes is not None:
@@ -46,9 +47,8 @@ class Tokens:
         )
 
     def me(self) -> dict[str, Any]:
-        """Return the client's own rights: `role`, `tenant`, `scopes`, `token_id`, `note`, `expires_at`, `derived_from`,
-        `all_tenants`; `tokens_required` is False if the daemon requires no tokens.
-        """
+        """Return the rights of the client's own token: `role`, `tenant`, `scopes`, `token_id`, `note`, `expires_at`,
+        `derived_from`, `all_tenants`. `tokens_required` is False if the daemon requires no tokens."""
         return self._http.call_for_map("who asks", "GET", "/v1/me")
 
     def derive_token(
@@ -60,11 +60,12 @@ class Tokens:
         scopes: Sequence[str] | None = None,
         replace_oldest: bool = False,
     ) -> dict[str, Any]:
-        """Derive a token with the same rights or fewer from the client's own; only this answer has the secret, `token`.
+        """Derive a token from the client's own, with the same rights or fewer. Its secret, `token`, is only in this
+        answer.
 
-        It ends after `ttl` (default: 12 hours), and when the client's token ends or is revoked. `replace_oldest`: if
-        no more may be valid, the oldest with the same note is revoked; the call may then be repeated at another daemon,
-        and leave a token that nobody has. Raises Invalid, Forbidden.
+        It ends after `ttl` (default: 12 hours), and when the client's token ends or is revoked. `replace_oldest`: if no
+        more tokens may be valid, the oldest one with the same note is revoked. The call may then be repeated at another
+        daemon, and leave a token that nobody has. Raises Invalid, Forbidden.
         """
         fields: dict[str, Any] = {"note": note, **({"replace_oldest": True} if replace_oldest else {})}
         if ttl is not None:
@@ -78,15 +79,16 @@ class Tokens:
         )
 
     def tokens(self) -> list[dict[str, Any]]:
-        """Return the valid tokens, the oldest first, without their secrets."""
+        """Return the valid tokens, oldest first, without their secrets."""
         return all_rows(self._http, "tokens")
 
     def audit(
         self, *, token: str = "", act: str = "", since: datetime | float | timedelta | None = None, limit: int = 100
     ) -> list[dict[str, Any]]:
-        """Return the audit notes of changes, the newest first: `at`, `token`, `role`, `act`, `what`, `tenant`.
+        """Return the audit notes (records of changes), newest first: `at`, `token`, `role`, `act`, `what`, `tenant`.
 
-        `token`: only of this token id. `act`: text in a note's `act`. `since`: a date, or a time ago.
+        `token`: only those of this token id. `act`: only those whose `act` contains this text. `since`: a date, or how
+        long ago.
         """
         found: list[dict[str, Any]] = []
         cursor = ""
@@ -134,7 +136,7 @@ class Tokens:
     def tenants(self) -> list[dict[str, Any]]:
         """Return a row for each tenant: jobs by state, rates, quota, what waits for the quota, whether it is paused.
 
-        `tenant` is "" for jobs without one. A tenant's own token gets only its own row.
+        `tenant` is "" in the row of jobs without a tenant. With a tenant's own token there is only its own row.
         """
         return all_rows(self._http, "tenants")
 
@@ -143,9 +145,9 @@ class Tokens:
         self._http.call("DELETE", path_of("quotas", tenant), repeatable=False)
 
     def revoke_token(self, token_id: str) -> list[str]:
-        """Revoke a token at each living daemon, as the store may be away.
+        """Revoke a token at each living daemon, because the store, from which they would learn it, may be unavailable.
 
-        Returns the URLs of daemons that were not reached: they learn it from the store. Raises NotFound.
+        Returns the URLs of daemons that could not be reached: they learn it from the store. Raises NotFound.
         """
         path = path_of("tokens", token_id)
         answer = self._http.call_for_map("a call about tokens", "DELETE", path)

@@ -1,4 +1,4 @@
-"""Spans of pushes and attempts by OpenTelemetry's messaging conventions, with the extra `otel`.
+"""Trace spans of pushes and attempts, by OpenTelemetry's conventions for messaging. Needs the extra `otel`.
 
     send NAME      PRODUCER   a push; its context goes with the job, as `traceparent`
     process NAME   CONSUMER   an attempt, in the trace of its push and linked to it; waiting has no span
@@ -16,7 +16,7 @@ from jqd.client.environ import has_collector
 
 SYSTEM = "jqd"
 SDK = "opentelemetry.sdk.trace"
-"""A program that traces has imported this module."""
+"""The module of OpenTelemetry's SDK: a program that traces has imported it."""
 MISSING = "OTEL_EXPORTER_OTLP_ENDPOINT is set, but there is no opentelemetry here: pip install 'jqd[otel]'"
 
 
@@ -25,8 +25,8 @@ class NoTracing(Exception):
 
 
 def set_up(service: str) -> None:
-    """Send spans to the collector that the environment names, if any. `service`: this program's name, unless
-    OTEL_SERVICE_NAME is set. Raises NoTracing."""
+    """Set up tracing to the collector that the environment names, if it names one. `service`: name of this program
+    unless OTEL_SERVICE_NAME is set. Raises NoTracing."""
     if not has_collector():
         return
     try:
@@ -46,7 +46,7 @@ def set_up(service: str) -> None:
 
 
 def tracer() -> Any:
-    """Return the tracer; None if no provider is set up. Never imports the SDK itself."""
+    """Return the tracer; None: the program does not trace. This never imports the SDK itself."""
     sdk = sys.modules.get(SDK)
     if sdk is None:
         return None
@@ -58,7 +58,7 @@ def tracer() -> Any:
 
 @contextmanager
 def sending(jobs: Sequence[Mapping[str, Any]], url: str) -> Iterator[list[Mapping[str, Any]]]:
-    """Open a span for a push; yields the jobs, each with the span's context unless it has one already."""
+    """Open a span for a push, and yield the jobs, each with the context of the span unless it has one already."""
     found = tracer()
     if found is None or not jobs:
         yield [*jobs]
@@ -77,7 +77,7 @@ def sending(jobs: Sequence[Mapping[str, Any]], url: str) -> Iterator[list[Mappin
 
 
 def traceparent() -> str | None:
-    """Return the context of the open span; None: there is none."""
+    """Return the W3C context of the span that is open now; None: there is none."""
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
     carrier: dict[str, str] = {}
@@ -86,13 +86,13 @@ def traceparent() -> str | None:
 
 
 class Attempt:
-    """The span of one attempt, open in the thread or task that runs the job's function."""
+    """The trace span of one attempt. It is open in the thread or task that runs the job's function."""
 
     def __init__(self, span: Any, token: Any) -> None:
         self._span, self._token = span, token
 
     def fail(self, kind: str, error: BaseException | None = None) -> None:
-        """Note that the call did not succeed. `kind`: an exception's name, or `timeout`."""
+        """Note in the span that the attempt failed. `kind`: an exception's name, or `timeout`."""
         from opentelemetry.trace import StatusCode
 
         self._span.set_attribute("error.type", kind)
@@ -108,7 +108,7 @@ class Attempt:
 
 
 def processing(name: str, job_id: str, attempt: int, trace_of_push: str) -> Attempt | None:
-    """Open the span of an attempt; None: no tracer is set up. `trace_of_push`: its `traceparent`."""
+    """Open the span of an attempt; None: the program does not trace. `trace_of_push`: the `traceparent` of its push."""
     found = tracer()
     if found is None:
         return None

@@ -1,4 +1,4 @@
-"""The interface that carries a client's requests, and its errors, which decide whether a push may be sent again:
+"""The interface through which a client's requests are sent. Its errors decide whether a push may be sent again:
 
 UnreachedError   nothing was sent      no such name; nobody listens; not connected in time; no TLS agreed on;
                                        no connection was free in time
@@ -14,23 +14,23 @@ from typing import Protocol
 
 
 class TransportError(Exception):
-    """Base of the errors of a `Transport`. `__cause__` is the OSError that broke the connection, if any."""
+    """Base class of the errors of a `Transport`. `__cause__` is the OSError behind it, if any."""
 
 
 class UnreachedError(TransportError):
-    """Nothing was sent."""
+    """No connection could be made, so nothing was sent."""
 
 
 class CrowdedError(UnreachedError):
-    """No connection was free: as many requests as the client sends at once were under way. Nothing was sent."""
+    """No connection was free, because the client had as many requests under way as it may. Nothing was sent."""
 
 
 class SilentError(TransportError):
-    """No answer came in time; the request may have arrived."""
+    """No answer came in time. The request may have arrived."""
 
 
 class LostError(TransportError):
-    """No whole answer came; the request may have arrived."""
+    """The answer did not come completely. The request may have arrived."""
 
 
 @dataclass(slots=True)
@@ -39,28 +39,28 @@ class Request:
     url: str
     """The daemon's URL."""
     target: str
-    """Path and query, quoted."""
+    """Path and query, quoted for a URL."""
     headers: dict[str, str]
-    """Without `host` and `content-length`; in lower case."""
+    """Names in lower case, without `host` and `content-length`."""
     body: bytes | None
     connect_s: float
-    """Timeout to connect, and to wait for a free connection."""
+    """Timeout for connecting, and for waiting until a connection is free."""
     read_s: float
-    """Timeout of each write and read; unless it is a stream also of the whole exchange, plus some time per byte."""
+    """Timeout of each write and read. Also for the whole exchange, plus some time per byte, unless it is a stream."""
     waits: bool = False
-    """It is a long poll, and does not count for the limit of connections."""
+    """Whether it is a long poll, which does not count against the limit of connections."""
     streams: bool = False
-    """Whether the caller reads the answer as it comes, from `pieces`."""
+    """Whether the caller reads the answer from `pieces` while it comes."""
 
 
 @dataclass(slots=True)
 class Response:
     status: int
     headers: dict[str, str] = field(default_factory=dict)
-    """In lower case."""
+    """Names in lower case."""
     body: bytes = b""
     pieces: Iterator[bytes] | None = None
-    """A stream's body, as it comes, instead of `body`. Raises TransportError."""
+    """The body of a stream, as it comes, instead of `body`. Raises TransportError."""
 
     @property
     def is_success(self) -> bool:
@@ -68,7 +68,7 @@ class Response:
 
 
 class Transport(Protocol):
-    """Carries requests, as `Connections` does; safe between threads."""
+    """Sends requests, as `Connections` does. Threads may share it."""
 
     def send(self, request: Request, /) -> Response:
         """Send a request and return the answer. Raises TransportError."""

@@ -1,4 +1,4 @@
-"""Which certificates are trusted, and the errors of TLS to a daemon."""
+"""Which certificates the client trusts, and messages for TLS errors."""
 
 import ssl
 from collections.abc import Sequence
@@ -13,17 +13,19 @@ PLAIN = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST")  # Open
 
 
 def trusted() -> ssl.SSLContext:
-    """Return a TLS context that trusts the system's authorities, or those of SSL_CERT_FILE or SSL_CERT_DIR."""
+    """Return a TLS context that trusts the system's certificate authorities, or those of SSL_CERT_FILE or
+    SSL_CERT_DIR."""
     return ssl.create_default_context()
 
 
 def trusted_at(urls: Sequence[str]) -> ssl.SSLContext:
-    """Return the TLS context for these URLs; if none uses TLS, one without authorities, as loading them takes time."""
+    """Return the TLS context for these URLs. If none uses TLS it has no authorities, because loading them takes
+    time."""
     return trusted() if any(url.startswith("https:") for url in urls) else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 def trouble_of_tls(url: str, error: BaseException) -> str | None:
-    """Return an error message if a daemon was not reached because of TLS, so that trying again does not help; else
+    """Return a message if TLS is the reason why a daemon could not be reached, so that trying again does not help; else
     None."""
     failed = _by_tls(error)
     if isinstance(failed, ssl.SSLCertVerificationError):
@@ -35,7 +37,7 @@ def trouble_of_tls(url: str, error: BaseException) -> str | None:
 
 
 def no_certificate(url: str, error: BaseException) -> str | None:
-    """Return an error message if the daemon requires a client certificate; else None."""
+    """Return a message if the daemon requires a client certificate that was not sent; else None."""
     failed = _by_tls(error)
     if failed is None or failed.reason not in SHOWN_NONE:
         return None
@@ -56,7 +58,7 @@ def _mend(failed: ssl.SSLCertVerificationError) -> str:
 
 
 def _by_tls(error: BaseException) -> ssl.SSLError | None:
-    """Return the TLS error that broke this call; None if the first OSError in the chain is another one."""
+    """Return the TLS error behind an error; None: the first OSError among its causes is not one of TLS."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, OSError):
         cause = cause.__cause__ or cause.__context__

@@ -1,1 +1,1 @@
-"""Integrations with web frameworks, to push and run jobs in their programs."""
+"""Integrations with web frameworks: programs that use them can push jobs, and run jobs in their own server."""

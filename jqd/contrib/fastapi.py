@@ -1,4 +1,4 @@
-"""Runs jobs in a FastAPI application, behind a router: async ones as tasks of its loop, plain ones in threads.
+"""Runs jobs in a FastAPI application, behind a router: async functions as tasks of its loop, plain ones in threads.
 
     web.include_router(router(jobs, secret=SECRET), prefix="/jqd")
 

@@ -1,4 +1,4 @@
-"""Runs jobs in a Flask application, in its server's threads, behind a blueprint.
+"""Runs jobs in a Flask application, behind a blueprint, in the threads of its server.
 
     web.register_blueprint(blueprint(jobs, secret=SECRET), url_prefix="/jqd")
 

@@ -1,11 +1,11 @@
-"""Runs an app's jobs behind one URL of a program that already serves HTTP, with any framework.
+"""Runs an app's jobs at one URL of a program that already serves HTTP, with any framework.
 
     daemon ──POST a job──▶ the program's server ──▶ Mount.answer ──▶ the function, in the server's own thread or loop
                           ◀── its outcome ─────────────────────────┘
 
-A request carries one job, so the program's server limits how many run at once; it should have room for `max_jobs` of
-them beside its visitors. Requests are signed, as other visitors reach the same port. The daemons know the URL by a
-handler for each job, which stays until it is deleted, across restarts of both sides.
+A request has one job, so the program's server limits how many run at once. Besides its visitors it should have room for
+`max_jobs` of them. Requests are signed, as visitors reach the same port. The daemons know the URL by a handler for each
+job, which remains until it is deleted, even if the program or a daemon restarts.
 """
 
 import hashlib
@@ -50,14 +50,14 @@ class Answer(NamedTuple):
 
 
 class Mount:
-    """Answers requests with jobs, from any thread or task."""
+    """Answers requests that carry jobs. Any thread or task may call it."""
 
     def __init__(
         self, app: App, *, secret: Secret, body_bytes_max: int = BODY_BYTES_MAX, clock: Clock | None = None
     ) -> None:
         """`secret`: one or several with which daemons sign, as given to `register`; None: accept unsigned requests, for
         a port that only daemons reach. Raises ValueError for a malformed secret. `body_bytes_max`: larger requests are
-        answered with 413, unread."""
+        refused with 413, unread."""
         self._app = app
         self._body_bytes_max = body_bytes_max
         self._keys = None if secret is None else [key_of(one) for one in secrets_of(secret)]
@@ -67,13 +67,14 @@ class Mount:
             log.configure()  # on stderr, as `jqd worker` does
 
     def _body(self, headers: Mapping[str, str]) -> Body:
-        """Return a `Body` to collect the request's body. Raises Refusal."""
+        """Return a `Body` that collects the body of a request. Raises Refusal."""
         most = self._body_bytes_max
         too_large = f"this program takes requests of up to {most} bytes; send fewer jobs, or raise body_bytes_max here"
         return Body(headers.get("content-length", ""), most, too_large)
 
     def answer(self, headers: Mapping[str, str], chunks: Iterable[bytes]) -> Answer:
-        """Run the jobs of a request in this thread, async functions in a new loop. `headers`: with lower-case names."""
+        """Run the jobs of a request in this thread, async functions in a new loop, and return the answer. `headers`:
+        names in lower case."""
         try:
             body = self._body(headers)
             for chunk in chunks:
@@ -90,7 +91,8 @@ class Mount:
         return _answered(codec, ended)
 
     async def aanswer(self, headers: Mapping[str, str], chunks: AsyncIterable[bytes]) -> Answer:
-        """Run the jobs of a request for an async server: async functions in this task, plain ones in a thread."""
+        """Run the jobs of a request and return the answer, for an async server: async functions in this task, plain
+        ones in a thread."""
         try:
             body = self._body(headers)
             async for chunk in chunks:
@@ -111,7 +113,8 @@ class Mount:
         return _answered(codec, ended)
 
     def _taken(self, headers: Mapping[str, str], body: bytes) -> tuple[Codec, list[Item], list[bytes]]:
-        """Return the jobs to run, and the outcomes of jobs without a function. Raises Refusal."""
+        """Check and decode a request. Returns its encoding, the jobs to run, and outcomes for jobs without a function.
+        Raises Refusal."""
         if self._keys is not None and not is_ours(self._keys, headers, body, self._clock.wall_ms() / 1000):
             # Not 403, which fails jobs: after a 503 they wait, untried, until the secret or a clock is corrected.
             raise Refusal(503, "Not signed", NOT_SIGNED)
@@ -150,7 +153,7 @@ class Mount:
 
 
 def _let_through(error: BaseException) -> None:
-    """Raise the error again if it means that the request itself is cancelled, so that nobody reads an outcome."""
+    """Raise the error again if it means that the request was cancelled, because nobody waits for the outcome then."""
     cancelled = anyio.get_cancelled_exc_class()
     ended = error.split(cancelled)[0] if isinstance(error, BaseExceptionGroup) else error
     if ended is None or not isinstance(ended, cancelled | BaseExceptionGroup):
@@ -162,10 +165,10 @@ def _let_through(error: BaseException) -> None:
 def register(
     app: App, url: str, *, secret: Secret, max_jobs: int = MAX_JOBS_DEFAULT, client: Client | None = None
 ) -> list[str]:
-    """Make the daemons run the jobs of `app` at `url`: sets a handler for each, with at most `max_jobs` at once.
+    """Make the daemons send the jobs of `app` to `url`, by setting a handler for each, with at most `max_jobs` at once.
 
-    Returns the names of the jobs whose handler is new or changed. Unchanged ones are not set again, so a program may
-    call this at each start. Raises ConfigError for an app without jobs, and the errors of `Client`.
+    Returns the names of the jobs whose handler is new or changed. Others are not set again, so a program may call this
+    at each start. Raises ConfigError for an app without jobs, and the errors of `Client`.
     """
     if not app.jobs:
         raise ConfigError(f"there is nothing to run at {url}: the app has no jobs; was their module imported?")

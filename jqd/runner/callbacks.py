@@ -25,14 +25,15 @@ from jqd.runner.worker import Worker
 CALLBACKS = "callback"  # the kind of setting that names the tenants with callbacks
 SLOTS = 32  # callbacks of one tenant in flight at once, from all daemons together
 REST_FIRST_S, REST_MAX_S = 1.0, 60.0  # first and longest pause for a host that did not answer
-RECEIVERS_MAX = 10_000  # failing places that are remembered: of more, those that failed last
+RECEIVERS_MAX = 10_000  # failing receivers that are remembered: those that failed last
 
 Place = tuple[str, str]
-"""A tenant, and host and port: a receiver that fails for one tenant may answer another."""
+"""A tenant, and a receiver's host and port: a receiver that fails for one tenant may still answer another."""
 
 
 def callback_worker(tenant: str, secret: str) -> Worker:
-    """Return the worker that delivers a tenant's callbacks. `secret`: the daemon's; empty: callbacks are unsigned."""
+    """Return the worker that delivers a tenant's callbacks. `secret`: the daemon's callback secret; empty: no
+    signatures."""
     name = annotate(tenant, CALLBACK)
     return Worker(
         name=CALLBACK,
@@ -50,14 +51,15 @@ def callback_worker(tenant: str, secret: str) -> Worker:
 
 
 def secret_of(tenant: str, secret: str) -> str:
-    """Return the secret that signs a tenant's callbacks. From that of a named tenant no other can be derived."""
+    """Return the secret that signs a tenant's callbacks. It is derived from the daemon's, so a tenant cannot find out
+    another's."""
     if not tenant:
         return secret
     return PREFIX + base64.b64encode(hmac.digest(key_of(secret), tenant.encode(), hashlib.sha256)).decode()
 
 
 def receiver_of(worker: Worker, job: Job) -> Worker:
-    """Return the worker with the URL of the receiver of one callback."""
+    """Return a copy of the callback worker whose URL is the receiver of this callback."""
     return msgspec.structs.replace(worker, url=job.flow.callback if job.flow is not None else worker.url)
 
 
@@ -67,7 +69,7 @@ def message_id(url: str, argument: bytes) -> str:
 
 
 class Receivers:
-    """Places that did not answer callbacks, and until when nothing is sent there."""
+    """Receivers (tenant, host and port) that did not answer callbacks, and how long each is left alone."""
 
     def __init__(self, source: random.Random) -> None:
         self._backoff = Backoff(first_s=REST_FIRST_S, cap_s=REST_MAX_S)
@@ -75,11 +77,11 @@ class Receivers:
         self._failed: dict[Place, tuple[int, float]] = {}  # failures in a row, end of the pause
 
     def wait_s(self, place: Place, now_s: float) -> float:
-        """Return for how many more seconds nothing is sent to a place; 0 or less: it may be."""
+        """Return for how many more seconds nothing may be sent to a receiver; 0 or less: it may be used now."""
         return self._failed[place][1] - now_s if place in self._failed else 0.0
 
     def failed(self, place: Place, now_s: float) -> None:
-        """Note that a request was not answered. Failures within one pause count as one."""
+        """Note that a receiver did not answer, and begin a pause. Failures during a pause do not count again."""
         failures, until_s = self._failed.pop(place, (0, now_s))
         if until_s <= now_s:
             failures, until_s = failures + 1, now_s + self._backoff.delay_s(failures + 1, self._source)
@@ -88,5 +90,5 @@ class Receivers:
             del self._failed[next(iter(self._failed))]
 
     def answered(self, place: Place) -> None:
-        """Note that a receiver answered: requests may go there at once again."""
+        """Note that a receiver answered, which ends its pause."""
         self._failed.pop(place, None)

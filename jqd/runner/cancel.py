@@ -1,9 +1,9 @@
-"""Sends workers the cancels of jobs in flight there, in the way of their protocol.
+"""Sends workers the cancels of their running jobs, each by the protocol of its worker.
 
-This is a courtesy: the job stays in flight until its worker reports it or its time is over, and a worker need not know
-the call. The cancel travels on another connection than the job and may overtake it, so it is repeated to a worker that
-does not know the job or could not be reached. It may also come so late that the job has ended, got other content and
-runs there again. So a cancel names the claim (store to runner) or the batch (runner to worker) that it means.
+A worker need not obey a cancel: the job stays in flight until its worker reports it or its timeout is over. The cancel
+travels on another connection than the job and may overtake it, so it is repeated to a worker that does not know the job
+or could not be reached. It may also arrive so late that the job has ended, got other content and runs there again. So a
+cancel names the claim (store to runner) or the batch (runner to worker) that it is for.
 """
 
 from collections.abc import AsyncIterator
@@ -26,10 +26,7 @@ log = get_logger("runner")
 
 
 class Teller:
-    """Tells workers of cancelled jobs.
-
-    It talks to a bounded number of workers at once; one task waits for each cancelled job.
-    """
+    """Sends workers the cancels of their jobs, to a bounded number of workers at once."""
 
     def __init__(self, shared: DeliveryContext) -> None:
         self._shared = shared
@@ -37,7 +34,7 @@ class Teller:
         self._by_worker: dict[str, trio.CapacityLimiter] = {}
 
     async def send_cancel(self, post: Post, delivery: Delivery, job_id: str) -> None:
-        """Send the worker the cancel of one job, a few times if need be, while the job is at work there."""
+        """Send the worker the cancel of one job. Repeat it a few times while it fails and the job still runs there."""
         for pause_s in (0.0, *AGAIN_S):
             await trio.sleep(pause_s)
             async with self._one_of(delivery.worker.id), self._tellers:
@@ -57,7 +54,8 @@ class Teller:
                 self._by_worker.pop(worker_id, None)
 
     async def _send_once(self, post: Post, delivery: Delivery, job_id: str) -> bool:
-        """Send the cancel once. Returns whether no further try is needed: the worker took it, or takes no cancels."""
+        """Send the cancel once. Returns True when it need not be repeated: the worker accepted it, or supports no
+        cancels."""
         assert delivery.sent is not None, "what was not sent is withdrawn instead"
         answer = await post.cancel(delivery.sent, job_id, at_ms=self._shared.clock.wall_ms(), within_s=SEND_S)
         if answer is None:

@@ -1,4 +1,5 @@
-"""Capacity of all workers: how many more jobs each may get from all runners together, and which wait in a poll."""
+"""Capacity of all workers: how many more jobs each may get from all partitions of this daemon, and which worker gets a
+job."""
 
 import random
 from collections import Counter, defaultdict
@@ -32,17 +33,17 @@ Posted = tuple[Worker, CircuitBreaker]
 
 
 class Pause(NamedTuple):
-    """For how long another daemon gives a worker no jobs."""
+    """A pause that another daemon reports for a worker: until then no jobs are sent to it."""
 
     until_s: float
     registered_at_ms: int
-    """Which registration of the worker this counts for."""
+    """Time of the worker's registration that the pause is about; a later registration ignores it."""
     yields: bool
-    """Whether that daemon lets us probe the worker first, if we backed it off, too."""
+    """Whether that daemon lets this one probe the worker first, if this daemon backed it off as well."""
 
 
 NO_PAUSES: Mapping[str, Pause] = {}
-DRAWS = 8  # random draws, at least, that fill the room of one version: with fewer its share depends on luck
+DRAWS = 8  # at least so many random draws fill a version's room; with fewer its share would depend on luck
 FORGET_ABOVE = 16  # breakers of workers that left, kept beyond twice the number of present workers
 
 
@@ -55,7 +56,8 @@ class Capacity:
         clock: Clock,
         connections_max: int = 0,
     ) -> None:
-        """`connections_max`: connections to all workers together; 0: as configured."""
+        """`connections_max`: limit of connections to all workers together; 0, or more than configured: the configured
+        limit."""
         self._config = config
         self._ssrf = SsrfGuard(config.worker_networks)
         self._workers = workers
@@ -65,9 +67,9 @@ class Capacity:
         self.receivers = Receivers(source)
         self.crash_isolation = CrashIsolation()
         self.requests: dict[Request, None] = {}
-        """All requests that are under way to workers, or wait to be sent."""
+        """All requests that wait to be sent or are not answered yet."""
         self.sites: dict[tuple[str, str], Site] = {}
-        """Tenant, and host and port → its crash site: one for each tenant, so that none slows down another."""
+        """(Tenant, host and port) → its crash site. Each tenant has its own, so that none slows down another."""
         self._pauses: dict[str, Mapping[str, Pause]] = {}  # daemon → worker's id → its pause
         self.freed = trio.Event()
         self._entrusted: dict[Claim, tuple[CircuitBreaker, str]] = {}
@@ -119,7 +121,8 @@ class Capacity:
         return breaker.has_room(now_s) and bool(self.connections.free_for(worker, workers))
 
     def _following(self, posting: Sequence[Posted], workers: Mapping[str, int], now_s: float) -> set[str]:
-        """Return the ids of handler versions for which nothing is claimed: the other version claims for both."""
+        """Return ids of handler versions for which nothing is claimed, because the handler's other version claims for
+        both."""
         versions = defaultdict[str, list[VersionRoom]](list)
         for worker, breaker in posting:
             if worker.handler and breaker.takes(worker.handler, now_s) and not breaker.is_open(now_s):
@@ -135,7 +138,7 @@ class Capacity:
         return following
 
     def offer(self, jobtype: str, priority: int, waiting: int | None, linger: Linger) -> Offer | None:
-        """See `Runner.offer`."""
+        """Choose the worker for a job; see `Runner.offer`. `linger`: jobtypes that wait for a fuller batch."""
         if (pull := self.pulls.best(jobtype, priority)) is not None:
             code = self._workers.code(jobtype)
             jobs_max = min(pull.jobs_max, code.options.batch or 1) if code is not None else pull.jobs_max
@@ -163,10 +166,10 @@ class Capacity:
         return Offer(worker, free, self._config.batch_bytes_max, None, drawn)
 
     def divide(self, offer: Offer, jobtype: str, held: Sequence[Held]) -> dict[str, list[Held]]:
-        """Return, by worker id, who gets the jobs of a claim.
+        """Divide claimed jobs among workers. Returns worker id → its jobs.
 
-        Of two versions of a handler one claims for both. The other gets what random draws give it by its share,
-        request by request, up to its room: never more, or a bad version would get most of the jobs.
+        Only two versions of one handler divide a claim. The first claims for both, and random draws by its share decide
+        which requests go to the second, up to its room: never more, or a bad version would get most of the jobs.
         """
         if offer.other is None:
             return {offer.worker.id: [*held]}
@@ -181,7 +184,8 @@ class Capacity:
         return {worker_id: jobs for worker_id, jobs in ((offer.worker.id, leader), (other.id, drawn)) if jobs}
 
     def breaker(self, worker: Worker) -> CircuitBreaker:
-        """Return the circuit breaker of one worker, as wide as this daemon's share of the slots that it registered."""
+        """Return the circuit breaker of a worker, made or updated for its present registration and this daemon's share
+        of its slots."""
         share = self._workers.share
         max_jobs, batch = max(1, share(worker.max_jobs, worker)), STYLES[worker.style].batch(worker)
         if batch is not None and batch > worker.max_jobs:
@@ -210,7 +214,8 @@ class Capacity:
         return breaker
 
     def isolate(self, place: tuple[str, str]) -> Site:
-        """Return the crash site of a tenant's host and port; the first call makes it, and its requests are watched."""
+        """Return the crash site of a tenant's host and port, which keeps suspected jobs apart there. The first call
+        makes it from the requests under way there."""
         if place not in self.sites:
             site = Site(request for request in self.requests if request.worker.place == place)
             self.sites[place] = site
@@ -223,7 +228,7 @@ class Capacity:
         return self._pauses.get(daemon, NO_PAUSES)
 
     def record_pauses(self, daemon: str, pauses: Mapping[str, Pause]) -> None:
-        """Replace the list of pauses by worker id that another daemon reported."""
+        """Replace the pauses (worker id → pause) that another daemon reported."""
         before = self._pauses.pop(daemon, NO_PAUSES)
         if pauses:
             self._pauses[daemon] = pauses
@@ -242,9 +247,9 @@ class Capacity:
             breaker.pause(longest.until_s, yields=not (breaker.failures and longest.yields))
 
     def _begin(self, breaker: CircuitBreaker, worker: Worker) -> None:
-        """Reset the breaker of a worker that moved or registered anew.
+        """Reset the breaker of a worker that moved to another host and port, or registered anew.
 
-        One that registered anew at an address that was unreachable just now is still probed with one job first.
+        If it only registered anew while its address was unreachable, its back-off stays and one job probes it first.
         """
         now_s = self._clock.mono_s()
         moved = breaker.endpoint != worker.endpoint
@@ -253,8 +258,8 @@ class Capacity:
             breaker.begin(now_s)
 
     def ailing(self) -> dict[str, CircuitBreaker]:
-        """Return, by worker id, the breakers that have a failure, a complaint, or a reason why this daemon may not
-        connect."""
+        """Return worker id → breaker, for workers with a failure or complaint, or that this daemon may not connect
+        to."""
         return {
             name: breaker
             for name, breaker in self.breakers.items()
@@ -266,18 +271,19 @@ class Capacity:
         return breaker.in_flight if breaker is not None else 0
 
     def at(self, endpoint: str) -> list[CircuitBreaker]:
-        """Return the breakers of all workers at a host and port: when one cannot be reached there, none can."""
+        """Return the breakers of all workers at a host and port, for an event that concerns them all."""
         return [breaker for breaker in self.breakers.values() if breaker.endpoint == endpoint]
 
     def entrust(self, breaker: CircuitBreaker, held: Held) -> None:
-        """Keep a slot taken for a job that its worker holds by itself, until the job's end is known."""
+        """Keep a worker's slot taken for a job that the worker reports later, until the store knows how the job
+        ended."""
         self._entrusted[held.job.id, held.fence] = breaker, held.job.jobtype
 
     def entrusted(self) -> list[Claim]:
         return [*self._entrusted]
 
     def ended(self, claims: Iterable[Claim]) -> None:
-        """Free the slots of jobs that workers held by themselves and that have ended. Unknown claims are ignored."""
+        """Free the slots that `entrust` kept for these jobs, which have ended. Unknown claims are ignored."""
         now_s = self._clock.mono_s()
         for claim in claims if self._entrusted else ():
             if (entrusted := self._entrusted.pop(claim, None)) is not None:
@@ -289,12 +295,12 @@ class Capacity:
         self.freed.set()
 
     async def wait_free(self) -> None:
-        """Wait until a slot may be free or a worker registered.
+        """Wait until a slot may have become free or a worker has registered.
 
-        This is a hint and may be wrong. The end of a back-off wakes nobody, so the caller also needs a timeout.
+        It may return too early. The end of a back-off does not wake it, so the caller also needs a timeout.
         """
         if self.freed.is_set():
-            self.freed = trio.Event()  # made here, not where it is set: each job's end sets it, and few waits follow
+            self.freed = trio.Event()  # made here, not where it is set: each job's end sets it, but few waits follow
         await self.freed.wait()
 
     def complaints(self) -> list[str]:

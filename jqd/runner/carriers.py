@@ -1,7 +1,7 @@
-"""The tasks that carry deliveries: each carries one after the other, in one cancel scope.
+"""Tasks that send deliveries: each task sends many, one after the other, in one cancel scope.
 
-A new task and cancel scope for each delivery of a single job would cost a twentieth of the daemon's time. A cancelled
-scope cannot be used again, so its task ends with the delivery that was cancelled.
+A delivery is one request with jobs. A new task and cancel scope for each would cost a twentieth of the daemon's time. A
+cancelled scope cannot be used again, so its task ends with the delivery that was cancelled.
 """
 
 from collections.abc import Awaitable, Callable
@@ -11,16 +11,17 @@ import trio
 from jqd.runner.delivery import Delivery
 from jqd.runner.transport import Ending
 
-IDLE_MAX = 256  # tasks that wait for a delivery, some KB each: as many as begin in one turn of the event loop
+IDLE_MAX = 256  # tasks that wait for a delivery, some KB each: as many as begin in one iteration of the event loop
 
 Carry = Callable[[Delivery], Awaitable[Ending | None]]
-"""Sends a delivery, and returns how its request ended."""
+"""Sends a delivery and returns how its request ended; None: nothing was sent."""
 Settle = Callable[[Delivery, Ending | None], None]
-"""Decides about the jobs left in a delivery. None: it was cancelled, or nothing was to be sent."""
+"""Decides what becomes of the jobs left in a delivery. The ending is None if it was cancelled, or nothing was sent."""
 
 
 class Carrier:
-    """A task with its scope and its delivery. An idle one has no `delivery`, for its jobs may take much memory."""
+    """A task that sends deliveries, its cancel scope, and the delivery that it sends now. While idle it has no
+    `delivery`, to free memory."""
 
     __slots__ = ("delivery", "scope", "task")
 
@@ -29,7 +30,8 @@ class Carrier:
 
 
 class Carriers:
-    """Runs deliveries from `open` to `close`; those begun before wait for `open`."""
+    """A pool of tasks that send deliveries. It works between `open` and `close`; deliveries begun earlier wait for
+    `open`."""
 
     def __init__(self, carry: Carry, settle: Settle) -> None:
         self._carry, self._settle = carry, settle
@@ -44,11 +46,11 @@ class Carriers:
         self._early.clear()
 
     def close(self) -> None:
-        """Begin no more deliveries. Those under way end with the nursery."""
+        """Start no more deliveries. Those under way are cancelled with the nursery."""
         self.nursery = None
 
     def begin(self, delivery: Delivery) -> None:
-        """Start to carry a delivery. Never waits."""
+        """Start to send a delivery in an idle or a new task. Never waits."""
         if self._idle and self.nursery is not None:
             carrier = self._idle.pop()
             carrier.delivery, delivery.scope = delivery, carrier.scope

@@ -14,11 +14,11 @@ free there is room for at least one job of any type, so quick jobs never keep ou
 A back-off by another daemon holds here, too (`worker_health.py`): nothing is sent until its end. The daemon that got
 the `503` probes first; the others a moment later, with one job each, unless it has backed off again.
 
-A probe is a job in flight. It is over when its worker answers or fails, or when the job leaves the worker otherwise:
-withdrawn, dropped or cut off. Most frameworks answer when the work is done, so while a probe runs another one follows
-after PROBED_S; not where the worker had hung, for there each would wait in vain.
+A probe is a job in flight. It is over when its worker answers or fails, or when the job is taken back. Most frameworks
+answer only when the job is done, so while a probe runs another one follows after PROBED_S. A worker that hung (took
+jobs and did not answer) gets only one probe at a time.
 
-None of this costs a job an attempt: jobs that find no room here wait in the store or go to another worker.
+None of this costs a job an attempt: jobs for which no worker has room wait in the store or go to another worker.
 """
 
 import math
@@ -29,15 +29,15 @@ from jqd.domain.backoff import Backoff
 from jqd.domain.clock import Speed
 from jqd.runner.crash_site import Site
 
-WINDOW_S = 0.1  # a jobtype's jobs in flight are what ends in this time: enough to hide a round trip, few to lose
-SPEEDS_MAX = 256  # jobtypes whose speed is remembered: of more, those used last; others begin with `max_jobs` anew
-RECOVERY_STEPS = 16  # good answers after a halving until the full window is open again
+WINDOW_S = 0.1  # as many jobs are in flight as end in this time: enough to hide a round trip, few to lose
+SPEEDS_MAX = 256  # jobtypes used last, whose speed is remembered; others begin with `max_jobs` again
+RECOVERY_STEPS = 16  # number of good answers after which a halved window is full again
 SHARE_MIN = 1 / 1024  # the AIMD limit falls no further; one job always has room
 QUANTA = 4  # a window wider than max_jobs is refilled in quarters
 RETRY_AFTER_S_MIN = 0.1  # a shorter pause counts as none: the worker would get jobs again at once, for ever
 COMPLAINT_S = 60.0  # a complaint about a worker is logged again after this: thousands of jobs may meet it
 PROBE_S = 2.0  # added to another daemon's back-off: it probes first, and half a second later we know the result
-PROBED_S = 10.0  # then a probe has been connected (5 s), and a worker that is overloaded has refused it
+PROBED_S = 10.0  # by then a probe is connected (5 s), and an overloaded worker has refused it
 SAME_CLOCK_S = 5.0  # dates by one clock differ by no more: a store's clock is known to a fraction of it
 NOT_TAKEN_S = 60.0  # a jobtype that a worker does not know is offered to it again after this: it may be newer by then
 _ROUNDING = 1e-9  # tolerance of sums of floats: sixteen sixteenths are one
@@ -50,20 +50,19 @@ class CircuitBreaker:
         self.in_flight = 0
         self.failures = 0
         self.open_until_s = float("-inf")
-        """When this daemon's own back-off ends, by the monotonic clock: nothing is sent before."""
+        """Until when this daemon sends the worker nothing because of its own back-off, by the monotonic clock."""
         self.others_until_s = float("-inf")
-        """When the back-off by another daemon ends: nothing is sent before. After it, or when that daemon ends it
-        early, one job probes the worker.
-        """
+        """Until when nothing is sent because another daemon backed the worker off; -inf: none did. Afterwards one job
+        probes it."""
         self.complaint = ""
-        """What somebody has to mend at this worker, since its last good answer."""
+        """A problem at this worker that somebody has to fix; "": none since its last good answer."""
         self.unreached = False
         self.why = ""
-        """Why the worker was backed off, for people: how the request ended."""
+        """How the request ended for which the worker was backed off, for people."""
         self.barred = ""
         """Why this daemon may not connect to the worker, so sends it nothing; "": it may."""
         self.worker: object = None
-        """The registration that the numbers, `barred` and the four attributes below belong to."""
+        """The registration that these numbers, `barred` and the next four attributes were taken from."""
         self.registered_at_ms = 0
         self.endpoint = ""
         self.place = "", ""
@@ -74,17 +73,17 @@ class CircuitBreaker:
         self._backoff = backoff
         self._retry_after_max_s = retry_after_max_s
         self._source = source
-        self._disproved_s = float("-inf")  # other daemons' back-offs that end before are void: the worker has answered
+        self._disproved_s = float("-inf")  # earlier back-offs by other daemons are void: the worker has answered
         self._grace_s = 0.0  # added to `others_until_s` while the other daemon probes first
         # Ids of jobs in flight that were sent as probes → until when they keep others away.
         self._probes: dict[str, float] = {}
         self._lead_ms = math.nan  # of the date that was accepted last, over the monotonic clock; NaN: none was
-        self._hung = False  # it was backed off because it took jobs and did not answer
-        self._share = 1.0  # of each window that may be used, by AIMD
+        self._hung = False  # whether it was backed off because it took jobs and did not answer
+        self._share = 1.0  # the share of each window that may be used, by AIMD
         self._backed_off_at_s = float("-inf")
         self._speeds: dict[str, Speed] = {}  # by jobtype, the one used last at the end
-        self._used: tuple[float, bool] | None = None  # see `_usage`; None: to be counted anew
-        self._not_taken: dict[str, float] = {}  # jobtypes that the worker does not know → until when
+        self._used: tuple[float, bool] | None = None  # the result of `_usage`; None: to be computed again
+        self._not_taken: dict[str, float] = {}  # jobtype that the worker does not know → until when it is not offered
         self._max_jobs = 0  # set by `resize`
         self._batch: int | None = None
         self.resize(max_jobs, batch)
@@ -102,15 +101,13 @@ class CircuitBreaker:
         return max((speed.rate for speed in self._speeds.values()), default=0.0)
 
     def window(self, jobtype: str | None = None) -> int:
-        """Return how many jobs may be in flight at once if all were of that type, at least 1.
-
-        None: of the quickest type.
-        """
+        """Return how many jobs of a type may be in flight if the worker had no others, at least 1. None: the quickest
+        type."""
         rate = self.rate if jobtype is None else self._rate_of(jobtype)
         return max(1, int(self._full_window(rate) * self._share + _ROUNDING))
 
     def free(self, jobtype: str, now_s: float) -> int:
-        """Return how many jobs of that type may be sent now; at least one where `has_room`."""
+        """Return how many jobs of that type may be sent now: 0 without `has_room`, else at least 1."""
         if not self.has_room(now_s):
             return 0
         full = self._full_window(self._rate_of(jobtype))
@@ -119,7 +116,8 @@ class CircuitBreaker:
         return free if self.is_closed else 1
 
     def has_room(self, now_s: float) -> bool:
-        """Return whether jobs of any type may be sent now. False while a probe or a suspect is under way."""
+        """Return whether a job of any type may be sent now. False while the worker is probed, or reserved for a
+        suspected job."""
         if self.is_open(now_s) or (self._probes and now_s < max(self._probes.values())):
             return False
         if self._is_kept(now_s):
@@ -136,15 +134,17 @@ class CircuitBreaker:
         return not self.failures and self.others_until_s == float("-inf")
 
     def is_well(self, now_s: float) -> bool:
-        """Return whether only slots limit the worker: it is not to be probed, and no suspect has it to itself."""
+        """Return whether only its slots limit the worker: it needs no probe, and is not reserved for a job suspected of
+        crashes."""
         return self.is_closed and not self._is_kept(now_s)
 
     def is_open(self, now_s: float) -> bool:
-        """Return whether nothing may be sent now, not even jobs that were claimed for this worker already."""
+        """Return whether a back-off by any daemon lasts. Then nothing is sent, not even jobs already claimed for this
+        worker."""
         return now_s < max(self.open_until_s, self.others_until_s + self._grace_s)
 
     def is_shut(self, now_s: float) -> bool:
-        """Return whether this daemon's own back-off of the worker lasts; other daemons' do not count."""
+        """Return whether a back-off by this daemon itself lasts; those of other daemons do not count."""
         return now_s < self.open_until_s
 
     def take(self, jobtype: str, job_ids: Collection[str], now_s: float) -> None:
@@ -157,10 +157,7 @@ class CircuitBreaker:
             self._probes.update(dict.fromkeys(job_ids, math.inf if self._hung else now_s + PROBED_S))
 
     def give(self, jobtype: str, job_ids: Collection[str], now_s: float, *, ended: bool) -> None:
-        """Take jobs that have left the worker out of the count.
-
-        `ended`: the worker has run them, so they count for its speed.
-        """
+        """Subtract jobs that have left the worker from the number in flight."""
         if not job_ids:
             return  # `Speed.give` would count the time since its last call as busy
         speed = self._speeds.get(jobtype) or Speed()
@@ -172,8 +169,8 @@ class CircuitBreaker:
             self._probes.pop(job_id, None)
 
     def answered(self, sent_at_s: float) -> None:
-        """Close the breaker: a request got a good answer. Ignored if it was sent before the last back-off or within
-        its pause."""
+        """Close the breaker: a request got a good answer. Ignored if the request was sent before the last back-off
+        ended."""
         if sent_at_s < max(self._backed_off_at_s, self.open_until_s):
             return
         self.complaint = ""
@@ -185,22 +182,23 @@ class CircuitBreaker:
         self._share = min(1.0, self._share + max(1 / self._max_jobs, 1 / RECOVERY_STEPS))
 
     def accepted(self, date_ms: int, at_s: float) -> None:
-        """Note that a request was answered 2xx whose signature had that date; `at_s`: the same by the monotonic
+        """Note that the worker accepted a request signed with this date. `at_s`: the same moment by the monotonic
         clock."""
         self._lead_ms = date_ms - at_s * 1000
 
     def accepts(self, date_ms: int, at_s: float) -> bool:
-        """Return whether a request with a date by the same clock was accepted: False after the clock was set."""
+        """Return whether the worker has accepted a request whose date came from the same clock. False if that clock was
+        set since."""
         return abs(date_ms - at_s * 1000 - self._lead_ms) < SAME_CLOCK_S * 1000
 
     def back_off(
         self, sent_at_s: float, now_s: float, retry_after_s: float | None = None, *, why: str = "", hung: bool = False
     ) -> bool:
-        """Stop sending to a worker that is overloaded or away. Returns False when the request was sent before the last
-        back-off, and so is part of it.
+        """Stop sending to a worker that is overloaded or unreachable, for a while. Returns whether this is a new
+        back-off: a request sent before the last one belongs to that.
 
         `retry_after_s`: the pause that the worker asked for, bounded; None: exponential, by failures. `why`: for logs.
-        `hung`: it had taken jobs, and did not answer.
+        `hung`: the worker took jobs and did not answer.
         """
         self.why = why
         asked_s = self._asked(retry_after_s)
@@ -219,7 +217,8 @@ class CircuitBreaker:
         return True
 
     def complain(self, why: str, now_s: float) -> bool:
-        """Note what somebody has to mend at the worker. Returns whether to log it: at first, then every minute."""
+        """Note a problem that somebody has to fix at the worker. Returns whether to log it: the first time, then once a
+        minute."""
         self.complaint = why
         if now_s - self._complained_at_s < COMPLAINT_S:
             return False
@@ -231,27 +230,27 @@ class CircuitBreaker:
         self.unreached = True
 
     def begin(self, now_s: float) -> None:
-        """Forget earlier failures: the worker registered anew, or elsewhere."""
+        """Reset the breaker, because the worker registered anew or at another address."""
         self.complaint = ""
         self.failures = 0
         self.unreached = self._hung = False
         self.open_until_s = float("-inf")
         self._forget_others()
-        self._backed_off_at_s = now_s  # requests sent before tell nothing of it
+        self._backed_off_at_s = now_s  # answers to requests sent before say nothing about the present worker
         self._lead_ms = math.nan
         self._share = 1.0
         self._probes.clear()
         self._not_taken.clear()
 
     def resume(self, until_s: float, why: str) -> None:
-        """Go on with a back-off that began before this daemon was restarted."""
+        """Continue a back-off that began before this daemon restarted."""
         self.failures, self.why = self.failures or 1, why
         self.open_until_s = max(self.open_until_s, until_s)
 
     def pause(self, until_s: float, *, yields: bool) -> None:
-        """Note when another daemon's back-off of this worker ends; -inf: there is none.
+        """Note until when another daemon has backed this worker off; -inf: none has.
 
-        `yields`: the other daemon probes first.
+        `yields`: the other daemon probes first, so this one waits a little longer.
         """
         self.others_until_s = until_s if until_s > self._disproved_s else float("-inf")
         self._grace_s = PROBE_S if yields else 0.0
@@ -261,9 +260,9 @@ class CircuitBreaker:
         self.others_until_s = float("-inf")
 
     def crowded(self, sent_at_s: float, now_s: float, retry_after_s: float | None = None) -> None:
-        """Shrink the window to what is in flight: the worker handed a job back for want of room.
+        """Shrink the window to the jobs in flight, because the worker handed a job back for lack of room.
 
-        A worker with nothing in flight, or one that asks for a pause, is backed off.
+        A worker that has nothing in flight, or asks for a pause, is backed off instead.
         """
         if self.in_flight and self._asked(retry_after_s) is None:
             self._share = min(self._share, max(SHARE_MIN, self._usage()[0]))
@@ -274,7 +273,8 @@ class CircuitBreaker:
         return self.site is not None and self.site.is_kept(self.url, now_s)
 
     def _asked(self, retry_after_s: float | None) -> float | None:
-        """Return the pause that a worker asked for, bounded; None: none, or a date that has passed by our clock."""
+        """Return the pause that a worker asked for, bounded; None: it asked for none, or for one that is already
+        over."""
         if retry_after_s is None or not retry_after_s >= RETRY_AFTER_S_MIN:
             return None
         return min(retry_after_s, self._retry_after_max_s)
@@ -284,7 +284,8 @@ class CircuitBreaker:
         self._not_taken[jobtype] = now_s + NOT_TAKEN_S
 
     def takes(self, jobtype: str, now_s: float) -> bool:
-        """Return whether the worker may be offered this jobtype: not for a while after it answered not to know it."""
+        """Return whether the worker may get this jobtype. False for a while after it answered that it does not know the
+        type."""
         return self._not_taken.get(jobtype, now_s) <= now_s
 
     def not_taken_now(self, now_s: float) -> frozenset[str]:
@@ -302,14 +303,15 @@ class CircuitBreaker:
         return speed.rate if speed is not None else 0.0
 
     def _full_window(self, rate: float) -> int:
-        """Return how many jobs may be in flight at that speed: `max_jobs`, and of quick jobs up to one batch ahead."""
+        """Return how many jobs may be in flight at that rate (jobs per second): `max_jobs`, plus up to one batch of
+        quick jobs."""
         if self._batch is None or self._batch <= self._max_jobs:
             return self._max_jobs
         return max(self._max_jobs, min(self._max_jobs + self._batch, int(rate * WINDOW_S)))
 
     def _usage(self) -> tuple[float, bool]:
-        """Return the share of the worker that jobs in flight take, and whether one of them has a window wider than
-        `max_jobs`."""
+        """Return the share of the worker that its jobs in flight take, and whether one of their jobtypes has a window
+        wider than `max_jobs`."""
         if self._used is None:
             used, wide = 0.0, False
             for speed in self._speeds.values():

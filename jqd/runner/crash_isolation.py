@@ -1,13 +1,14 @@
-"""Finds the job that takes its worker down, by running suspects alone. Pure: time is given.
+"""Finds the job that crashes its worker, by running suspects alone. Pure: the caller gives the time.
 
-    at work ──connection lost──▶ suspect, back untried ──claimed again──▶ alone at a worker ──it ends──▶ cleared
+    at work ──connection lost──▶ suspect, handed back ──claimed again──▶ alone at a worker ──it ends──▶ cleared
                                     ▲                                        │
-                                    └──────── lost once more ────────────────┤ in company, or in a group
-                                                                             └ alone, by itself: that was an attempt
+                                    └──────── lost once more ────────────────┤ others ran there, or it was in a group
+                                                                             └ nothing else ran: that was an attempt
 
 A broken connection does not show which job broke it: the process may have been stopped, or killed by any of its jobs.
-So the first loss costs no job an attempt, and a job pays only for a loss at which it had the worker to itself. Where
-others are at work all the time, a request of one job pays from its fourth loss on: nothing runs for ever.
+So the first loss costs no job an attempt. A job pays (loses an attempt) only for a loss during which nothing else ran
+at its worker. Where other jobs run there all the time, a job that is alone in its request pays from its fourth loss on,
+so that no job is tried for ever.
 
 Connections to one host and port that break within half a second are one burst: one process that died. Its jobs are sent
 again in groups of an eighth of the burst. A group that ends well is cleared as a whole; one that is lost is cut into
@@ -17,14 +18,15 @@ A suspect has a worker to itself for a second, and four times as long after each
 worker does so sooner or later. Then other jobs are sent beside it, so that no long job keeps a worker for itself.
 
 Workers registered at one URL count as one: a restarted process has a new id there, and for a while its old one. Behind
-one host and port there may be several workers: paths of one process, or all that a gateway leads to. The broken
-requests tell which, for a process that dies breaks all its requests and answers nothing more. So a suspect needs only
-its own worker to itself, unless its burst broke requests to another worker there that were at work when it began,
-spared none of these, and nothing that was sent later was answered meanwhile.
+one host and port there may be several workers: paths of one process, or processes behind a gateway. The broken requests
+tell which, for a process that dies breaks all its requests and answers nothing more. A suspect normally needs only its
+own worker to itself. It needs more if three things are true of its burst: requests to another worker there broke, too;
+all requests that were running there broke; and nothing sent later was answered meanwhile.
 
 Even then two processes behind one gateway may have died at once. So after the first such burst a suspect has only its
-own worker, while suspects of other workers there wait. If it breaks others' requests again, it is one process, and a
-suspect has the whole host and port. Each second of suspects is followed by one of all other jobs.
+own worker to itself, while suspects of other workers there wait. If its request breaks those of other workers again,
+they are one process, and the suspect gets the whole host and port. Suspects and all other jobs take turns, a second
+each.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -32,38 +34,38 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
 
-SUSPECTS_MAX = 20_000  # remembered: of more, those lost last; a forgotten job begins with a loss that costs nothing
-GROUP_PART = 8  # a group is this part of the jobs that were lost together
+SUSPECTS_MAX = 20_000  # the latest that are kept; a forgotten job's next loss counts as its first, which costs nothing
+GROUP_PART = 8  # a group is an eighth of the jobs that were lost together
 ALONE_S = 1.0  # a suspect has its worker to itself for so long after its first loss: most jobs end by then
 ALONE_GROWTH = 4
 SETTLE_S = 0.5  # after a loss, until the next suspect is sent: a process that dies closes its connections one by one
-EMPTYING_S = 5.0  # for so long, at most, a worker gets nothing new, so that a suspect finds it without other jobs
-AGAIN_S = 60.0  # if it still has some then, suspects are sent beside them for so long
-HELD_S = 1.0  # suspects take turns for so long; the one that has it then keeps it
-RECESS_S = 1.0  # then all other jobs have the worker: a worker that only shares the gateway loses half of its time
-COMPANY_LOSSES = 4  # from this loss on a job by itself in its request pays, even if other jobs were at work
+EMPTYING_S = 5.0  # at most so long a worker gets no new jobs, so that it becomes empty for a suspect
+AGAIN_S = 60.0  # if it still has jobs then, suspects are sent beside them for so long
+HELD_S = 1.0  # after so long no further suspect gets the worker; the present one keeps it
+RECESS_S = 1.0  # then other jobs get the worker, so one that only shares the gateway loses half of its time
+COMPANY_LOSSES = 4  # from this loss on a job alone in its request loses an attempt, even if others ran there
 
 
 class Extent(IntEnum):
-    """What a suspect has for itself when it is tried alone: what went down with it, as far as is known."""
+    """How much is reserved for a suspected job while it runs alone: more if workers beside its own broke, too."""
 
     OWN = 0
-    """The job's own worker."""
+    """Only the suspect's own worker."""
     PERHAPS = 1
-    """Perhaps all at its host and port: it has its worker, while suspects of other workers there wait."""
+    """The suspect's own worker. Meanwhile suspects of other workers at this host and port wait."""
     ALL = 2
-    """All at its host and port."""
+    """All workers at the suspect's host and port."""
 
 
 class Suspicion(NamedTuple):
     losses: int
     group: int
-    """How many suspects its request may have, itself counted."""
+    """The most suspected jobs in one request, including this one."""
 
 
 @dataclass(slots=True)
 class Burst:
-    """Connections of one host and port that broke together."""
+    """A burst: connections of one host and port that broke within half a second, probably because one process died."""
 
     begun_s: float = 0.0
     last: int = 0
@@ -71,22 +73,25 @@ class Burst:
     jobs: int = 0
     """Number of jobs that were in flight over these connections."""
     workers: set[str] = field(default_factory=set)
-    """Workers of the broken requests that were at work when the first broke: the dead process had no later ones."""
+    """Ids of the workers whose broken requests were running when the first connection broke. A dead process has no
+    later ones."""
     spared: set[int] = field(default_factory=set)
-    """Numbers of the requests that were at work when the first broke, and have not broken."""
+    """Numbers of the requests that were running when the first connection broke, and have not broken themselves."""
     answered: bool = False
-    """Whether a request that was sent after the first broke was answered."""
+    """Whether a request that was sent after the first connection broke has been answered."""
     outlived: bool = False
-    """Whether, after such an answer, one more of the older requests broke: then not one process died."""
+    """Whether a request from before the burst broke after `answered` was set. Then it was not a single process that
+    died."""
 
     @property
     def is_shared(self) -> bool:
-        """Whether one process that serves several workers broke."""
+        """Whether, by all signs, one process died that serves several workers."""
         return len(self.workers) > 1 and not self.is_refuted
 
     @property
     def is_refuted(self) -> bool:
-        """Whether something at that host and port outlived the burst."""
+        """Whether something at this host and port went on after the connections broke, so that it was not one process
+        that died."""
         return self.outlived or bool(self.spared)
 
     def take(self, number: int, worker: str) -> None:
@@ -99,10 +104,10 @@ class Burst:
 class _Loss(NamedTuple):
     losses: int
     most: int | None
-    """How many jobs its request could have; None: any number."""
+    """The most jobs that the request of the job could have; None: any number."""
     burst: Burst
     before: Extent
-    """The extent by the loss before this one."""
+    """The extent that followed from the losses before this one."""
 
     @property
     def extent(self) -> Extent:
@@ -117,14 +122,16 @@ class _Loss(NamedTuple):
 
 
 class CrashIsolation:
-    """The suspects of a daemon: jobs whose connection broke, which run alone at the next worker."""
+    """Keeps the suspects of a daemon: jobs that were running when their connection broke. Each runs alone at the next
+    worker."""
 
     def __init__(self) -> None:
         self.known: dict[str, _Loss] = {}
-        """Id of a job → its losses. While this is empty, crash isolation is skipped."""
+        """Job id → its losses. While it is empty, callers skip crash isolation."""
 
     def lost(self, job_ids: Sequence[str], burst: Burst | None = None) -> None:
-        """Make suspects of jobs whose connection broke. `burst`: all connections that broke with it."""
+        """Make suspects of jobs that were running when their connection broke. `burst`: all connections that broke at
+        about the same time."""
         burst = burst or Burst()
         burst.jobs += len(job_ids)
         for job_id in job_ids:
@@ -148,52 +155,54 @@ class CrashIsolation:
 
 
 class _Owner(NamedTuple):
-    """A request of suspects that the worker is reserved for, alone or with others of its group."""
+    """A request of suspected jobs for which a worker is reserved. Requests of the same group may share it."""
 
     jobs: int
     group: int
-    """How many suspects may run at the same time, itself counted."""
+    """The most suspected jobs that may run at the same time, including those of this request."""
     until_s: float
-    """Until when only its group is sent there, by the monotonic clock."""
+    """Until when only suspected jobs of this group are sent there, by the monotonic clock."""
 
 
 class Isolation:
-    """Reserves one worker, or one host and port, for a request of suspects.
+    """Reserves one worker, or one host and port, for a request of suspected jobs (each may have crashed a worker).
 
-    A request enters when it is sent; its jobs leave one by one.
+    A request is entered when it is sent; then the count of its jobs falls as they end.
     """
 
     def __init__(self) -> None:
         self.at_work = 0
-        """Jobs sent to the worker that have not stopped."""
+        """Number of jobs that were sent there and have not ended."""
         self.waiting = 0
-        """Number of suspects' requests that wait until nothing else is at work there."""
+        """Number of requests of suspected jobs that wait until nothing else runs there."""
         self._owners: dict[object, _Owner] = {}
-        self._coming: set[object] = set()  # requests without suspects that are connecting
-        self._alone: object | None = None  # the request that has been the only one at work since it was sent
-        self._held_since_s = float("-inf")  # since when suspects have it, with pauses below RECESS_S
-        self._held_until_s = float("-inf")  # until when the last of them had it
-        self._recess_until_s = float("-inf")  # until when it is for other jobs
-        self._emptying_since_s: float | None = None  # since when nothing new is sent, so that it becomes empty
+        self._coming: set[object] = set()  # requests of ordinary jobs that are connecting
+        self._alone: object | None = None  # the request beside which no other has run since it was sent
+        self._held_since_s = float("-inf")  # since when suspects have the worker, apart from pauses below RECESS_S
+        self._held_until_s = float("-inf")  # when the latest suspect gave the worker free
+        self._recess_until_s = float("-inf")  # until when only other jobs get the worker
+        self._emptying_since_s: float | None = None  # since when no new jobs are sent, so that it becomes empty
         self._company_until_s = float("-inf")  # until when suspects are sent beside other jobs
         self._settled_at_s = float("-inf")  # SETTLE_S after the last loss
-        self._burst = Burst(float("-inf"))  # the latest
-        self._there: dict[object, tuple[int, str]] = {}  # request at work → its number, its worker
-        self._bearer = ""  # the worker whose suspects are at work, see Extent.PERHAPS
+        self._burst = Burst(float("-inf"))  # the latest burst
+        self._there: dict[object, tuple[int, str]] = {}  # request that runs there → its number, its worker
+        self._bearer = ""  # the worker whose suspects run now, see Extent.PERHAPS
         self._borne_since_s = float("-inf")
-        self._borne: dict[object, float] = {}  # its suspects' requests → until when those of other workers wait
-        self._number = 0  # of the last request sent
+        self._borne: dict[object, float] = {}  # request of its suspects → until when suspects of other workers wait
+        self._number = 0  # number of the last request sent
 
     def is_kept(self, now_s: float) -> bool:
-        """Return whether nothing new may be sent: a suspect runs alone there, or waits to."""
+        """Return whether no new jobs may be sent there, because a suspected job runs alone or waits to."""
         return self.wait_s(now_s) > 0 or (bool(self.waiting) and now_s >= self._recess_until_s)
 
     def turn(
         self, request: object, losses: int, now_s: float, send_s: float, *, jobs: int = 1, group: int = 1
     ) -> float:
-        """Return 0 when the request may be sent now, within `send_s`; else the seconds after which to ask again.
+        """Decide whether the request may be sent now. Returns 0 if it may, within the next `send_s`; else the seconds
+        after which to ask again.
 
-        `losses`: how often its `jobs` were lost; 0: they are no suspects. `group`: how many suspects may run at once.
+        `losses`: how often connections broke while its `jobs` ran; 0: they are not suspected. `group`: how many
+        suspected jobs may run at once.
         """
         wait_s = self.wait_s(now_s)
         if not losses:
@@ -201,7 +210,7 @@ class Isolation:
         if (rest_s := max(self._settled_at_s, self._recess_until_s) - now_s) > 0:
             return max(wait_s, rest_s)
         owners = self._owners.values()
-        most = min((owner.group for owner in owners), default=0)  # the smallest group bounds how many run together
+        most = min((owner.group for owner in owners), default=0)  # the smallest group limits how many run together
         joins = jobs + sum(owner.jobs for owner in owners) <= min(most, group)
         if wait_s > 0 and not joins:
             return wait_s
@@ -217,20 +226,21 @@ class Isolation:
         return max(0.0, left_s)
 
     def _own(self, request: object, owner: _Owner, now_s: float) -> float:
-        """Reserve the worker for this request, unless suspects have had it for long enough."""
+        """Reserve the worker for a request of suspected jobs and return 0. If such requests have had it for long,
+        return for how many seconds other jobs have it first."""
         if not self._owners and now_s - self._held_until_s >= RECESS_S:
             self._held_since_s = now_s
         if now_s - self._held_since_s >= HELD_S:
             self._held_since_s = self._recess_until_s = now_s + RECESS_S
             return RECESS_S
         if not self.at_work and self.wait_s(now_s) <= 0:
-            self._owners.clear()  # they were not sent in time
+            self._owners.clear()  # their requests were not sent in time
         self._owners[request] = owner
         self._emptying_since_s = None
         return 0.0
 
     def set_out(self, request: object) -> None:
-        """Note that a request without suspects is about to be sent: suspects wait until it has ended."""
+        """Note that a request of ordinary jobs is about to be sent. Until it has ended, suspected jobs wait."""
         self._coming.add(request)
 
     def entered(self, request: object, jobs: int, losses: int, now_s: float, worker: str = "") -> None:
@@ -249,11 +259,13 @@ class Isolation:
             self._free(now_s, *self._owners)
 
     def is_alone(self, request: object) -> bool:
-        """Return whether this request was the only one at work since it was sent, and none had just broken then."""
+        """Return whether no other request ran there since this one was sent, and no connection had broken just
+        before."""
         return self._alone is request
 
     def lost(self, now_s: float, request: object = None) -> Burst:
-        """Note a broken connection. Returns the burst: the connections that broke with it."""
+        """Note that a request's connection broke. Returns the burst: all connections that broke at about the same
+        time."""
         self._settled_at_s = now_s + SETTLE_S
         if now_s - self._burst.begun_s >= SETTLE_S:
             self._burst = Burst(now_s, self._number, spared={number for number, _ in self._there.values()})
@@ -261,7 +273,8 @@ class Isolation:
         return self._burst
 
     def answered(self, request: object) -> None:
-        """Note that a request was answered. It tells nothing of a burst that began after the request was sent."""
+        """Note that a request was answered. If it was sent after the latest breaks of connections began, some process
+        there survived."""
         self._burst.answered |= self._there.get(request, (0, ""))[0] > self._burst.last
 
     def left(self, request: object, now_s: float) -> None:
@@ -278,15 +291,16 @@ class Isolation:
         return max((owner.until_s - now_s for owner in self._owners.values() if owner.until_s > now_s), default=0.0)
 
     def others_s(self, worker: str, now_s: float) -> float:
-        """Return for how many seconds a suspect of this worker has to wait for those of other workers; 0: not at
-        all."""
+        """Return for how many seconds suspected jobs of this worker must wait for those of other workers; 0: they need
+        not."""
         left_s = max((until_s - now_s for until_s in self._borne.values()), default=0.0)
         if left_s <= 0 or (worker == self._bearer and now_s - self._borne_since_s < HELD_S):
             return 0.0
         return min(left_s, HELD_S)
 
     def bear(self, request: object, worker: str, now_s: float, send_s: float) -> None:
-        """Note that a request of this worker's suspects is sent to this host and port now."""
+        """Note that a request of suspected jobs of this worker is being sent to this host and port. Those of its other
+        workers wait."""
         if worker != self._bearer or all(until_s <= now_s for until_s in self._borne.values()):
             self._bearer, self._borne_since_s = worker, now_s
         self._borne[request] = now_s + send_s

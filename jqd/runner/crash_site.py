@@ -1,7 +1,8 @@
-"""Crash sites: hosts and ports where a connection broke, or a suspect is sent. Each request there waits for its turn.
+"""Crash sites: hosts and ports where a connection broke, or where a suspect is sent: a job that may have caused such a
+break. Each request there waits until it may be sent.
 
-A site is made at the first break or suspect, from the requests under way. Until then nothing is called here, nor in
-`crash_isolation.py`.
+A site is made when the first connection breaks or the first suspect is sent, from the requests under way. Until then no
+code of this file or of `crash_isolation.py` runs for a request.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Iterable
@@ -14,7 +15,8 @@ from jqd.runner.worker import Worker
 
 
 class Stay:
-    """One request at its worker, and at its host and port, which several workers may share."""
+    """A request as crash isolation sees it: at its worker, and at the host and port, which several workers may
+    share."""
 
     def __init__(self, worker: str, own: Isolation, machine: Isolation) -> None:
         self._worker, self._own, self._machine = worker, own, machine
@@ -29,8 +31,8 @@ class Stay:
         now_s: Callable[[], float],
         wait_free: Callable[[], Awaitable[None]],
     ) -> None:
-        """Wait until the request may go out: a suspect needs the worker to itself; other requests wait while a
-        suspect has it."""
+        """Wait until the request may be sent. A request of suspected jobs waits until nothing else runs at the worker;
+        other requests wait while suspected jobs run there."""
         try:
             while True:
                 # Read anew: group and extent change when more connections of the burst break.
@@ -46,7 +48,8 @@ class Stay:
             self._wait_at(None)
 
     def turn(self, losses: int, now_s: float, send_s: float, *, jobs: int, group: int, extent: Extent) -> float:
-        """See `Isolation.turn`. A suspect that has to wait reserves the place that its present extent needs."""
+        """Decide whether the request may be sent now; see `Isolation.turn`. While suspected jobs wait, no new jobs are
+        sent to their worker, or to the whole host and port, as their present extent says."""
         machine = self._machine
         if not losses:
             wait_s = max(self._own.wait_s(now_s), machine.wait_s(now_s))
@@ -69,7 +72,8 @@ class Stay:
         return wait_s
 
     def _wait_at(self, place: Isolation | None) -> None:
-        """Wait until this place is empty for the request, instead of the place where it waited before."""
+        """Note that the request waits until nothing else runs at this worker, or host and port. None: it no longer
+        waits."""
         if self._waits_at is not None:
             self._waits_at.waiting -= 1
         if place is not None:
@@ -89,14 +93,15 @@ class Stay:
             place.at_work -= jobs
 
     def is_alone(self) -> bool:
-        """Return whether nothing else was at work at its host and port since it was sent."""
+        """Return whether no other request was running at the host and port since this one was sent."""
         return self._machine.is_alone(self)
 
     def answered(self) -> None:
         self._machine.answered(self)
 
     def lost(self, now_s: float) -> Burst:
-        """Note that its connection broke. Returns the burst: the connections that broke with it."""
+        """Note that the request's connection broke. Returns the burst: the connections that broke at about the same
+        time."""
         self._own.lost(now_s, self)
         return self._machine.lost(now_s, self)
 
@@ -106,19 +111,19 @@ class Stay:
 
 
 class Request(Protocol):
-    """A request to a worker, from when its jobs were claimed until its answer has ended."""
+    """A request to a worker, from the claim of its jobs until its answer has ended."""
 
     worker: Worker
     missing: dict[str, Any]
-    """Its jobs that have not stopped, by their ids."""
+    """Job id → each of its jobs that has no outcome yet."""
     stay: Stay | None
     set_out: bool
-    """Whether its turn has come."""
+    """Whether crash isolation has allowed it to be sent."""
     sent_at_s: float | None
 
 
 class Site:
-    """A host and port where a connection broke, or a suspect is sent."""
+    """Keeps jobs that may have crashed a worker apart from others: at one host and port, and at each worker there."""
 
     def __init__(self, under_way: Iterable[Request]) -> None:
         self.machine = Isolation()
@@ -137,10 +142,11 @@ class Site:
         return Stay(url, self._workers.setdefault(url, Isolation()), self.machine)
 
     def is_kept(self, url: str, now_s: float) -> bool:
-        """Return whether a suspect has that worker, or the whole host and port, to itself, or waits for that."""
+        """Return whether that worker, or the whole host and port, is reserved for suspected jobs, or will be for some
+        that wait."""
         own = self._workers.get(url)
         return self.machine.is_kept(now_s) or (own is not None and own.is_kept(now_s))
 
     def keep(self, urls: Collection[str]) -> None:
-        """Forget workers that are at none of these URLs and have nothing at work."""
+        """Forget workers whose URL is not among these and that run no jobs."""
         self._workers = {url: each for url, each in self._workers.items() if url in urls or each.at_work}

@@ -1,8 +1,8 @@
-"""The jobs of one POST: which of them still lack an outcome, how the others ended, and when waiting ends.
+"""The jobs of one request to a worker: which still lack an outcome, how the others ended, and when they time out.
 
 A worker may run the jobs of a batch one after another, and while it reports outcomes, it works. So a job times out
-when, for its timeout and a margin, neither its own outcome came nor any other of the same delivery. "Begun" counts as
-such a report once for each job.
+when, for its timeout and a margin, no outcome of any job of the same delivery came. The report that a job has begun
+restarts this time as well, once for each job.
 """
 
 import math
@@ -55,13 +55,13 @@ class DeliveryContext:
     config: RunnerConfig
     capacity: Capacity
     wrong: Callable[[bytes, Sequence[str]], str]
-    """Checks followers, given as an array and the scopes that bound them. Returns what is wrong, or ""."""
+    """Checks followers (jobs pushed when a job succeeds), an array, against scopes. Returns what is wrong, or ""."""
     options: FollowerOptions
     mark: str
-    """A random part of batch ids, which makes them unique across restarts of the daemon."""
+    """A random part of batch ids, so that they stay unique when the daemon restarts."""
     deliveries: dict[str, "Delivery"] = field(default_factory=dict)
     open: dict["Delivery", None] = field(default_factory=dict)
-    """Deliveries with jobs still waited for, or whose answer has not ended, oldest first."""
+    """Deliveries that lack outcomes or whose answer has not ended, oldest first."""
     batches: int = 0
 
     @property
@@ -69,7 +69,8 @@ class DeliveryContext:
         return self.in_flight.counters
 
     def end(self, held: Held, report: Report, worker: str, at_ms: int, posted_to: Worker | None = None) -> Outcome:
-        """Return the outcome of a report. `posted_to`: the worker whose answer had it; its token bounds followers."""
+        """Return the outcome of a report. `posted_to`: the worker in whose answer it was; its token's scopes bound
+        followers."""
 
         def wrong(follows: bytes) -> str:
             if posted_to is not None and self.workers.is_disowned(posted_to):
@@ -91,7 +92,7 @@ class DeliveryContext:
         )
 
     def entrust(self, entries: Sequence[InFlightJob], worker_id: str, heartbeat_s: float | None) -> int:
-        """Leave jobs to the worker that runs them, and return how many seconds it may be silent."""
+        """Record that the worker now holds these jobs by itself. Returns for how many seconds it may then be silent."""
         longest_s = max(entry.held.job.timeout for entry in entries)
         silence_s = allowed_silence_s(heartbeat_s or longest_s + self.config.timeout_margin_s)
         claim = partial(lease_claim, worker=worker_id, silence_s=silence_s)
@@ -100,7 +101,7 @@ class DeliveryContext:
 
 
 class Delivery:
-    """The jobs of one request to a worker. The transport tells it what happens; a `Request` for crash isolation."""
+    """The jobs of one request to a worker, driven by the transport. Implements `Request` for crash isolation."""
 
     def __init__(
         self,
@@ -112,7 +113,7 @@ class Delivery:
         *,
         losses: int = 0,
     ) -> None:
-        """`losses`: how often these jobs were lost together with a worker; see `crash_isolation.py`."""
+        """`losses`: how often these jobs were in flight when a connection broke; see `crash_isolation.py`."""
         self.worker, self.breaker, self.jobtype, self.losses = worker, breaker, jobtype, losses
         self.is_callback = worker.standing is AddressPolicy.CALLBACK
         self.missing: dict[str, InFlightJob] = {}
@@ -122,19 +123,19 @@ class Delivery:
             self.missing[job.id], shared.deliveries[job.id] = entry, self
             self._timeout_min_s = min(self._timeout_min_s, job.timeout)
         self.size, self._ids = len(self.missing), frozenset(self.missing)
-        self.scope: trio.CancelScope | None = None  # of the task that carries it; None: none does
+        self.scope: trio.CancelScope | None = None  # of the task that sends it; None: no task does
         self.sent: Sending | None = None
         self.set_out, self.set_out_at_s = False, 0.0
         self.sent_at_s: float | None = None
         self.has_status = False
         self.unclear = ""
-        """Why the first value of the answer that was no outcome was none; "": all were."""
+        """What was wrong with the first value of the answer that could not be used; "": nothing."""
         self._shared = shared
         self._begun: set[str] = set()
         self._had_room = False  # whether the worker had a slot for each job when it was sent, so began it at once
         self._inactivity = Inactivity()
         self.pause_timeouts = partial(self._inactivity.pause, shared.clock.mono_s)
-        """Context manager in which timeouts stand still: the worker waits for us."""
+        """Returns a context manager in which timeouts do not run, because the worker waits for this daemon."""
         self._over_at_s = math.inf  # when the last of its jobs left it
         shared.open[self] = shared.capacity.requests[self] = None
         self.stay: Stay | None = None
@@ -144,9 +145,9 @@ class Delivery:
             self.stay = shared.capacity.isolate(worker.place).stay(worker.url or worker.id)
 
     async def send(self, post: Post) -> Ending | None:
-        """Send the batch when its turn has come, and act on the answer.
+        """Send the batch once crash isolation allows it, and act on the answer.
 
-        Returns how the request ended; None: nothing was sent, and no job is left.
+        Returns how the request ended; None: nothing was sent, and all jobs were handed back.
         """
         shared = self._shared
         if self.stay is not None:
@@ -174,7 +175,7 @@ class Delivery:
     # ------------------------------------------------ called by the transport
 
     def sending(self) -> bool:
-        """Mark the jobs as running, just before they go out. False: some left, or our lease is not trusted."""
+        """Mark the jobs as running, just before they are sent. False: they must not be sent."""
         shared = self._shared
         if not self.missing or len(self.missing) != self.size or not shared.trusts():
             return False
@@ -188,7 +189,7 @@ class Delivery:
         return True
 
     def answered(self, judgement: Judgement) -> None:
-        """Note that the worker answered, and whether it takes the jobs."""
+        """Note that the worker answered. Close its circuit breaker if the status shows that it works."""
         self.has_status = True
         self._shared.workers.reached(self.worker.id)
         if self.stay is not None:
@@ -205,7 +206,7 @@ class Delivery:
                 self.breaker.accepted(self.sent.sent_at_ms, self.set_out_at_s)
 
     def receive(self, answers: Iterable[Answer]) -> None:
-        """Act on answers, also those before an error. Outcomes in a row, often hundreds, are handled at once."""
+        """Act on a worker's answers. Outcomes in a row, often hundreds, are handled at once."""
         ended: list[Ended] = []
         try:
             for answer in answers:
@@ -235,7 +236,7 @@ class Delivery:
     # ------------------------------------------------ how jobs leave
 
     def report(self, job_id: str, report: Report) -> bool:
-        """End one job's attempt with a report. False: the job is not of this delivery, or an earlier outcome stands."""
+        """End one job's attempt with a report. False: it has no such job, or the job has an outcome already."""
         entry = self._take(job_id)
         if entry is not None:
             self.end([(entry, report)], self._shared.clock.mono_s(), by_worker=True)
@@ -245,8 +246,7 @@ class Delivery:
         self.end([(entry, report) for entry in self.take_all()], self._shared.clock.mono_s())
 
     def entrust(self) -> None:
-        """Leave the jobs that lack an outcome to the worker, which reports them later. Its slots stay taken until
-        then."""
+        """Leave the jobs that lack an outcome to the worker, in its slots, until it reports them."""
         entries = self.take_all()
         if self.stay is not None:
             self.stay.fewer(len(entries))  # a worker that dies now breaks no connection of ours
@@ -258,19 +258,19 @@ class Delivery:
         self._leave((), self._shared.clock.mono_s())
 
     def release(self, *, refused: bool = False, interruption: str = "") -> None:
-        """Hand back every job that lacks an outcome. `refused`: the worker says that it began none."""
+        """Hand back every job that lacks an outcome. `refused`: the worker says that it began none of them."""
         for entry in self.take_all():
             self._return(entry, refused=refused, interruption=interruption)
 
     def drop(self, entry: InFlightJob) -> None:
-        """Hand back a job that was lost or withdrawn, without a report."""
+        """Hand back one job without counting an attempt, because its claim was lost or it was cancelled."""
         del self.missing[entry.held.job.id]
         self._return(entry)
         if not self.missing:
             self.cancel()
 
     def withdraw(self, job_id: str) -> bool:
-        """Hand back a job that the worker has not seen. False: its request may be there already."""
+        """Mark a job as cancelled, and hand it back if it was not sent. False: it may have reached the worker."""
         entry = self.missing[job_id]
         entry.cancelled = True
         if entry.phase is RUNNING:
@@ -279,7 +279,7 @@ class Delivery:
         return True
 
     def expire(self, now_s: float) -> None:
-        """End the attempts that are past their time; end the request when those were all, or its answer lingers."""
+        """Time out overdue attempts. Cancel the request if no job is left, or if it goes on after the last outcome."""
         if now_s - self._over_at_s >= self._shared.config.linger_s:
             self.cancel()
         quiet_s = self._inactivity.lasts_s(now_s) - self._shared.config.timeout_margin_s
@@ -303,8 +303,8 @@ class Delivery:
     def end(self, ended: Sequence[Ended], now_s: float, *, by_worker: bool = False, cleared: bool = True) -> None:
         """End attempts with their reports.
 
-        `by_worker`: the worker itself reported them, so it works. `cleared`: no job is a suspect any more; else only
-        those not tried again.
+        `by_worker`: the worker reported them, so it still works. `cleared`: none of these jobs is suspected of a crash
+        any longer; False: those that are retried still are.
         """
         if not ended:
             return
@@ -323,7 +323,7 @@ class Delivery:
         self._leave(job_ids, now_s, ended=True)
 
     def _return(self, entry: InFlightJob, *, refused: bool = False, interruption: str = "") -> None:
-        """Hand back one job. `interruption`: why its attempt was interrupted, if it had begun."""
+        """Hand back one job. `interruption`: why the worker stopped it; it applies only if the job had begun."""
         shared = self._shared
         is_begun = refused or self._had_room or entry.held.job.id in self._begun
         if interruption and entry.phase is RUNNING and is_begun:
@@ -345,8 +345,7 @@ class Delivery:
             self._over_at_s = now_s
 
     def _take(self, job_id: str | None) -> InFlightJob | None:
-        """Take out the job that an outcome names; None: no such job lacks one. An outcome without an id means the only
-        job of a request."""
+        """Remove and return the job that an outcome names; None: it has ended, or is unknown. No id: the only job."""
         if job_id is None and self.size == 1:
             (job_id,) = self._ids
         if job_id is None:
@@ -366,7 +365,7 @@ class Delivery:
         return entries
 
     def _refused(self, job_id: str | None, retry_after_s: float | None, interruption: str) -> None:
-        """Hand back a job that the worker refused or was interrupted at, and send the worker less."""
+        """Hand back a job that the worker refused or stopped, and send this worker less."""
         if (entry := self._take(job_id)) is not None:
             assert self.sent_at_s is not None
             now_s = self._inactivity.since_s = self._shared.clock.mono_s()
@@ -374,7 +373,7 @@ class Delivery:
             self.breaker.crowded(self.sent_at_s, now_s, retry_after_s)
 
     def _started(self, job_id: str | None) -> None:
-        """Restart the timeout of a job that its worker begins now. Once: else a worker could hold a job for ever."""
+        """Restart the timeout when a worker begins a job. Once a job, or it could hold the job for ever."""
         if job_id is None and self.size == 1:
             (job_id,) = self._ids
         if job_id is None:

@@ -1,4 +1,5 @@
-"""What is to be claimed: the jobs that free workers take, and small batches that wait for more. Pure: time is given.
+"""Decides what to claim: the jobs that free workers take, and small batches that wait for more jobs. Pure: the caller
+gives the time.
 
 Demand          what all free workers together would take, in as few ranges as possible:
 
@@ -20,13 +21,14 @@ Span = tuple[int, int]
 
 
 class Demand:
-    """Gathers what free workers take.
+    """Gathers which jobtypes and priorities free workers take.
 
-    Ranges of priorities that touch become one; a range of any type covers those by name.
+    Adjacent ranges of priorities become one. A range for any type makes those of named types superfluous.
     """
 
     def __init__(self, paused: frozenset[str] = frozenset(), halted: frozenset[str] = frozenset()) -> None:
-        """`paused`: jobtypes that nobody takes; `halted`: tenants that are paused, as `all_of` names them."""
+        """`paused`: jobtypes for which nothing is claimed. `halted`: paused tenants, each by the name that stands for
+        all its jobtypes."""
         self._paused, self._halted = paused, halted
         self._any: dict[tuple[str, Span], frozenset[str]] = {}  # by tenant and span
         self._named: dict[str, set[Span]] = {}
@@ -59,7 +61,7 @@ class Demand:
 
 
 def _united(spans: Iterable[Span]) -> list[Span]:
-    """Return the ranges ascending, with those that touch joined."""
+    """Return the ranges in ascending order, with overlapping and adjacent ones merged."""
     united: list[Span] = []
     for low, high in sorted(spans):
         if united and low <= united[-1][1] + 1:
@@ -74,13 +76,13 @@ def _in(span: Span, spans: Iterable[Span]) -> bool:
 
 
 class Linger:
-    """Jobtypes of one partition whose batches wait for more jobs, until some are claimed."""
+    """Jobtypes of one partition that are not claimed yet, because a worker waits for a fuller batch."""
 
     def __init__(self) -> None:
         self.since: dict[str, tuple[float, float, float]] = {}  # by jobtype: first seen, last seen, waits until
 
     def waits(self, jobtype: str, waiting: int | None, wanted: int, linger_s: float, now_s: float) -> bool:
-        """Return whether to claim no jobs of this type yet, because fewer than `wanted` wait.
+        """Return whether to hold back jobs of this type for up to `linger_s`, because fewer than `wanted` wait.
 
         `waiting`: how many wait; None: unknown, so they are not held back.
         """
@@ -99,5 +101,5 @@ class Linger:
         self.since.pop(jobtype, None)
 
     def next_s(self, now_s: float) -> float:
-        """Return the seconds until the first jobtype has lingered enough; infinity when none lingers."""
+        """Return the seconds until the first jobtype is no longer held back; infinity when none is."""
         return min((until_s - now_s for _, _, until_s in self.since.values() if until_s > now_s), default=float("inf"))

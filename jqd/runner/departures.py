@@ -1,7 +1,7 @@
-"""Which daemons and workers went away within the last day, how, and how many jobs went back because of it.
+"""Records which daemons and workers left or died within the last day, and how many of their jobs were handed back.
 
-Each daemon notes what it saw itself and publishes it in its view (`worker_health.py`), so all daemons show the same,
-also what a daemon saw that is gone by now. A name has one row: its last departure.
+Each daemon publishes what it saw in its view (`worker_health.py`), so all daemons show the same, even what a daemon saw
+that has left since. Each daemon or worker has one row: its last departure.
 """
 
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, get_args
 from jqd.domain.clock import Clock
 
 KEPT_MS = 86_400_000  # a day: in the morning one sees what left at night
-ROWS_MAX = 100  # of a kind: some 10 kB of a daemon's view
+ROWS_MAX = 100  # departures of one kind: some 10 kB of a daemon's view
 SAME_MS = 60_000  # sightings so close together, by several partitions or daemons, are one departure
 LOST_MAX = 1_000  # workers whose lost jobs are counted before it is known that they are gone
 
@@ -22,17 +22,17 @@ class Departure(NamedTuple):
     name: str
     """The sysid of a daemon, or the id of a worker."""
     died: bool
-    """Whether it fell silent; else it left in good order."""
+    """True: it fell silent. False: it left in good order."""
     at_ms: int
-    """When it was seen to be gone, by the clock of the daemon that saw it."""
+    """When it was found to be gone, by the clock of the daemon that noticed it."""
     last_seen_at_ms: int
-    """The last sign of life; 0: not known."""
+    """Time of its last sign of life; 0: not known."""
     jobs: int = 0
-    """Number of its jobs in flight that went back, or were tried again."""
+    """Number of its jobs in flight that were handed back or tried again."""
     called: str = ""
     """The worker's name."""
     times: int = 1
-    """How often it went within the day, as far as one daemon saw."""
+    """How often it went within the last day, as far as this daemon saw."""
 
 
 class Departures:
@@ -52,7 +52,7 @@ class Departures:
         jobs: int = 0,
         called: str = "",
     ) -> None:
-        """Note that a daemon or a worker died or left. `at_ms`: None: now."""
+        """Record that a daemon or a worker died or left. `at_ms`: when; None: now."""
         now_ms = self._clock.wall_ms()
         at_ms = now_ms if at_ms is None else at_ms
         if now_ms - at_ms > KEPT_MS:
@@ -71,7 +71,8 @@ class Departures:
         self._rows[kind, name] = Departure(kind, name, died, at_ms, last_seen_at_ms, jobs, called, times)
 
     def lost(self, kind: Kind, name: str, jobs: int) -> None:
-        """Count jobs that went back because a daemon or worker was silent, or its connection broke: it may be gone."""
+        """Count jobs that were handed back because a daemon or worker fell silent or its connection broke. It may be
+        gone."""
         row, now_ms = self._rows.get((kind, name)), self._clock.wall_ms()
         if row is not None and now_ms - row.at_ms <= SAME_MS:
             self._rows[kind, name] = row._replace(jobs=row.jobs + jobs)
@@ -81,12 +82,13 @@ class Departures:
                 del self._lost[next(iter(self._lost))]
 
     def resume(self, rows: Iterable[Departure]) -> None:
-        """Take over what an earlier process of this daemon had noted."""
+        """Take over the departures that an earlier process of this daemon recorded."""
         for row in rows:
             self._rows.setdefault((row.kind, row.name), row)
 
     def rows(self) -> list[Departure]:
-        """Return the departures of the last day, newest first. Of more than ROWS_MAX of a kind, deaths go first."""
+        """Return the departures of the last day, newest first. If one kind has more than ROWS_MAX, deaths are
+        preferred."""
         since_ms = self._clock.wall_ms() - KEPT_MS
         recent = [row for row in reversed(self._rows.values()) if row.at_ms > since_ms]
         recent.sort(key=_died_first)
@@ -97,15 +99,16 @@ class Departures:
 
 
 class Gone(NamedTuple):
-    """A departure as all daemons together saw it."""
+    """A departure, merged from what all daemons saw of it."""
 
     row: Departure
     by: list[str]
-    """The daemons that gave its jobs back; where there were none, those that saw it go."""
+    """Ids of the daemons that handed its jobs back; if none did, of those that noticed the departure."""
 
 
 def together(seen: Iterable[tuple[str, Departure]], kind: Kind) -> list[Gone]:
-    """Merge what all daemons saw into one row for each name, newest first. `seen`: pairs of daemon and sighting."""
+    """Merge what all daemons saw of one kind into one row for each name, newest first. `seen`: pairs of a daemon and
+    what it saw."""
     latest: dict[str, list[tuple[str, Departure]]] = {}
     for daemon, row in sorted(seen, key=lambda pair: -pair[1].at_ms):
         if row.kind == kind:
@@ -127,7 +130,8 @@ def together(seen: Iterable[tuple[str, Departure]], kind: Kind) -> list[Gone]:
 
 
 def shown(found: Iterable[Gone]) -> list[Gone]:
-    """Return at most ROWS_MAX departures, newest first. Deaths go first, so that a fleet that left hides none."""
+    """Return at most ROWS_MAX departures, newest first. Deaths are preferred, so that a whole fleet that left hides
+    none."""
     kept = sorted(found, key=lambda gone: _died_first(gone.row))[:ROWS_MAX]
     return sorted(kept, key=lambda gone: -gone.row.at_ms)
 

@@ -1,4 +1,5 @@
-"""Checks and fills in the URL of a worker, and the headers that its registration adds to each request. Pure.
+"""Checks a worker's URL and fills in its placeholders. Checks the headers that a registration adds to each request.
+Pure.
 
 http(s)://host[:port][/path]      of any worker
 …/mail/{name}/{job_id}            of a web hook: the jobtype and the id of the job, percent-encoded
@@ -47,7 +48,8 @@ _HEADER_VALUE = re.compile(r"[!-~]([ -~]*[!-~])?")
 
 
 def why_no_url(url: str, *, filled: bool) -> str | None:
-    """Return what is wrong with a worker's URL; None: nothing. `filled`: whether its path may have PLACES."""
+    """Return what is wrong with a worker's URL; None: nothing. `filled`: whether its path may have the placeholders
+    PLACES."""
     if len(url) > URL_LENGTH_MAX:
         return f"has more than {URL_LENGTH_MAX} characters"
     try:
@@ -82,7 +84,7 @@ def host_of(url: str) -> str:
 
 
 def server_of(url: str) -> tuple[str, str, int]:
-    """Return scheme, host and port of a valid URL."""
+    """Return scheme, host and port of a valid URL; without a port, the default port of the scheme."""
     parts = urlsplit(url)
     return parts.scheme, parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
 
@@ -92,12 +94,13 @@ def fill(url: str, name: str, job_id: str) -> str:
 
 
 def _segment(text: str) -> str:
-    """Percent-encode a part of a path. A part of dots alone would mean a parent folder, so dots are encoded twice."""
+    """Percent-encode a segment of a path. Dots alone would mean a parent folder, so in such a segment they are encoded
+    twice."""
     return quote(text, safe="") if text.strip(".") else text.replace(".", "%252E")
 
 
 def why_no_headers(headers: Mapping[str, str]) -> str | None:
-    """Return what is wrong with headers; None: nothing. Values may be secret, so the text has none."""
+    """Return what is wrong with headers; None: nothing. The text never contains values, which may be secret."""
     if len(headers) > HEADERS_MAX:
         return f"at most {HEADERS_MAX} headers can be added, these are {len(headers)}"
     if (size := sum(len(name) + len(value) for name, value in headers.items())) > HEADERS_BYTES_MAX:
@@ -118,6 +121,6 @@ def why_no_headers(headers: Mapping[str, str]) -> str | None:
 
 
 def merge(headers: list[tuple[str, str]], own: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return the daemon's headers and those of a registration, which replace the daemon's of the same name."""
+    """Return the daemon's headers and those of a registration. One of the same name replaces the daemon's."""
     names = {name.lower() for name, _ in own}
     return [*((name, value) for name, value in headers if name.lower() not in names), *own]

@@ -18,12 +18,13 @@
     no connection to be had            back untried, and nothing more is claimed for a moment
     not let out                        back untried; if one job was withdrawn, the others are sent without it
 
-So one bad job is found in a few steps, and no other fails with it. "Several" counts the jobs of the request, not those
-still missing: a job fails by the end of a request only if it was the only one in it.
+"Back untried": the jobs are handed back to the store, and no attempt is counted. "Several" means that the request was
+sent with several jobs, even if only one has no outcome: the end of a request fails a job only if it was the only one
+sent in it. So one bad job is found in a few steps, and no other fails with it.
 
-A refusal while clocks are apart is in doubt: perhaps the date of our signature is refused. It is not if the worker has
-accepted a date by the same clock. A callback is tried again unless its receiver answers 2xx or 410, and each try that
-is not in doubt is an attempt.
+A refusal is in doubt while the clocks of the daemon and the store differ much, for the worker may refuse the date of
+our signature. It is not in doubt if the worker has accepted a date by the same clock. A callback is tried again unless
+its receiver answers 2xx or 410. Each try that is not in doubt counts as an attempt.
 """
 
 from collections.abc import Sequence
@@ -45,18 +46,18 @@ MISPLACED_HINTS = {
 }
 
 CALLBACK_ENDS = frozenset({End.STATUS, End.UNREACHABLE, End.LOST})
-"""Ends of requests that are handled otherwise for a callback than for a worker."""
+"""How a request may end such that a callback is handled by its own rules, not by those for workers."""
 AWAY = frozenset({429, 502, 503, 504})  # a receiver with such a status gets nothing for a while
 REFUSES_DATE = frozenset({400, 401, 403})  # statuses of receivers that do not accept the date of a signature
-DOUBT_S = 150.0  # clock difference from which on that may be so: receivers allow 300 s, and their clock may be off, too
+DOUBT_S = 150.0  # clock difference above which they may do so: receivers allow 300 s, and their clock may be wrong, too
 DOUBT_WAIT_S = 60.0  # until a job that may have been refused for its date is sent again
-GONE_S = 5.0  # in which all daemons learn that a worker is unregistered
+GONE_S = 5.0  # after so long all daemons know that a worker is unregistered
 
 log = get_logger("runner")
 
 
 def finish(shared: DeliveryContext, delivery: Delivery, ending: Ending) -> list[Delivery]:
-    """Decide about the jobs that lack an outcome. Returns new deliveries to be sent."""
+    """Decide about the jobs of a request that have no outcome. Returns new deliveries for those that are sent again."""
     now_s = shared.clock.mono_s()
     if doubt := _doubt(shared, delivery, ending):
         _finish_in_doubt(shared, delivery, ending, now_s, doubt)
@@ -103,7 +104,8 @@ def finish(shared: DeliveryContext, delivery: Delivery, ending: Ending) -> list[
 
 
 def put_off(shared: DeliveryContext, delivery: Delivery) -> bool:
-    """Put a callback off, without a counted attempt, if its receiver did not answer lately. False: it may be sent."""
+    """Postpone a callback without counting an attempt, if its receiver did not answer lately. Returns whether it did
+    so."""
     endpoint = delivery.worker.endpoint
     wait_s = shared.capacity.receivers.wait_s(delivery.worker.place, shared.clock.mono_s())
     if wait_s <= 0 or not delivery.missing or not shared.trusts():
@@ -115,7 +117,8 @@ def put_off(shared: DeliveryContext, delivery: Delivery) -> bool:
 
 
 def _finish_callback(shared: DeliveryContext, delivery: Delivery, ending: Ending, now_s: float) -> None:
-    """Report a callback that was not taken: each failure costs an attempt, and only a 410 ends it for good."""
+    """Report a callback that its receiver did not accept: each failure counts as an attempt, and a 410 ends it for
+    good."""
     receivers, place = shared.capacity.receivers, delivery.worker.place
     if ending.end is End.STATUS and ending.status not in AWAY:
         receivers.answered(place)
@@ -130,7 +133,8 @@ def _finish_callback(shared: DeliveryContext, delivery: Delivery, ending: Ending
 
 
 def _finish_in_doubt(shared: DeliveryContext, delivery: Delivery, ending: Ending, now_s: float, doubt: str) -> None:
-    """Back the worker off, and put a single job off, so that another one is the next probe: this one may be bad."""
+    """Back the worker off after a refusal that may be due to the signed date. A single job is postponed, so that
+    another job is the next probe, as this one may be bad."""
     if delivery.is_callback:
         shared.capacity.receivers.failed(delivery.worker.place, now_s)
     else:
@@ -203,7 +207,7 @@ def _finish_status(shared: DeliveryContext, delivery: Delivery, ending: Ending) 
 
 
 def _doubt(shared: DeliveryContext, delivery: Delivery, ending: Ending) -> str:
-    """Return why an answer may be about the date that was signed, so that no job has failed; "": it is not."""
+    """Return why a refusal may be due to the signed date, in which case no job has failed; "": it is not."""
     clock, is_refusal = shared.clock, ending.judgement is Judgement.FAILED and ending.status in REFUSES_DATE
     if not (is_refusal and delivery.worker.secrets and isinstance(clock, StoreClock)) or clock.apart_s <= DOUBT_S:
         return ""
@@ -213,8 +217,8 @@ def _doubt(shared: DeliveryContext, delivery: Delivery, ending: Ending) -> str:
 
 
 def _misplaced(delivery: Delivery, ending: Ending, now_s: float) -> str:
-    """Return the message for jobs of a worker that is not where it registered; log it now and then, and let health
-    show it."""
+    """Return the error message for jobs of a worker that is not what it registered as. Also log that now and then, and
+    note it for health."""
     worker, hint = delivery.worker, MISPLACED_HINTS.get(ending.status, "it is not what it registered as")
     if delivery.breaker.complain(f"answers {ending.status}: {hint}", now_s):
         status, why = ending.status, hint
@@ -237,7 +241,8 @@ def _back_off(shared: DeliveryContext, delivery: Delivery, now_s: float, retry_a
 
 
 def _charge(shared: DeliveryContext, delivery: Delivery, report: Report, why: str) -> list[Delivery]:
-    """Handle a request that failed as a whole: a single job gets the report, several are sent again in halves."""
+    """Handle a request that failed as a whole. If it had one job, that gets the report; several are sent again in two
+    halves."""
     if not delivery.missing:
         return []
     if delivery.size == 1:
@@ -251,7 +256,8 @@ def _charge(shared: DeliveryContext, delivery: Delivery, report: Report, why: st
 
 
 def _hand_on(shared: DeliveryContext, delivery: Delivery) -> list[InFlightJob]:
-    """Move the jobs that lack an outcome to new deliveries. Cancelled ones go back instead."""
+    """Take the jobs without outcome out of a delivery, to be sent again in others. Cancelled ones are handed back
+    instead."""
     for entry in [entry for entry in delivery.missing.values() if entry.cancelled]:
         delivery.drop(entry)
     entries = delivery.take_all()

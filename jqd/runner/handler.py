@@ -1,9 +1,9 @@
 """Handlers: URLs or code that run a jobtype, set by name, without a program that registers. Each version is a worker.
 
-The newest version takes all jobs of its name; one whose endpoint answered 410 is *out*. A newest with a `weight`
-takes so many of a hundred requests, and the version before it the others, where both are URLs. Version 3 alone takes
-jobs of type `name@3`. A version may be code. No daemon runs that: its jobs wait for a pull worker registered for their
-type, as `jqd worker --code` is.
+The newest version takes all jobs of its handler's name. A version whose endpoint answered 410 is *out*: it gets no
+jobs. A newest version with a `weight` takes so many of a hundred requests, and the version before it takes the others,
+if both are URLs. Jobs of type `name@3` go to version 3 alone. A version may be code. No daemon runs code: its jobs wait
+for a pull worker that registered for their type, as `jqd worker --code` does.
 """
 
 from typing import Annotated, Literal
@@ -61,17 +61,16 @@ class HandlerOptions(JobOptions, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Definition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A handler, as it is set."""
+    """What a user sets for one version of a handler."""
 
     lang: Lang
     body: Body
-    """The URL that jobs are posted to; of another language the code that a code worker runs for them."""
+    """The URL that jobs are posted to, if `lang` is http; else the source code that a code worker runs for them."""
     options: HandlerOptions = HandlerOptions()
     server_only: bool = False
-    """Only jobs and the master key may push such jobs."""
+    """Whether only running jobs and the master key may push jobs of this type."""
     eid: Source | None = None
-    """Handlers in code of the same `eid`, `lang` and `before` share a context; like the three below of no use to a URL,
-    and kept."""
+    """Code handlers with equal `eid`, `lang` and `before` share a context. URLs ignore it and the next three."""
     before: Source | None = None
     """Code that runs once in each context."""
     before_each: Source | None = msgspec.field(default=None, name="beforeEach")
@@ -85,7 +84,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class StoredOptions(HandlerOptions, frozen=True, kw_only=True, forbid_unknown_fields=False):
-    """Options as they are stored; those of other releases that are unknown here are passed over."""
+    """Options read from the store. Unknown ones, which another release wrote, are ignored."""
 
 
 class Version(Definition, frozen=True, kw_only=True, forbid_unknown_fields=False):
@@ -93,18 +92,18 @@ class Version(Definition, frozen=True, kw_only=True, forbid_unknown_fields=False
     number: int
     set_at_ms: int
     standing: AddressPolicy = AddressPolicy.LOOPBACK
-    """How near an address its URL may lead to, by where the caller that set it was."""
+    """The widest range of addresses that its URL may lead to, by the address of the caller that set it."""
     machine: str = ""
-    """Digest of the machine at which `standing` was judged."""
+    """Digest of the machine where `standing` was determined."""
     out: str = ""
-    """Why it gets no jobs any more: its endpoint answered 410; "": it gets jobs."""
+    """Why it gets no jobs: its endpoint answered 410. Empty: it gets jobs."""
 
 
 class Handler(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is stored of a handler; without versions it is deleted."""
+    """The stored versions of a handler. A handler without versions is deleted."""
 
     last: int
-    """Number of the newest version there ever was: a later one goes on counting."""
+    """Number of the newest version ever made; the next one gets the number after it, even if this one was deleted."""
     versions: tuple[Version, ...] = ()
 
 
@@ -113,12 +112,13 @@ DELETED_BYTES = 32  # more than one without versions takes
 
 
 def is_deleted(body: msgspec.Raw) -> bool:
-    """Return whether a stored body only keeps the next version number of a deleted handler."""
+    """Return whether a stored handler was deleted, so only its last version number is kept."""
     return len(body) <= DELETED_BYTES and not _decoder.decode(body).versions
 
 
 def shares(handler: Handler) -> dict[int, int]:
-    """Return version number → how many of a hundred requests it gets; none with 0."""
+    """Return version number → how many of a hundred requests with jobs of the handler's name it gets. Versions with 0
+    are left out."""
     running = [version for version in handler.versions if not version.out][-2:]
     parts = {version.number: 100 for version in running[-1:]}
     if len(running) > 1 and not any(version.is_code for version in running):
@@ -127,19 +127,20 @@ def shares(handler: Handler) -> dict[int, int]:
 
 
 def newest(handler: Handler) -> Version | None:
-    """Return the newest version whose endpoint did not answer 410; None: all did."""
+    """Return the newest version whose endpoint has not answered 410; None: there is none."""
     return next((version for version in reversed(handler.versions) if not version.out), None)
 
 
 def code_for(handler: Handler, number: int | None = None) -> Version | None:
-    """Return the version in code that takes jobs of this name, or of this number; None: no code does."""
+    """Return version `number`, or without a number the newest whose endpoint has not answered 410. None: it is a URL,
+    or does not exist."""
     numbered = (version for version in handler.versions if version.number == number)
     found = newest(handler) if number is None else next(numbered, None)
     return found if found is not None and found.is_code else None
 
 
 def spec_of(name: str, definition: Definition) -> WorkerSpec:
-    """Return the registration of a worker at the definition's URL. Raises Invalid."""
+    """Return the registration of a worker at the handler's URL. Raises Invalid."""
     options = definition.options
     return WorkerSpec(
         name=name,
@@ -158,18 +159,18 @@ def spec_of(name: str, definition: Definition) -> WorkerSpec:
 
 
 def id_of(name: str, number: int) -> str:
-    """Return the name of a version: the id of its worker, and the jobtype that it alone takes."""
+    """Return the name of a version. It is the id of the version's worker, and a jobtype that only this worker takes."""
     return f"{name}@{number}"
 
 
 def is_version(text: str) -> bool:
-    """Return whether a text has the form of a version's name, which workers and handlers may not have."""
+    """Return whether a text looks like a version's name (`name@3`). Workers and handlers may not have such names."""
     name, _, number = text.rpartition("@")
     return bool(name) and number.isdecimal()
 
 
 def workers_of(name: str, handler: Handler) -> list[Worker]:
-    """Return a worker for each version that is a URL and not out."""
+    """Return a worker for each version that is a URL and gets jobs."""
     parts, found = shares(handler), []
     for version in handler.versions:
         if version.out or version.is_code:

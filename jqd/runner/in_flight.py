@@ -1,11 +1,11 @@
-"""The jobs in flight at this daemon, each once, from the claim until the store knows how it ended.
+"""The jobs in flight at this daemon, from their claim until the store knows how they ended.
 
     take ──▶ QUEUED ──sent──▶ RUNNING ──outcome──▶ STOPPED ──get_stopped──▶ (taken) ──forget──▶ gone
                │                 │                    ▲
                └────back, untried┴────────────────────┘
 
-The owner lease covers all three phases; `at_work` counts only the first two. A claim whose answer was lost is found by
-comparing this list with the store's.
+The daemon's lease covers all three phases; `at_work` counts only the first two. If the answer to a claim was lost, the
+store's list of this daemon's jobs is compared with this list to find the jobs.
 """
 
 import enum
@@ -27,9 +27,9 @@ class Phase(enum.IntEnum):
     QUEUED = 1
     """Not sent yet, or to be sent again."""
     RUNNING = 2
-    """Its request may have reached the worker, and no outcome has come."""
+    """Its request may have reached the worker, and it has no outcome yet."""
     STOPPED = 3
-    """Its outcome, or its return, waits to be taken or was taken."""
+    """It ended, or is to be handed back. The outcomes loop takes it from here and tells the store."""
 
 
 # Constants: reading an enumeration's member costs as much as a call, for each job.
@@ -43,43 +43,46 @@ class InFlightJob:
     worker_id: str
     phase: Phase = QUEUED
     started_at_ms: int = 0
-    """Wall clock of the last send; 0 before."""
+    """When it was last sent, by the wall clock in ms; 0: not yet."""
     begun: bool = False
-    """Whether a worker reported that it began, or an earlier request may have begun it: a later refusal does not undo
-    that.
-    """
+    """Whether a worker may have begun the job: it said so, or an earlier request was sent. A later refusal does not
+    reset this."""
     taken: bool = False
-    """Whether the outcomes loop has taken the outcome or the return."""
+    """Whether the outcomes loop has taken the outcome, or the job that is to be handed back."""
     outcome: Outcome | None = None
-    """How the attempt ended, without its result; kept until the store knows it."""
+    """How the attempt ended, without its result. Kept until the store knows it."""
     is_durable: bool = False
-    """Whether its outcome is in the journal, on disk."""
+    """Whether the outcome is on disk, in the journal."""
     cancelled: bool = False
-    """Whether somebody cancelled it: then it is not sent again."""
+    """Whether the job was cancelled, so that it is not sent again."""
 
     @property
     def is_entrusted(self) -> bool:
-        """Whether the worker holds the job by itself: it answered 202, or asked for it."""
+        """Whether its worker reports it later (it answered 202 or pulled the job), so that the daemon no longer
+        waits."""
         return self.outcome is not None and self.outcome.fate is Fate.ENTRUSTED
 
     @property
     def lease(self) -> int:
-        """The fence under which its worker holds it by itself; 0 when it does not."""
+        """The fence (number) of its claim if the worker reports it later, else 0."""
         return self.held.fence if self.is_entrusted else 0
 
 
 class Stopped(NamedTuple):
-    """Jobs that stopped since the last call, each once: with an outcome, or handed back."""
+    """Jobs that stopped since the last call: those with an outcome, and those to be handed back. Each appears once."""
 
     outcomes: list[Outcome]
     returned: list[Held]
-    """These cost no attempt: they were not sent, the worker refused them, or our lease was not trusted any more."""
+    """Jobs to hand back without counting an attempt: not sent, refused by the worker, or the daemon's lease was not
+    trusted."""
     undelivered: Sequence[tuple[str, int]] = ()
-    """Claims (id, fence) recorded in the store as held by a worker that never got them, to be released there."""
+    """Claims (id, fence) that the store records as held by a pull worker that never got the jobs. The store is to
+    release them."""
     unsent: Sequence[Held] = ()
-    """Those of `returned` that no worker began: they were not sent, or refused."""
+    """The jobs in `returned` that no worker began, because they were not sent or were refused."""
     maybe_delivered: Sequence[tuple[str, int]] = ()
-    """Those of `undelivered` that a worker may have received: the connection broke during the answer."""
+    """The claims in `undelivered` whose jobs the worker may have got after all: its connection broke during the
+    answer."""
 
 
 @dataclass(slots=True)
@@ -135,19 +138,21 @@ class InFlightJobs:
         return self._entries.get(job_id)
 
     def ended(self, job_id: str) -> Outcome | None:
-        """Return how a job's attempt ended here, without its result, until the store knows it; else None."""
+        """Return how a job's attempt ended here, without its result; None: it has no outcome, or the store knows it
+        already."""
         entry = self._entries.get(job_id)
         return entry.outcome if entry is not None else None
 
     def fences(self) -> dict[str, int]:
-        """Return id → fence of all jobs in flight: queued, running, or stopped and not yet known to the store."""
+        """Return id → fence (the number of its claim) of all jobs in flight: queued, running, or stopped and not yet
+        known to the store."""
         return {job_id: entry.held.fence for job_id, entry in self._entries.items()}
 
     def generations(self) -> dict[str, int]:
         return {job_id: entry.held.generation for job_id, entry in self._entries.items() if entry.held.generation}
 
     def take(self, worker_id: str, held: Sequence[Held]) -> list[InFlightJob]:
-        """Add claimed jobs. A job may come again before its stopped last attempt was forgotten."""
+        """Add claimed jobs. If a job's last attempt, which has stopped, is still listed, the new entry replaces it."""
         entries: list[InFlightJob] = []
         for each in held:
             known = self._entries.get(each.job.id)
@@ -208,7 +213,8 @@ class InFlightJobs:
                 counters.dead += 1
 
     def release(self, entry: InFlightJob, *, refused: bool = False) -> None:
-        """Stop a job without a counted attempt. `refused`: the worker says that it did not begin it."""
+        """Stop a job that is to be handed back without counting an attempt. `refused`: the worker says that it did not
+        begin it."""
         assert entry.phase is not STOPPED, f"job {entry.held.job.id} stopped twice"
         entry.phase = STOPPED
         self.at_work -= 1
@@ -221,15 +227,16 @@ class InFlightJobs:
         self._some_stopped.set()
 
     def release_undelivered(self, claims: Iterable[tuple[str, int]], *, maybe_delivered: bool = False) -> None:
-        """Let claims that the store has as held by a worker go back: it did not get them. `maybe_delivered`: it may
-        have."""
+        """List claims of pull workers that did not get their jobs, to be released in the store. `maybe_delivered`: they
+        may have got them."""
         self._undelivered.extend((claim, maybe_delivered) for claim in claims)
         self._some_stopped.set()
 
     def get_stopped(self, limit: int) -> Stopped:
-        """Return up to `limit` outcomes, fewer when they are large, and up to `limit` returned jobs; each once.
+        """Take up to `limit` outcomes, fewer if they are large, and up to `limit` jobs to hand back. Each is returned
+        once.
 
-        While the journal refuses outcomes none are returned.
+        While the journal refuses outcomes, none are taken.
         """
         unsent: list[Held] = []
         undelivered = [self._undelivered.popleft() for _ in range(min(limit, len(self._undelivered)))]
@@ -263,9 +270,8 @@ class InFlightJobs:
         self._unnoted.clear()
 
     def refused(self, error: JournalRefused) -> None:
-        """Note that the journal takes no outcomes. Those taken stay in flight, and writing them is tried again until
-        `mark_durable`; outcomes of interrupted jobs that were not taken become returns.
-        """
+        """Note that the journal refuses outcomes. Those already taken are written again and again until `mark_durable`.
+        Jobs that were interrupted are handed back instead, if their outcome was not taken."""
         self._refusal = error
         outcomes, self._outcomes = self._outcomes, deque()
         for entry, outcome, weight in outcomes:
@@ -287,9 +293,10 @@ class InFlightJobs:
             await self._waiters.setdefault(entry, trio.Event()).wait()
 
     def forget(self, claims: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
-        """Forget claims (id, fence) whose end the store knows. Returns those that were not in flight.
+        """Forget jobs whose end the store knows, by their claims (id, fence). Returns the claims that were not in
+        flight.
 
-        A later claim of the same job stays.
+        A later claim of the same job is kept.
         """
         others = []
         for job_id, fence in claims:
@@ -311,7 +318,8 @@ class InFlightJobs:
 
 
 def posts_of(entries: Sequence[InFlightJob], jobs_max: int, bytes_max: int) -> list[list[InFlightJob]]:
-    """Cut `entries`, in order, into requests of at most so many jobs and bytes."""
+    """Divide `entries`, in order, into requests of at most `jobs_max` jobs and `bytes_max` bytes. A larger job gets a
+    request to itself."""
     posts: list[list[InFlightJob]] = []
     size = 0
     for entry in entries:

@@ -1,6 +1,7 @@
-"""Hands claimed jobs over to the worker that pulls them.
+"""Leaves claimed jobs to the pull workers that asked for them. They report each job later.
 
-The hand-over is a record like any outcome: journaled, synced, applied. The poll is answered when the store knows it.
+The hand-over is recorded like an outcome: in the journal, on disk, then in the store. The worker's poll is answered
+when the store knows of it.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -17,12 +18,13 @@ JOB_BYTES_MAX = 1_024  # of argument and followers: a larger job is not remember
 
 
 class Given(NamedTuple):
-    """A job that this daemon handed over."""
+    """A job that this daemon handed over to a pull worker."""
 
     held: Held
     worker_id: str
     until_s: float
-    """Until when its lease lasts at least, by the clock since boot: before that nobody else can have ended it."""
+    """The lease lasts at least until then, by the clock since boot. Before that no other daemon can have ended the
+    job."""
 
 
 class LeaseHandover:
@@ -30,10 +32,11 @@ class LeaseHandover:
         self._shared = shared
         self._coming: dict[Claim, Pull] = {}
         self.given: dict[Claim, Given] = {}
-        """The last jobs handed over here whose end the store does not know: a report need not read them."""
+        """Claim → its job, for the latest jobs handed over here that have not ended. A report need not read these from
+        the store."""
 
     def begin(self, pull: Pull, entries: Sequence[InFlightJob]) -> None:
-        """Begin to hand jobs over to a poll; if it is over they go back untried."""
+        """Begin to hand jobs over to a worker's poll. If the poll has ended, hand them back instead."""
         shared = self._shared
         if pull.is_over:
             for entry in entries:
@@ -47,12 +50,12 @@ class LeaseHandover:
         pull.silence_s = shared.entrust(entries, pull.worker.id, pull.heartbeat_s)
 
     def arrived(self, claims: Iterable[Claim], epoch: int, void: Collection[int] | None) -> None:
-        """Note that the store knows these hand-overs, and answer polls whose hand-overs are all known. Ignores claims
-        that were not handed over here.
+        """Note that the store knows of hand-overs, and answer each poll whose hand-overs are complete. Ignores other
+        claims.
 
-        A claim before `epoch` is of an earlier membership: others may have the job. `void`: indexes of claims that the
-        store refused, as the job ended or another daemon or worker holds it; None: the store's answer was lost, so any
-        may be void.
+        A claim (id, fence) with a fence below `epoch` is void: this daemon's lease was lost since. `void`: indexes of
+        claims that the store refused, because the job has ended or is held elsewhere; None: the store's answer was
+        lost, so any may be void.
         """
         if not (self._coming or self.given):
             return

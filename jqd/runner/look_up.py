@@ -1,7 +1,7 @@
-"""Looks up the addresses of host names, in threads of their own.
+"""Looks up the addresses of host names (DNS), in threads.
 
-A look-up that was given up keeps its thread until the resolver gives up, too, some seconds later. So look-ups have
-their own threads, and each owner has a share of them: a name server that never answers blocks nobody else.
+A thread stays busy until the resolver gives up, some seconds after its caller did. So look-ups have a thread limit of
+their own, and each tenant may use only a part of it: a name server that never answers blocks no other tenant.
 """
 
 import socket
@@ -18,7 +18,7 @@ REGISTERING = "*"  # the owner of look-ups for registrations: no tenant is calle
 
 
 class Threads:
-    """The thread limits of all look-ups of one trio run."""
+    """The limits on threads for look-ups: one for all, and one for each owner."""
 
     def __init__(self) -> None:
         self._all = trio.CapacityLimiter(LOOK_UPS_MAX)
@@ -31,7 +31,8 @@ class Threads:
 
 
 class Share:
-    """A limiter for `trio.to_thread.run_sync` that holds a token of two limiters, until the thread has ended."""
+    """A limiter for `trio.to_thread.run_sync` that takes a token from an owner's limiter and from that for all
+    look-ups."""
 
     def __init__(self, own: trio.CapacityLimiter, all_: trio.CapacityLimiter) -> None:
         self._own, self._all = own, all_
@@ -53,14 +54,14 @@ _threads = RunVar[Threads]("threads of look-ups")
 
 
 async def look_up(host: str, port: int, owner: str) -> list[str]:
-    """Return the addresses of a name, each once, in the order to try them. `owner`: a tenant, or REGISTERING. Raises
-    OSError."""
+    """Return the addresses of a host name, without duplicates, in the order to try them. `owner`: whose thread limit
+    counts: a tenant or REGISTERING. Raises OSError."""
     rows = await resolve(host, port, owner)
     return list(dict.fromkeys(str(row[4][0]) for row in rows))[:ADDRESSES_MAX]
 
 
 async def resolve(host: str, port: int, owner: str) -> list[Any]:
-    """Return the rows of `socket.getaddrinfo` for a name. Raises OSError."""
+    """Call `socket.getaddrinfo` for a host name in a thread and return its rows. Raises OSError."""
     try:
         threads = _threads.get()
     except LookupError:

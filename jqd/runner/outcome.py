@@ -30,17 +30,17 @@ from jqd.domain.results import RESULT_DROPPED
 INVALID_RESPONSE = "INVALID_RESPONSE"  # begins the message of an attempt whose answer could not be read
 TOO_DEEP = f"{INVALID_RESPONSE}: the result nests deeper than {NESTING_MAX} levels; return plain values"
 SNOOZE_STATUS = 102
-SNOOZES_MAX = 10_000  # of a job: a week at one a minute. Each further one costs an attempt: nothing goes on for ever
+SNOOZES_MAX = 10_000  # of one job: a week, at one a minute. Each further snooze costs an attempt, so it ends some day
 SNOOZE_S_MIN = 1.0  # shorter ones would be a busy loop through store and journal
-MAX_INTERRUPTIONS = 20  # of a job by a stop of its worker or daemon: it is dead at one more
+MAX_INTERRUPTIONS = 20  # interruptions of one job by stops of its worker or daemon; at one more it is dead
 INVALID_JOBS = "INVALID_JOBS"  # begins the message of a success whose followers cannot be pushed
-NO_RESPONSE = "NO_RESPONSE"  # begins the message of an attempt that a complete answer does not speak of
-MESSAGE_LENGTH_MAX = 16_384  # characters kept of a message, its last ones: the end of a long traceback tells most
-LOG_BYTES_MAX = 65_536  # kept of what an attempt printed, its last ones; it lives in the store's memory
-SUCCESS_LOG_BYTES_MAX = 8_192  # the same of a success: they are many, and each log goes through the journal
-ERROR_BYTES_MAX = 65_536  # of an error value; it lives in the store's memory with each failed attempt
-LOG_PLACE_MAX = 1 << 50  # bytes printed before the log that is kept: the store's functions count exactly so far
-FIELD_BYTES = 128  # what a result adds to a job at most, beside its own bytes: the name of a field and some heads
+NO_RESPONSE = "NO_RESPONSE"  # begins the message of an attempt that is missing in a complete answer
+MESSAGE_LENGTH_MAX = 16_384  # only the last characters of a message are kept, as the end of a traceback tells most
+LOG_BYTES_MAX = 65_536  # only the last bytes that an attempt printed are kept, in the store's memory
+SUCCESS_LOG_BYTES_MAX = 8_192  # the same for a success: there are many, and each log goes through the journal
+ERROR_BYTES_MAX = 65_536  # size of an error value; the store's memory keeps one for each failed attempt
+LOG_PLACE_MAX = 1 << 50  # limit of `log_from`: up to here the store's functions count exactly
+FIELD_BYTES = 128  # what a result adds to a job beside its own bytes, at most: a field's name and some heads
 RETRY_AFTER_S_MAX = BACKOFF_S_MAX
 
 SUCCEEDED = Fate.SUCCEEDED  # a constant: reading an enumeration's member costs as much as a call
@@ -51,35 +51,36 @@ Printed = Annotated[int, Meta(ge=0, le=LOG_PLACE_MAX, description="a number of b
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What a worker, or the runner in its place, reports of one attempt."""
+    """How one attempt ended, as reported by its worker, or by the runner if the worker did not report."""
 
     status: int = 200
     """1xx RETRY, 2xx OK, 4xx FAILED, 5xx ERROR."""
     should_retry: bool | None = None
-    """Overrules the class of a failure's status; None: as the status says."""
+    """Whether a failure is retried; None: by its status."""
     retry_after_s: float | None = None
-    """Seconds until the next attempt, instead of the daemon's own back-off."""
+    """Seconds until the next attempt; None: the daemon's own back-off."""
     reason: str = ""
-    """`timeout`, `snooze` (the job puts itself off), `interrupted` or `other` for failures."""
+    """`timeout`, `snooze` (the job asks to be tried later), `interrupted` or `other` for failures."""
     message: str = ""
     error: bytes = NIL
     result: bytes = NIL
     result_bytes: int = 0
-    """Size of a result that is missing here, because it was too large to be sent or read."""
+    """Size of the result if it is missing here because it was too large; else 0."""
     log: str = ""
     """The end of what the attempt printed."""
     log_from: Printed = 0
-    """How many bytes the attempt printed before `log`."""
+    """How many bytes the attempt printed before those in `log`."""
     follows: bytes = b""
-    """Jobs that are to follow, a MessagePack array as the worker wrote it. They count with a success only."""
+    """New jobs to push if the attempt succeeds, a MessagePack array as the worker wrote it."""
     note: str = ""
-    """A remark by jqd on a success, shown as its message."""
+    """A remark by jqd, shown as the message of a success."""
     ended_at_ms: int | None = None
-    """When the attempt ended by the worker's own clock, if reported later; only shown."""
+    """When the attempt ended by the worker's own clock, if the worker reported it later; only shown."""
 
 
 def status_of(how: str, reason: str | None, should_retry: bool | None) -> tuple[int, str]:
-    """Return the status and reason of a report. `how`: the outcome's `type`: `success`, `failure` or `snooze`."""
+    """Return the status and the reason of a report, from an outcome's fields. `how`: its `type`: `success`, `failure`
+    or `snooze`."""
     if how == "snooze":
         return SNOOZE_STATUS, SNOOZE
     failed = 400 if should_retry is False else 504 if reason == "timeout" else 500
@@ -97,7 +98,8 @@ def interrupted(why: str) -> Report:
 
 
 def nothing_follows(*_: object) -> str:
-    """Refuse all jobs that are to follow. Returns why, and their parent fails with that."""
+    """Refuse all followers (jobs to be pushed when a job succeeds). Returns the reason with which their parent
+    fails."""
     return "jobs that follow are not taken here"
 
 
@@ -115,9 +117,10 @@ def end_attempt(
     wrong: Callable[[bytes], str] = nothing_follows,
     options: FollowerOptions = by_push,
 ) -> Outcome:
-    """Return the outcome of an attempt. A result is kept if asked for; a too large one fails a job that requires it.
+    """Return the outcome that a report leads to. A result is kept if the job asked for it. A too large one fails a job
+    that requires it.
 
-    `wrong`: returns why followers cannot be pushed; "": they can.
+    `wrong`: returns why follower jobs cannot be pushed; "": they can.
     """
     job = held.job
     if report.reason:
@@ -196,7 +199,8 @@ def _named(follows: Sequence[Item], held: Held, finished_at_ms: int, options: Fo
 
 
 def _followed(report: Report, job: Job, wrong: Callable[[bytes], str]) -> tuple[Report, Sequence[Item]]:
-    """Return a success and the jobs that follow it; a final failure if these are wrong, as a retry brings the same."""
+    """Return the report of a success, and its follower jobs (those to be pushed now). If these are wrong, return a
+    failure without retry instead."""
     if report.follows and (why := wrong(report.follows)):
         return Report(status=422, message=f"{INVALID_JOBS}: it succeeded, but what is to follow is wrong: {why}"), ()
     then = b"" if job.flow is None else job.flow.then
@@ -204,11 +208,11 @@ def _followed(report: Report, job: Job, wrong: Callable[[bytes], str]) -> tuple[
 
 
 def with_then(report: Report, then: bytes, parent: str) -> tuple[Report, Sequence[Item]]:
-    """Return a success and the jobs that follow it: those of its worker, then those of its pusher (`then`, an array or
-    empty). A failure if they are too many, or too large even without the parent's result.
+    """Return the report of a success and its follower jobs: those of its worker, then those of its pusher (`then`, an
+    array or empty). A failure if they are too many, or too large even without the parent's result.
 
-    Followers that want a result too large to be copied wait for their parent instead, which has ended: they read the
-    result if it is kept and fits an argument, and fail otherwise.
+    Followers for which copies of the parent's result are too large read it from the store instead. They fail if it was
+    not kept or does not fit an argument.
     """
     own = items_of(report.follows) if report.follows else []
     if not then:
@@ -231,7 +235,8 @@ def with_then(report: Report, then: bytes, parent: str) -> tuple[Report, Sequenc
 
 
 def _too_many(follows: Sequence[Item], bytes_most: int = FOLLOWERS_BYTES_MAX + 1) -> str:
-    """Return why these jobs cannot follow; "": they can. `bytes_most`: an upper bound of their size."""
+    """Return why there are too many follower jobs, or too large ones; "": they fit. `bytes_most`: an upper bound of
+    their size."""
     if len(follows) <= FOLLOWERS_MAX and bytes_most <= FOLLOWERS_BYTES_MAX:
         return ""
     size = len(_encoder.encode(follows))
@@ -242,13 +247,14 @@ def _too_many(follows: Sequence[Item], bytes_most: int = FOLLOWERS_BYTES_MAX + 1
 
 
 def _delay_s(report: Report, own_s: float) -> float:
-    """Return the seconds until the next attempt. `own_s`: the back-off, for where the worker asks for no delay."""
+    """Return the seconds until the next attempt. `own_s`: the delay if the worker asked for none."""
     delay_s = own_s if report.retry_after_s is None else min(max(0.0, report.retry_after_s), RETRY_AFTER_S_MAX)
     return max(SNOOZE_S_MIN, delay_s) if report.reason == SNOOZE else delay_s
 
 
 def is_repeat(outcome: Outcome, report: Report) -> bool:
-    """Return whether `report` is the report behind `outcome` once more: its worker did not get our answer."""
+    """Return whether `report` repeats the report that led to `outcome`. A worker repeats it if it did not get our
+    answer."""
     if Exit.of_status(report.status) is Exit.OK:
         return outcome.fate is Fate.SUCCEEDED
     fates = (Fate.FAILED,) if report.should_retry is False else (Fate.RETRY, Fate.DEAD)
@@ -265,9 +271,9 @@ def succeed_late(
     trace: str = "",
     options: FollowerOptions = by_push,
 ) -> Outcome | None:
-    """Return the outcome of an attempt that was given up and succeeded all the same. `then`, `trace`: of its job.
+    """Return the outcome of an attempt that was given up (timed out, say) but succeeded. `then`, `trace`: of its job.
 
-    None where its result is required and too large, too large for the jobs that follow, or nested too deep.
+    None if its result is required but too large, is too large for the follower jobs, or is nested too deep.
     """
     if (attempt.keep_result or then) and nests_deeper(report.result, NESTING_MAX):
         return None
@@ -296,7 +302,8 @@ def succeed_late(
 
 
 def parse_retry_after(value: str | None, now_ms: int) -> float | None:
-    """Return the seconds of a Retry-After header: a number or an HTTP date. None when absent or neither."""
+    """Return the seconds that a Retry-After header asks for, as a number or an HTTP date. None: no header, or an
+    invalid one."""
     if value is None:
         return None
     text = value.strip()
@@ -311,7 +318,7 @@ def parse_retry_after(value: str | None, now_ms: int) -> float | None:
 
 
 def _bounded(held: Held, report: Report, max_interruptions: int) -> Report:
-    """Return the report; if the job was snoozed or interrupted too often, one that says so and costs an attempt."""
+    """Return the report. If the job was snoozed or interrupted too often, change it so that the attempt counts."""
     if report.reason == SNOOZE and held.snoozes >= SNOOZES_MAX:
         return msgspec.structs.replace(report, reason="")
     if report.reason == INTERRUPTED and held.interruptions >= max_interruptions:
@@ -321,14 +328,16 @@ def _bounded(held: Held, report: Report, max_interruptions: int) -> Report:
 
 
 def _readable(report: Report, job: Job) -> Report:
-    """Return the report; a final failure if a result that is kept or handed on nests too deep to be read."""
+    """Return the report. If its result is needed but nested too deep to be read, return a failure without retry
+    instead."""
     goes_on = 200 <= report.status < 300 and (job.keep_result or job.flow is not None)
     is_deep = goes_on and nests_deeper(report.result, NESTING_MAX)
     return Report(status=422, message=TOO_DEEP) if is_deep else report
 
 
 def _fate(held: Held, report: Report, max_interruptions: int, since_ms: int) -> Fate:
-    """Decide what becomes of a job whose attempt failed. `since_ms`: a job eligible before that is not retried."""
+    """Decide what becomes of a job whose attempt failed. `since_ms`: jobs that became eligible before this are not
+    retried."""
     if report.reason == INTERRUPTED:
         return Fate.RETRY if held.interruptions < max_interruptions else Fate.DEAD
     if report.reason == SNOOZE:
@@ -372,7 +381,8 @@ def _within_limits(report: Report) -> Report:
 
 
 def _log_within(report: Report, bytes_max: int) -> dict[str, Any]:
-    """Return the end of the log and where it begins. A character that is cut in two is left out."""
+    """Return the fields of a report for the last `bytes_max` bytes of its log. A character that is cut in two is left
+    out."""
     data = report.log.encode("utf-8", "replace")
     kept = data[-bytes_max:].decode("utf-8", "ignore")
     return {"log": kept, "log_from": report.log_from + len(data) - len(kept.encode())}

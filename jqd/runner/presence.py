@@ -1,7 +1,7 @@
-"""Keeps which workers live, and when each gave its last sign of life at this daemon or another.
+"""Keeps track of which workers are alive, and when each last gave a sign of life to any daemon.
 
-Each daemon judges silence by its own clock, and only while signs of life from other daemons arrive. A worker that
-expired is removed when workers are next asked for.
+Each daemon judges a worker's silence by its own clock, and only while it gets news of signs of life at other daemons. A
+worker whose ttl ran out is removed the next time that workers are read.
 """
 
 import math
@@ -19,27 +19,27 @@ from jqd.runner.worker import Worker
 
 UNREACHABLE_S = 300.0  # longer than a restart or a deploy takes; a worker that is away longer registers again
 SILENT = ("expired", "unreachable")  # reasons for the removal of a worker that did not unregister itself
-SIGN_S = 30.0  # between two signs of life of a worker without ttl that are sent to others: a tenth of UNREACHABLE_S
-SIGNS_PER_TTL = 4  # the same with a ttl: so many in it; such a worker repeats its registration three times in it
+SIGN_S = 30.0  # interval at which signs of life of a worker without ttl are sent to other daemons
+SIGNS_PER_TTL = 4  # signs sent in each ttl of a worker with one; it repeats its registration three times in it
 PROPAGATION_S = 2.0  # the longest that a sign takes from another daemon to us
 BLIND_S = 2.0  # signs are exchanged twice a second; after so long without an exchange, silence does not count
-UNTRIED_S = UNREACHABLE_S / 2  # after the pause of a failed try: a worker that jobs wait for is tried again sooner
-PLACE_S = 0.25  # for so long the number of daemons is remembered: each look for work needs it for every worker
+UNTRIED_S = UNREACHABLE_S / 2  # after a failed try and its pause; if jobs waited for the worker it was tried sooner
+PLACE_S = 0.25  # how long the number of daemons is cached: each search for work needs it for every worker
 
 Server = tuple[str, str | None, str, str]
-"""Tenant, URL, name and style: registrations that agree in these are of one worker."""
+"""Tenant, URL, name and style. Registrations that agree in all four are of the same worker."""
 
 
-@lru_cache(10_000)  # URLs of workers: each look for work asks for every one
+@lru_cache(10_000)  # URLs of workers: each search for work asks for every one
 def _is_near(url: str) -> bool:
     return is_loopback(host_of(url))
 
 
 def may_be_silent_s(worker: Worker) -> float:
-    """Return for how many seconds a worker may give no sign of life; inf: any time.
+    """Return for how many seconds a worker may give no sign of life; inf: no limit.
 
-    A worker that pulls need not poll while its slots are full. So only its `ttl` promises signs; without one it may be
-    silent for UNREACHABLE_S, or its heartbeat if that is longer.
+    A worker that pulls need not poll while its slots are full. So without a `ttl` it may be silent for UNREACHABLE_S,
+    or for its heartbeat if that is longer.
     """
     if worker.ttl_s is not None:
         return worker.ttl_s
@@ -47,23 +47,23 @@ def may_be_silent_s(worker: Worker) -> float:
 
 
 def sign_every_s(worker: Worker) -> float:
-    """Return the seconds between two signs of life of a worker that are sent to other daemons, or that a waiting poll
-    gives."""
+    """Return the interval in seconds at which a worker's signs of life are passed on to other daemons. A waiting poll
+    gives signs as often."""
     return SIGN_S if worker.ttl_s is None else min(SIGN_S, worker.ttl_s / SIGNS_PER_TTL)
 
 
 class WorkerIndex:
-    """Registered workers by id, oldest registration first, with totals kept as they change."""
+    """Registered workers by id, oldest registration first. Counts workers and jobtypes by tenant."""
 
     def __init__(self) -> None:
         self._workers: dict[str, Worker] = {}
         self.get = self._workers.get
         self._servers: dict[Server, dict[str, None]] = {}
         self._is_ordered = True
-        self._last = (0, "")  # the sort key of the last one, while they are in order
+        self._last = (0, "")  # sort key of the last worker, while they are in order
         self.tenants: Counter[str] = Counter()
         self.names: Counter[str] = Counter()
-        """Tenant → number of jobtypes that its workers name, summed over all."""
+        """Tenant → how many jobtypes its workers name, added up over all its workers."""
 
     def __len__(self) -> int:
         return len(self._workers)
@@ -121,7 +121,7 @@ def _server(worker: Worker) -> Server:
 
 
 class Presence(ABC):
-    """The part of the registry that knows which workers live. It is read for each job."""
+    """The part of the registry that knows which workers are alive. It is read for each job, so it must be fast."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -129,23 +129,26 @@ class Presence(ABC):
         self._workers = WorkerIndex()
         self._versions: dict[str, Worker] = {}  # versions of handlers
         self.own: dict[str, Worker] = {}
-        """The daemon's own workers, for callbacks, by id; nobody registered them, and no list shows them."""
+        """Id → worker for the daemon's own workers, which deliver callbacks. Nobody registered them, and no list shows
+        them."""
         self.departures = Departures(clock)
-        self._lasting_s = math.inf  # until then no ttl runs out
+        self._lasting_s = math.inf  # until then no registration's ttl runs out
         self._seen_at_s: dict[str, float] = {}
-        """Worker → its last sign, moved on by the time in which none could arrive; if expired, the end of its ttl."""
+        """Worker → its last sign of life, shifted by the time during which no signs could arrive. If expired: the end
+        of its ttl."""
         self._unreachable_s: dict[str, tuple[float, float]] = {}
-        """Worker → since when it could not be reached, and when the pause after the last try ends."""
+        """Worker → since when it has been unreachable, and when the pause after the last attempt ends."""
         self._signed_at_s: dict[str, float] = {}  # worker → its last sign
         self._shared_at_s: dict[str, float] = {}  # worker → when a sign was last sent to other daemons
         self._looked_at_s: float | None = None  # last exchange of signs with other daemons; None: there was none
-        self._outgoing: list[set[str]] = []  # sets made by `signs`
+        self._outgoing: list[set[str]] = []  # the sets that `signs` returned
         self.place: Callable[[str | None], tuple[int, int]] = lambda machine: (0, 1)
-        """Returns this daemon's index, from 0, and how many living daemons there are that send jobs to workers on a
-        machine; "": to any worker; None: all that take pushes."""
+        """Returns this daemon's index, from 0, and the number of living daemons that share a worker's slots. The
+        argument is the machine that can reach the worker; "": all can; None: counts the daemons that accept pushes."""
         self._placed: dict[str, tuple[tuple[int, int], float]] = {}  # machine → what `place` said, until when
         self.token_ended: Callable[[str], bool] = lambda token: False
-        """Whether a token, by its id, or one above it, is revoked, over or unknown here."""
+        """Returns whether a token with this id, or a token that it was derived from, was revoked, has expired or is
+        unknown."""
 
     # ------------------------------------------------------------ reading
 
@@ -160,15 +163,15 @@ class Presence(ABC):
         return [*self._workers, *self._versions.values()]
 
     def is_disowned(self, worker: Worker) -> bool:
-        """Return whether no jobs may be posted to a worker, because the token that registered it has ended.
+        """Return whether the token that registered the worker has ended, so that no jobs may be posted to it.
 
-        False for a worker that pulls: it shows a token with each request.
+        False for a worker that pulls: it sends a token with each request.
         """
         return worker.url is not None and bool(worker.token) and self.token_ended(worker.token)
 
     def share(self, of: int, worker: Worker) -> int:
-        """Return this daemon's part of `of` slots of a worker; the parts of all daemons that reach it add up to `of`.
-        A loopback address is reached only on the machine where it was registered."""
+        """Return this daemon's part of `of` slots of a worker. The parts of all daemons that can reach the worker add
+        up to `of`. A worker with a loopback address is reached only from the machine where it registered."""
         now_s = self._clock.mono_s()
         machine = worker.machine if worker.url is not None and _is_near(worker.url) else ""
         (number, daemons), until_s = self._placed.get(machine, ((0, 1), -math.inf))
@@ -180,13 +183,14 @@ class Presence(ABC):
     # ------------------------------------------------------------ signs of life
 
     def signs(self) -> set[str]:
-        """Return a new set that collects ids of workers with a sign of life here. The caller sends them to other
-        daemons and empties it."""
+        """Return a new set to which ids of workers are added when they give a sign of life here. The caller sends them
+        to other daemons and empties the set."""
         self._outgoing.append(collected := set[str]())
         return collected
 
     def reached(self, worker_id: str) -> None:
-        """Note a sign of life: the worker answered or called. A worker that had expired is back."""
+        """Note a sign of life: the worker answered or made a request. If its registration had expired, it is valid
+        again."""
         worker = self._workers.get(worker_id) or self._back(worker_id)
         if worker is None:
             return
@@ -201,8 +205,8 @@ class Presence(ABC):
                 collected.add(worker_id)
 
     def record_signs(self, ages_ms: Mapping[str, int]) -> None:
-        """Note how long ago workers gave a sign of life at some daemon. Each call, also an empty one, shows that such
-        signs arrive, so that silence counts."""
+        """Note how long ago workers gave a sign of life at some daemon. Call it even without any: each call shows that
+        signs of other daemons arrive, so that a worker's silence counts."""
         now_s = self._clock.mono_s()
         if self._looked_at_s is not None and (blind_s := now_s - self._looked_at_s - BLIND_S) > 0:
             self._seen_at_s = {worker_id: at_s + blind_s for worker_id, at_s in self._seen_at_s.items()}
@@ -215,10 +219,10 @@ class Presence(ABC):
                 self._back(worker_id)
 
     def unreachable(self, worker_id: str, pause_s: float = 0.0) -> None:
-        """Note one more failure to reach the worker. `pause_s`: for how long it is not tried now.
+        """Note that the worker could not be reached. `pause_s`: for how long it is not tried again.
 
-        After UNREACHABLE_S it is unregistered, unless it gave another daemon a sign of life: then only the way from
-        here is at fault.
+        Once it was unreachable for UNREACHABLE_S it is unregistered, unless other daemons had signs of life from it:
+        then only the network from here is at fault.
         """
         if worker_id in self._workers:
             now_s = self._now_s()
@@ -230,8 +234,8 @@ class Presence(ABC):
                 self.unregister(worker_id, "unreachable")
 
     def is_overdue(self, worker: Worker) -> bool:
-        """Return whether a worker was silent for longer than it may be. With a ttl it is removed then, but not while
-        signs of life at other daemons are unknown."""
+        """Return whether a worker was silent for longer than it may be. One with a ttl is removed then, unless signs of
+        life at other daemons are unknown."""
         at_s = self._seen_at_s.get(worker.id)
         if at_s is None:
             return False
@@ -240,11 +244,11 @@ class Presence(ABC):
 
     @property
     def is_blind(self) -> bool:
-        """Whether signs of life at other daemons are unknown, because the store is away."""
+        """Whether the store is unavailable, so that signs of life at other daemons are unknown."""
         return self._looked_at_s is not None and self._clock.mono_s() - self._looked_at_s > BLIND_S
 
     def last_seen_at_ms(self, worker_id: str) -> int:
-        """Return when a worker last gave a sign of life, by our wall clock; 0: never."""
+        """Return when a worker last gave a sign of life, by the wall clock; 0: not known."""
         at_s = self._signed_at_s.get(worker_id)
         return 0 if at_s is None else round(self._clock.wall_ms() - (self._clock.mono_s() - at_s) * 1000)
 
@@ -255,10 +259,12 @@ class Presence(ABC):
 
     @abstractmethod
     def _back(self, worker_id: str) -> Worker | None:
-        """Register a worker again that had expired, and return it; None when it is unknown or unregistered."""
+        """Register again a worker whose registration had expired, and return it. None: it is unknown or was
+        unregistered."""
 
     def _now_s(self) -> float:
-        """Return the time by which silence is judged: it stops BLIND_S after the last exchange of signs."""
+        """Return the time by which silence is judged. It stands still from BLIND_S after the last news from other
+        daemons."""
         now_s = self._clock.mono_s()
         return now_s if self._looked_at_s is None else min(now_s, self._looked_at_s + BLIND_S)
 
@@ -279,7 +285,7 @@ class Presence(ABC):
         self._lasting_s = min(lasting_s, default=math.inf)
 
     def _remove(self, worker_id: str, why: str, at_ms: int | None = None) -> bool:
-        """Remove a worker; False: it was unknown. `at_ms`: when it left; None: now."""
+        """Remove a worker. Returns whether it was known. `at_ms`: when it left; None: now."""
         worker = self._workers.pop(worker_id)
         if worker is None:
             return False

@@ -1,11 +1,11 @@
-"""Workers that pull: each poll waits here until its worker holds a batch by itself, or its time is over.
+"""The waiting polls of workers that pull. A poll ends when the worker got jobs, or when its time is over.
 
     open ──claim──▶ promised ──jobs came──▶ on their way ──the store knows──▶ settled, with the jobs of one claim
       ▲                │ none came
       └────────────────┘
 
-Polls are offered like free slots of workers that batches are posted to, so one choice serves both. A poll is promised
-to one claim at a time, so of a thousand idle polls each batch wakes one.
+Polls are offered like free slots of workers that batches are posted to, so the dispatcher treats both alike. A poll is
+promised to one claim at a time, so of a thousand idle polls each batch wakes only one.
 """
 
 import math
@@ -22,29 +22,29 @@ from jqd.runner.worker import Worker, takes_type
 
 Key = TypeVar("Key")
 Kind = tuple[tuple[str, ...] | None, int, int]
-"""What a worker takes: jobtypes, and from which priority to which."""
+"""What a poll takes: jobtypes (None: any), and the lowest and highest priority."""
 
 
 @dataclass(slots=True, eq=False)
 class Pull:
     worker: Worker
     jobs_max: int
-    """The most jobs that it takes."""
+    """The most jobs that this poll takes."""
     heartbeat_s: float | None
-    """For how many seconds the worker may be silent about the jobs it gets; None: as it registered."""
+    """For how many seconds the worker may be silent about the jobs it gets; None: the heartbeat that it registered."""
     number: int
-    """Number of the poll in order of arrival."""
+    """Consecutive number of the poll: a lower one has waited longer."""
     warm: tuple[str, ...] = ()
-    """Jobtypes that its worker would run soonest."""
+    """Jobtypes that the worker can start soonest, preferred for it."""
     is_promised: bool = False
-    """Whether jobs are being claimed for it, or are on their way to it, or came."""
+    """Whether jobs are being claimed for it, are being handed over to it, or were."""
     is_over: bool = False
     given: list[Held] = field(default_factory=list)
-    """Jobs of one claim that its worker holds, as the store knows."""
+    """Jobs of one claim that the store knows to be held by the worker."""
     silence_s: int = 0
-    """For how long the worker may be silent about its jobs."""
+    """For how many seconds the worker may be silent about its jobs."""
     handed_s: float = math.inf
-    """When the hand-over of its jobs began, by `Clock.boot_s`: the worker's silence counts from then."""
+    """When handing over its jobs began, by `Clock.boot_s`. The worker's silence is measured from then."""
     _coming: dict[str, Held] = field(default_factory=dict)
     _closes: bool = False
     _begun: trio.Event = field(default_factory=trio.Event)
@@ -55,7 +55,7 @@ class Pull:
         return not (self.is_promised or self._closes)
 
     def close(self) -> None:
-        """Claim no more jobs for this poll; a claim under way is waited for."""
+        """Claim no more jobs for this poll. It ends at once, or when a claim under way has ended."""
         self._closes = True
         if not self.is_promised:
             self._settle()
@@ -71,11 +71,11 @@ class Pull:
                 self._settle()
 
     def bring(self, held: Sequence[Held]) -> None:
-        """Note the jobs that are being handed over; `arrived` or `failed` follows for each."""
+        """Note the jobs that are being handed over. Then `arrived` or `failed` must be called for each."""
         self._coming = {each.job.id: each for each in held}
 
     def arrived(self, job_id: str) -> bool:
-        """Note that the store knows the hand-over of this job. Returns False when the poll is over."""
+        """Note that the store knows of the hand-over of this job. Returns False if the poll has ended meanwhile."""
         held = self._coming.pop(job_id)
         if not self.is_over:
             if not self.given:
@@ -94,7 +94,7 @@ class Pull:
         await self._begun.wait()
 
     async def wait(self) -> None:
-        """Wait until each job that was being handed over has arrived or failed, or until closed without any."""
+        """Wait until the hand-over of each job has succeeded or failed, or until the poll is closed without any."""
         await self._settled.wait()
 
     def _settle(self) -> None:
@@ -103,15 +103,15 @@ class Pull:
 
 
 class Offer(NamedTuple):
-    """The best free worker for a job, and how much it takes now."""
+    """The worker chosen for a job, and how many jobs and bytes it takes now."""
 
     worker: Worker
     jobs_max: int
     bytes_max: int
     pull: Pull | None = None
-    """The poll of that worker that waits for them; None: they are posted."""
+    """The waiting poll of that worker which gets the jobs; None: they are posted to its URL."""
     other: tuple[Worker, int] | None = None
-    """The other version of its handler, which takes what is drawn for it, and how many jobs it has room for."""
+    """The other version of the same handler, which gets jobs only by random draw, and the most jobs that it takes."""
 
     def promised(self) -> AbstractContextManager[None]:
         return self.pull.promised() if self.pull else nullcontext()
@@ -125,7 +125,7 @@ class Pulls:
         self._warm: dict[str, dict[Pull, None]] = {}  # by jobtype
         self._number = 0
         self.is_closed = False
-        """Whether the daemon shuts down: then no poll waits."""
+        """Whether the daemon shuts down, so that no poll waits."""
 
     def __len__(self) -> int:
         return sum(map(len, self._kinds.values()))
@@ -159,7 +159,7 @@ class Pulls:
                 pull.close()
 
     def wish(self, demand: Demand) -> None:
-        """Add what all waiting polls take to `demand`: one step for each kind, however many polls wait."""
+        """Add what all waiting polls take to `demand`, once for each kind of poll."""
         for (jobs, low, high), pulls in self._kinds.items():
             first = _first(pulls)
             if first is None:
@@ -171,7 +171,8 @@ class Pulls:
                 demand.named(jobtype, (low, high))
 
     def best(self, jobtype: str, priority: int) -> Pull | None:
-        """Return the poll that takes such a job and has waited longest; those that are warm for it go first."""
+        """Return the waiting poll for a job: one that has the jobtype in `warm`, else the one that has waited
+        longest."""
         for pull in self._warm.get(jobtype, ()):
             if pull.is_open and pull.worker.takes(jobtype, priority):
                 return pull
@@ -190,5 +191,5 @@ def _drop(pulls: dict[Key, dict[Pull, None]], key: Key, pull: Pull) -> None:
 
 
 def _first(pulls: Iterable[Pull]) -> Pull | None:
-    """Return the first poll that no claim is under way for. A few polls are passed over: about one per partition."""
+    """Return the first poll that no claim is under way for. Usually few are skipped, about one per partition."""
     return next((pull for pull in pulls if pull.is_open), None)

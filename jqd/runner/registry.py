@@ -1,8 +1,8 @@
-"""The registered workers: what each takes, and whether it lives.
+"""The registered workers: what each takes, and whether it is alive.
 
-A registration is a setting (`domain/settings.py`): saved at one daemon it reaches all. One with a `ttl` holds while its
-worker gives some daemon a sign of life in time; one without holds until the worker leaves, or until no daemon reached
-it for 5 minutes. Daemons exchange signs of life, and each judges silence by its own clock.
+A registration is a setting (`domain/settings.py`): saved at one daemon, it reaches all. A registration with a `ttl` is
+valid while its worker gives some daemon a sign of life in time. One without is valid until the worker leaves, or until
+no daemon could reach it for 5 minutes. Daemons exchange signs of life, and each judges silence by its own clock.
 """
 
 import hashlib
@@ -27,10 +27,10 @@ from jqd.runner.worker import Worker, WorkerSpec, jobs_of, new_id, refused
 
 KIND, HANDLER = "worker", "handler"  # kinds of settings
 WORKERS = Share("workers", 10_000)  # far above any fleet; bounds memory against a worker that registers anew in a loop
-NAMES = Share("jobtypes that workers name", 100_000)  # each look for work goes through them, 0.3 s for so many
-PULL_SILENT_S = 7 * 86_400.0  # a pull worker that did not poll for a week is gone; if not, it registers anew at its 404
-DISOWNED_S = 3_600.0  # a worker whose token ended is shown so long; and its token may become known later than itself
-FORMER_MAX = 4  # earlier registrations remembered of a worker: versions of a program that run at once
+NAMES = Share("jobtypes that workers name", 100_000)  # each search for work goes through them: 0.3 s for so many
+PULL_SILENT_S = 7 * 86_400.0  # a pull worker that is silent for a week is removed; if it lives, a 404 makes it register
+DISOWNED_S = 3_600.0  # how long a worker whose token ended is shown; a daemon may learn of its token late
+FORMER_MAX = 4  # number of earlier registrations kept for a worker: versions of a program that run at once
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Worker)
@@ -46,7 +46,7 @@ class WorkerRegistry(Presence):
         ssrf: SsrfGuard | None = None,
         callback_secret: str = "",
     ) -> None:
-        """`settings`: where registrations are kept; None: only here.
+        """`settings`: where registrations are kept; None: only in this process.
 
         `ssrf`: which addresses a registration may name; None: the default policy.
         """
@@ -58,7 +58,7 @@ class WorkerRegistry(Presence):
         self._disowned_at_s: dict[str, float] = {}  # worker → when its token was first seen to have ended
         self._watchers: list[Callable[[], None]] = []
         self.leaving: dict[str, str] = {}
-        """Workers that this daemon unregistered by itself, and why, until a setting records it for all daemons."""
+        """Worker → why this daemon unregistered it, until a setting records that for all daemons."""
         self._handlers: dict[str, Handler] = {}
         self.settings.read(KIND, _read)
         self.settings.read(HANDLER, _read_handler)
@@ -78,11 +78,11 @@ class WorkerRegistry(Presence):
         peer: str | None = None,
         tenant: str = "",
     ) -> Worker:
-        """Check a registration and return its worker, under the id that it has already if it is registered. Raises
-        Invalid, naming the field.
+        """Check a registration and return its worker. A registered worker keeps its id. Raises Invalid, which names the
+        field.
 
-        A registration without an id, but with the name and URL of a registered worker, is of that worker: one server
-        is one worker. `peer`: the address it came from; None: from this machine.
+        A registration without an id, but with the URL, name and style of a registered worker, is for that worker.
+        `peer`: the address that it came from; None: this machine.
         """
         standing = standing_of(peer)
         for field, names in (("worker_id", (spec.id,)), ("jobs", spec.jobs or ())):
@@ -112,10 +112,10 @@ class WorkerRegistry(Presence):
         return Worker(**fields)
 
     def is_registered(self, worker: Worker) -> bool:
-        """Return whether a registration repeats the present one and need not be saved again.
+        """Return whether a registration repeats the present one, so that it need not be saved again.
 
-        One from a farther caller or another machine counts as a repetition, if else equal: two such callers would
-        replace each other's for ever.
+        It may come from a more distant caller or another machine: otherwise two such callers would replace each other's
+        registration for ever.
         """
         known = self._workers.get(worker.id)
         if known is None or known.standing < worker.standing:
@@ -126,11 +126,12 @@ class WorkerRegistry(Presence):
         return self._is_former(worker, known)
 
     def _secrets(self, worker_id: str, url: str | None) -> Sequence[str]:
-        """Return the secrets of a worker's earlier registration, also of an expired one, for a registration that has
-        none.
+        """Return the secrets for a registration that gives none: those of the worker's earlier registration, even if
+        expired.
 
-        A worker that verifies signatures would refuse unsigned requests, and its jobs would fail for good. Another
-        server than the earlier one gets no secrets: it could pass on signed requests as if the daemon had sent them.
+        A worker that verifies signatures would refuse unsigned requests, and its jobs would fail for good. If the URL
+        leads to another server there are no secrets, for it could pass on signed requests as if the daemon had sent
+        them.
         """
         setting = self.settings.get(KIND, worker_id)
         known = _read(setting) if setting is not None and not setting.is_deleted else None
@@ -138,10 +139,10 @@ class WorkerRegistry(Presence):
         return known.secrets if known and is_same else ()
 
     def _is_former(self, worker: Worker, known: Worker) -> bool:
-        """Return whether a registration is one that the present one replaced, and the present one is still repeated.
+        """Return whether a registration was replaced by the present one, while the present one is still being repeated.
 
         During a deploy an old program and its new version behind one URL both repeat their registrations, and each
-        would undo the other's. So the newer one holds until it was not repeated here for its `ttl`.
+        would undo the other's. So the newer one stays until it was not repeated here for its `ttl`.
         """
         if worker.ttl_s is None or known.ttl_s is None or worker.options == known.options:
             return False
@@ -158,12 +159,13 @@ class WorkerRegistry(Presence):
         return worker
 
     async def judge(self, url: str | None, peer: str | None) -> None:
-        """Look up a URL's host. Raises Invalid when a caller at the address `peer` may not name the host's address."""
+        """Look up a URL's host. Raises Invalid if a caller at the address `peer` may not name the host's address."""
         if url is not None:
             _refuse_unless(url, await self._ssrf.judge_name(host_of(url), standing_of(peer)))
 
     def unregister(self, worker_id: str, why: str = "unregistered") -> bool:
-        """Remove a worker, here at once and soon at all daemons; its jobs in flight go on. False: it was unknown."""
+        """Unregister a worker here at once, and soon at all daemons; its jobs in flight continue. Returns whether it
+        was known."""
         self._expire()
         if self._versions.pop(worker_id, None) is None and not self._remove(worker_id, why):
             return False
@@ -171,12 +173,12 @@ class WorkerRegistry(Presence):
         return True
 
     def why_no_callback(self, url: str) -> str | None:
-        """Return why no callback may go to a valid URL, as far as is known without a look-up; None: it may."""
+        """Return why no callback may go to a valid URL; None: none is known. It does not look up the host."""
         why = self._ssrf.judge_host(host_of(url), AddressPolicy.CALLBACK)
         return f"must not be reached from here: {why}" if why else None
 
     def farewells(self) -> dict[tuple[str, str], bytes]:
-        """Return the settings that unregister the workers in `leaving` at all daemons, by kind and name."""
+        """Return (kind, name) → body of the settings that unregister the workers in `leaving` at all daemons."""
         bodies, versions = dict[tuple[str, str], bytes](), set[str]()
         for name, handler in self._handlers.items() if self.leaving else ():
             ids = [id_of(name, version.number) for version in handler.versions]
@@ -190,11 +192,12 @@ class WorkerRegistry(Presence):
     # ------------------------------------------------------------ reading
 
     def handler(self, name: str) -> Handler | None:
-        """Return a handler, which may be deleted; None when there never was one."""
+        """Return a handler, even a deleted one; None: there never was one."""
         return self._handlers.get(name)
 
     def code(self, jobtype: str) -> Version | None:
-        """Return the version in code that runs jobs of that type; None: they have no handler, or not in code."""
+        """Return the version in code that runs jobs of this type; None: the type has no handler, or its handler is a
+        URL."""
         name, _, number = jobtype.rpartition("@")
         plain, by_number = self._handlers.get(jobtype), self._handlers.get(name)
         found = code_for(plain) if plain is not None else None
@@ -206,7 +209,7 @@ class WorkerRegistry(Presence):
         return {name: handler for name, handler in sorted(self._handlers.items()) if handler.versions}
 
     def watch(self, watcher: Callable[[], None]) -> None:
-        """Call `watcher` after each registration or handler; it must not wait."""
+        """Have `watcher` called after each change of a registration or handler; it must not wait."""
         self._watchers.append(watcher)
 
     def _call_watchers(self) -> None:
@@ -214,13 +217,13 @@ class WorkerRegistry(Presence):
             watcher()
 
     def repeated(self, worker_id: str) -> None:
-        """Note a registration, new or repeated."""
+        """Note that a worker registered, or repeated its registration."""
         self.reached(worker_id)
         self._call_watchers()
 
     def forget_silent(self) -> None:
-        """Unregister pull workers without ttl that were silent for PULL_SILENT_S, which nothing else notices, and
-        workers whose token ended DISOWNED_S ago."""
+        """Unregister pull workers without a ttl that were silent for PULL_SILENT_S, and workers whose token ended
+        DISOWNED_S ago."""
         now_s = self._clock.mono_s()
         for worker in [*self._workers]:
             pulls = worker.url is None and worker.ttl_s is None
@@ -238,7 +241,7 @@ class WorkerRegistry(Presence):
                 del notes[worker_id]
 
     def silent(self) -> Iterator[tuple[float, Setting]]:
-        """Yield registrations whose ttl ran out, with the seconds since then."""
+        """Yield registrations whose ttl has run out, each after the number of seconds since then."""
         now_s = self._now_s()
         for setting in self.settings.all(KIND):
             if setting.name not in self._workers and not setting.is_deleted:
@@ -292,7 +295,7 @@ class WorkerRegistry(Presence):
         self._call_watchers()
 
     def _refuse_more(self, known: Worker | None, jobs: Sequence[str] | None, tenant: str) -> None:
-        """Raise Invalid where there would be too many workers, or jobtypes of all workers together."""
+        """Raise Invalid if there would be too many workers, or too many jobtypes of all workers together."""
         if known is None and (why := WORKERS.why_no_more(tenant, self._workers.tenants)):
             raise refused("worker_id", why)
         # A worker that repeats its registration stays, however many names there are.
@@ -316,7 +319,7 @@ def _read_handler(setting: Setting) -> tuple[Handler, list[Worker]]:
 
 
 def _digest_of(worker: Worker) -> bytes:
-    """Return a digest of a registration without `trouble`, `standing` and `machine`, to recognise a repetition."""
+    """Return a digest of a registration, to recognise repetitions. It ignores `trouble`, `standing` and `machine`."""
     bare = msgspec.structs.replace(worker, trouble=None, standing=AddressPolicy.LOOPBACK, machine="")
     return hashlib.blake2b(_encoder.encode(bare), digest_size=16).digest()
 

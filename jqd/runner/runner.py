@@ -1,7 +1,7 @@
-"""Runs claimed jobs on HTTP workers: offers their free slots, takes claimed jobs, gives back outcomes.
+"""Runs claimed jobs on HTTP workers: says which workers are free, sends them claimed jobs, and returns the outcomes.
 
-The runner neither waits for store or journal nor decides what runs next. A job is in flight from `run_jobs` until
-`forget`; a job that cannot be delivered is returned untried.
+The runner does not wait for store or journal, and does not decide what runs next. A job is in flight from `run_jobs`
+until `forget`. A job that cannot be delivered is handed back, and no attempt is counted.
 """
 
 import random
@@ -42,7 +42,7 @@ class Running(NamedTuple):
     started_at_ms: int
     jobtype: str = ""
     lease: int = 0
-    """See `InFlightJob.lease`: set once the 202 of its worker was read."""
+    """See `InFlightJob.lease`. It is set once the worker has answered 202."""
 
 
 class Runner:
@@ -61,10 +61,9 @@ class Runner:
         wrong: Callable[[bytes, Sequence[str]], str] = nothing_follows,
         options: FollowerOptions = by_push,
     ) -> None:
-        """`trusts`: returns whether our lease holds now. `backoff`: the delays after failed attempts. `wrong`,
-        `options`: see `DeliveryContext`. `pool`, `capacity`: shared by all partitions, so that a worker gets no more
-        jobs from all of them than it takes.
-        """
+        """`trusts`: returns whether the daemon's lease is valid now. `backoff`: delays after failed attempts. `wrong`,
+        `options`: see `DeliveryContext`. `pool`, `capacity`: shared by all partitions, so that together they send a
+        worker no more jobs than it takes."""
         self._config = config
         self._workers = workers
         self.paused = Paused(workers.settings)
@@ -74,7 +73,7 @@ class Runner:
         self._pool = pool
         self._in_flight = InFlightJobs()
         self.is_served = True
-        """Whether some worker takes jobs, or will by time alone, as after a back-off."""
+        """Whether some worker takes jobs now, or will after some time, such as the end of a back-off."""
         self.get_running_jobs = self._in_flight.fences
         self.get_generations = self._in_flight.generations
         self.wait_stopped = self._in_flight.wait_stopped
@@ -98,7 +97,8 @@ class Runner:
         self._log = get_logger("runner")
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Carry deliveries until cancelled, which also ends requests under way; their jobs stay in flight."""
+        """Send deliveries and time out attempts until cancelled. Cancelling also ends requests under way; their jobs
+        stay in flight."""
         large = LargeReads(self._is_backlogged, self._capacity.tenants)
         self._post = Post(self._pool, self._capacity.connections, self._config, large)
         async with trio.open_nursery() as nursery:
@@ -122,9 +122,9 @@ class Runner:
         return await delivery.send(self._post)
 
     def _settle(self, delivery: Delivery, ending: Ending | None) -> None:
-        """Decide about each job left in a delivery: it stops, or is sent again in another delivery."""
+        """Decide about each job left in a delivery that has ended: it stops, or is sent again in a new delivery."""
         parts = list[Delivery]()
-        delivery.scope = None  # it may carry another delivery from here on
+        delivery.scope = None  # from here on the scope may belong to another delivery
         if ending is None:
             # Cancelled: by a timeout, by a lost lease, or because the answer did not end after its last outcome.
             missing = len(delivery.missing)
@@ -148,24 +148,25 @@ class Runner:
         return wanted
 
     def offer(self, jobtype: str, priority: int, waiting: int | None = None) -> Offer | None:
-        """Return the worker with most free capacity for a job of this type, None when none is free. A waiting poll goes
-        first.
+        """Return the worker for a job of this type: a waiting poll, else the worker with the most free capacity; None:
+        none is free.
 
-        `waiting`: how many jobs of the type wait; where they fill no batch a worker may linger (`linger_s`).
+        `waiting`: how many jobs of the type wait. If they do not fill a batch, a worker may wait for more (see
+        `linger_s`).
         """
         if self._is_backlogged() or self.paused.holds(jobtype):
             return None
         return self._capacity.offer(jobtype, priority, waiting, self._linger)
 
     def linger_s(self) -> float:
-        """Return the seconds until the first lingering batch goes out; infinity when none lingers."""
+        """Return the seconds until the first batch that waits for more jobs is sent anyway; infinity if none waits."""
         return self._linger.next_s(self._clock.mono_s())
 
     def run_jobs(self, worker_id: str, jobtype: str, held: Sequence[Held], pull: Pull | None = None) -> None:
-        """Take claimed jobs of one jobtype and send them to the worker. Never waits.
+        """Take claimed jobs of one jobtype and send them to a worker. Never waits.
 
-        `pull`: the poll of that worker to hand them over to instead. Jobs of another jobtype, from a row that jqd did
-        not write, are handed back.
+        `pull`: hand them over to this poll of the worker instead. A job of another jobtype, from a store entry that jqd
+        did not write, is handed back.
         """
         if not held:
             return
@@ -184,7 +185,7 @@ class Runner:
             return
         worker = self._workers.get(worker_id)
         if worker is None or worker.url is None:
-            self._give_back(entries)  # it left between offer and claim
+            self._give_back(entries)  # the worker left between offer and claim
             return
         breaker = self._capacity.breakers.get(worker_id)
         if breaker is None or breaker.worker is not worker:
@@ -215,11 +216,12 @@ class Runner:
 
     @property
     def is_working(self) -> bool:
-        """Whether a job is queued or running here; others in flight have stopped."""
+        """Whether a job is queued or running here. All others in flight have stopped."""
         return self._in_flight.at_work > 0
 
     def get_stopped_jobs(self, limit: int) -> Stopped:
-        """Return up to `limit` outcomes and as many returned jobs; each once. They stay in flight until `forget`."""
+        """Return up to `limit` outcomes and up to `limit` jobs to hand back, each once. They stay in flight until
+        `forget`."""
         backlogged = self._is_backlogged()
         stopped = self._in_flight.get_stopped(limit)
         if backlogged and not self._is_backlogged():
@@ -227,28 +229,31 @@ class Runner:
         return stopped
 
     def forget(self, claims: Iterable[tuple[str, int]], epoch: int = 0, void: Collection[int] | None = ()) -> None:
-        """Forget claims (id, fence) whose end the store knows. See `LeaseHandover.arrived`."""
+        """Forget claims (id, fence) whose end or hand-over the store knows. `epoch`, `void`: see
+        `LeaseHandover.arrived`."""
         claims = [*claims]
         self._capacity.ended(self._in_flight.forget(claims))
         self._handover.arrived(claims, epoch, void)
 
     def drop_lost(self, job_ids: Iterable[str]) -> None:
-        """Hand back, without a report, jobs that the store says are not ours. Unknown ids are ignored."""
+        """Hand back jobs of which the store says that this daemon does not hold them. Nothing is reported for them.
+        Unknown ids are ignored."""
         for job_id in job_ids:
             if (delivery := self._shared.deliveries.get(job_id)) is not None:
                 delivery.drop(delivery.missing[job_id])
 
     def skip_succeeded(self, claims: Iterable[tuple[str, int]]) -> None:
-        """Do not send jobs that were claimed again and succeeded in these earlier claims (id, fence)."""
+        """Take back jobs that were claimed again although they succeeded in these earlier claims (id, fence), unless
+        already sent."""
         for job_id, fence in claims if self._shared.deliveries else ():
             delivery = self._shared.deliveries.get(job_id)
             if delivery is not None and delivery.missing[job_id].held.fence > fence:
                 delivery.withdraw(job_id)
 
     def cancel(self, claims: Iterable[tuple[str, int]]) -> None:
-        """Cancel these claims (id, fence). Jobs not sent yet go back untried; workers are informed of the others. A
-        cancel of a claim that is not in flight is kept for a while: the store's answer to the claim may be on its
-        way."""
+        """Cancel claims (id, fence). Jobs that were not sent are handed back; for others the worker is told. A
+        cancel of an unknown claim is remembered for a while, because the answer to that claim may still arrive from
+        the store."""
         for job_id, fence in claims:
             entry, delivery = self._in_flight.find(job_id), self._shared.deliveries.get(job_id)
             if entry is None or entry.held.fence < fence:
@@ -263,10 +268,11 @@ class Runner:
     # ------------------------------------------------ for the API
 
     def done(self, job_id: str, report: Report, *, fence: int = 0, worker_id: str = "") -> bool:
-        """End a job's attempt by a report that its worker sent in a request of its own. The first report wins.
+        """End a job's attempt with a report that its worker sent in a request of its own. The first report of an
+        attempt counts.
 
-        `fence`, `worker_id`: must match if given. Returns False when no such job is at work here: it is unknown, timed
-        out, reported already or entrusted to its worker.
+        `fence`, `worker_id`: must match if given. Returns False if the job does not run here: it is unknown, timed out,
+        was reported already, or was left to its worker.
         """
         delivery = self._shared.deliveries.get(job_id)
         if delivery is None or delivery.sent_at_s is None or (worker_id and delivery.worker.id != worker_id):
@@ -276,9 +282,9 @@ class Runner:
         return delivery.report(job_id, report)
 
     async def wait_durable(self, job_id: str, fence: int) -> None:
-        """Wait until the outcome of that claim, as `ended` returned it, is in the journal, on disk.
+        """Wait until the outcome of a claim (id, fence) is on disk, in the journal.
 
-        Raises JournalRefused when that takes too long; the outcome then stays in flight and is written later.
+        Raises JournalRefused if that takes too long; the outcome then stays in flight and is written later.
         """
         entry = self._in_flight.find(job_id)
         if entry is not None and entry.held.fence != fence:
@@ -294,11 +300,11 @@ class Runner:
             raise _kept(job_id, str(error), full=error.full) from None
 
     def end(self, held: Held, report: Report, worker_id: str) -> Outcome:
-        """Return the outcome of an attempt that a worker holds by itself, or another daemon has in flight."""
+        """Return the outcome of an attempt that is not running in this runner: its worker or another daemon has it."""
         return self._shared.end(held, report, worker_id, held.fence // 1000)
 
     def succeed_late(self, attempt: Outcome, report: Report, then: bytes, trace: str = "") -> Outcome | None:
-        """Return the outcome of an attempt that was given up and succeeded after all. See `outcome.succeed_late`."""
+        """Return the outcome of an attempt that was given up but succeeded. See `outcome.succeed_late`."""
         now_ms, bytes_max = self._clock.wall_ms(), self._config.result_bytes_max
         return succeed_late(
             attempt,
@@ -311,9 +317,9 @@ class Runner:
         )
 
     def running(self, job_id: str) -> Running | None:
-        """Return where a job is running here; None when it is not.
+        """Return where a job is running here; None: it is not.
 
-        A job that its worker holds by itself counts until the store knows of the hand-over.
+        A job that its worker reports later counts until the store knows of that.
         """
         entry = self._in_flight.find(job_id)
         if entry is None or not (entry.phase is Phase.RUNNING or entry.is_entrusted):
@@ -326,10 +332,10 @@ class Runner:
     # ------------------------------------------------ for membership and shutdown
 
     def stop_work(self, interruption: str = "") -> None:
-        """End all requests and hand back the jobs that have not stopped, when the lease is no longer trusted.
+        """End all requests and hand back their jobs, because the daemon's lease is no longer trusted.
 
-        They are handed back because the store may still take us for their owner. `interruption`: reported for jobs that
-        had begun.
+        The store may still take this daemon for their owner, so it must be told. `interruption`: the reason reported
+        for jobs that had begun.
         """
         if self._in_flight.at_work:
             self._log.warning("runner.stop_work", count=self._in_flight.at_work)
@@ -340,7 +346,8 @@ class Runner:
     # ------------------------------------------------
 
     def _posts(self, entries: Sequence[InFlightJob], jobs_max: int) -> Iterator[tuple[list[InFlightJob], int]]:
-        """Cut entries into requests, suspects apart from others. Yields each with how often its jobs were lost."""
+        """Divide jobs among requests. Jobs suspected of crashes get requests of their own. Yields each request with how
+        often a connection broke while its jobs ran."""
         found = [(entry, self._capacity.crash_isolation.of(entry.held.job.id)) for entry in entries]
         bytes_max = self._config.batch_bytes_max
         for part in posts_of([entry for entry, why in found if why is None], jobs_max, bytes_max):
@@ -351,14 +358,15 @@ class Runner:
                 yield part, suspicion.losses
 
     def _drop_void(self, held: Held) -> None:
-        """End the attempt of a job that we claimed anew: its lease was lost in between, so that attempt is void."""
+        """Take back the attempt of a job that was claimed anew. The lease was lost in between, so that attempt is
+        void."""
         delivery = self._shared.deliveries.get(held.job.id)
         if delivery is not None and (entry := delivery.missing[held.job.id]).held.fence < held.fence:
             self._log.warning("runner.void_claim", job_id=held.job.id, fence=entry.held.fence)
             delivery.drop(entry)
 
     def _keep_sound(self, entries: Sequence[InFlightJob], jobtype: str) -> list[InFlightJob]:
-        """Give back jobs that were cancelled before they came, and jobs of another type. Returns the others."""
+        """Hand back jobs that were cancelled before they were claimed, or have another type. Returns the others."""
         sound: list[InFlightJob] = []
         back: list[InFlightJob] = []
         for entry in entries:
@@ -372,7 +380,7 @@ class Runner:
             self._in_flight.release(entry)
 
     def _is_backlogged(self) -> bool:
-        """Return whether outcomes pile up because the journal takes none: more jobs would only add to them."""
+        """Return whether too many outcomes wait for the journal, so that no more jobs should start."""
         here, config = self._in_flight, self._config
         return here.untaken >= config.untaken_jobs_max or here.untaken_bytes >= config.untaken_bytes_max
 

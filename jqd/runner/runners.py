@@ -1,4 +1,4 @@
-"""The runners of a daemon, one for each partition of the store: finds one by a job's id, and sums over all."""
+"""The runners of a daemon, one for each partition of the store. Finds the one of a job, and adds up their counts."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -21,7 +21,7 @@ class Runners:
 
     @property
     def in_flight(self) -> int:
-        """The jobs in flight: queued, running, or stopped and not yet known to the store."""
+        """Number of jobs in flight: queued, running, or stopped and not yet known to the store."""
         return sum(runner.in_flight for runner in self._runners)
 
     @property

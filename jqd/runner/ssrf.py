@@ -9,14 +9,14 @@ reach an address through the daemon that he could not reach without it:
     any other              all others
     anybody                never: link-local addresses, clouds' metadata, multicast, "this network", reserved ones
 
-Daemons on other machines have the registration, too. There a caller of "this machine" counts as one of a private
-address: the loopback addresses of those machines are not his.
+The registration is also used by daemons on other machines. There a caller of "this machine" counts as one of a private
+address, because the loopback addresses of those machines are not his.
 
     a callback             public addresses, and those in runner.callback_networks: whoever pushes may name one
 
-`runner.worker_networks` replaces the first three rows: everybody may name addresses in these networks only. An address
-is judged when it is registered and again when it is connected to, because a name may lead elsewhere by then. For a
-connection a name is looked up once, so the address that was judged is the one connected to.
+`runner.worker_networks` replaces the first three rows: everybody may name addresses in these networks, and no others.
+An address is judged when it is registered and again when a connection is made, because a name may lead elsewhere by
+then. For a connection a name is looked up once, so the address that was judged is the one connected to.
 """
 
 import enum
@@ -47,10 +47,11 @@ MACHINE_IDS = (Path("/etc/machine-id"), Path("/proc/sys/kernel/random/boot_id"))
 
 
 class AddressPolicy(enum.IntEnum):
-    """How near a caller or an address is: loopback, private or public. A nearer caller may name farther addresses."""
+    """Where a caller or an address is: on this machine, in a private network, or outside. A caller may name addresses
+    of his own class and of those farther away."""
 
     CALLBACK = -1
-    """The policy of callbacks, whoever pushed them."""
+    """Callbacks, whoever pushed them; they have rules of their own."""
     OUTSIDE = 0
     INSIDE = 1
     """A caller or address in a private network."""
@@ -61,19 +62,21 @@ class AddressPolicy(enum.IntEnum):
 
 @cache
 def machine() -> str:
-    """Return a digest of this machine's id and host name: the id is secret, and containers may share one id."""
+    """Return an identifier of this machine: a digest of its secret machine id, and of its host name, since containers
+    may share one id."""
     machine_id = next((text for path in MACHINE_IDS if path.exists() and (text := path.read_bytes().strip())), b"")
     machine_id += b"\0" + socket.gethostname().encode()
     return hashlib.blake2b(machine_id, digest_size=8, person=b"jqd").hexdigest()
 
 
 def standing_here(standing: AddressPolicy, where: str) -> AddressPolicy:
-    """Return the policy here of a registration made at machine `where`: loopback addresses there are not ours."""
+    """Return the policy that a registration made at machine `where` has on this machine. Loopback counts only on the
+    same machine."""
     return min(standing, AddressPolicy.INSIDE) if where not in ("", machine()) else standing
 
 
 def standing_of(peer: str | None) -> AddressPolicy:
-    """Return the policy of a caller by its address. None: a unix socket, or this very process."""
+    """Return the policy for a caller with this address. None: it uses a unix socket, or is this process."""
     if peer is None:
         return AddressPolicy.LOOPBACK
     address = ip_of(peer)
@@ -85,7 +88,7 @@ def standing_of(peer: str | None) -> AddressPolicy:
 
 
 def place_of(address: IP) -> AddressPolicy:
-    """Return the policy that a caller needs to name an address; NEVER: nobody may."""
+    """Return the least policy with which a caller may name an address; NEVER: nobody may."""
     inner = _inner(address)
     if inner is not None:
         return max(place_of(inner), AddressPolicy.INSIDE if address in LOCAL_CARRIER else AddressPolicy.OUTSIDE)
@@ -105,7 +108,7 @@ def place_of(address: IP) -> AddressPolicy:
 
 
 def is_own(address: IP) -> bool:
-    """Return whether an address is this machine's own: traffic to it passes no firewall. This sends nothing."""
+    """Return whether an address belongs to this machine, so that traffic to it passes no firewall. Sends nothing."""
     family = socket.AF_INET if isinstance(address, IPv4Address) else socket.AF_INET6
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as asking:
@@ -117,12 +120,12 @@ def is_own(address: IP) -> bool:
 
 class SsrfGuard:
     def __init__(self, networks: Sequence[str] = (), callback_networks: Sequence[str] = ()) -> None:
-        """`networks`, `callback_networks`: as in the settings. Raises ValueError for a text that is no network."""
+        """`networks`, `callback_networks`: as in the settings. Raises ValueError for a text that is not a network."""
         self._networks = [ip_network(each, strict=False) for each in networks]
         self._callback_networks = [ip_network(each, strict=False) for each in callback_networks]
 
     def why_not(self, address: str, standing: AddressPolicy) -> str | None:
-        """Return why a caller of that policy may not name an address; None: he may."""
+        """Return why a caller with this policy may not name an address; None: he may."""
         parsed = ip_of(address)
         if parsed is None:
             return f"{address} is no address"
@@ -153,13 +156,13 @@ class SsrfGuard:
         )
 
     def judge_host(self, host: str, standing: AddressPolicy) -> str | None:
-        """Return why the host of a URL may not be named, as far as is known without a look-up; None: it may."""
+        """Return why the host of a URL may not be named; None: nothing is known against it. Does not look up names."""
         if ip_of(host) is None:
             return self.why_not("127.0.0.1", standing) if _is_localhost(host) else None
         return self.why_not(host, standing)
 
     async def judge_name(self, host: str, standing: AddressPolicy) -> str | None:
-        """Look up the host of a URL, for LOOK_UP_S at most. Returns why it may not be named; None: it may, or was not
+        """Look up the host of a URL, for at most LOOK_UP_S. Returns why it may not be named; None: it may, or was not
         found."""
         if ip_of(host) is not None or _is_localhost(host):
             return self.judge_host(host, standing)

@@ -1,4 +1,4 @@
-"""Chooses which of two versions of a handler claims jobs for both; the other takes only what is drawn for it."""
+"""Of two versions of a handler, one claims jobs for both. Chooses which; the other gets jobs only by random draw."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -9,17 +9,17 @@ from jqd.runner.worker import Worker
 class VersionRoom(NamedTuple):
     worker: Worker
     is_well: bool
-    """False: it was backed off and has not answered since, or a suspect has it to itself."""
+    """Whether it may get jobs normally. False: it has not answered since it was backed off, or is reserved for a
+    suspected job."""
     room: int
-    """How many jobs it takes now."""
+    """How many jobs it can take now."""
 
 
 def follower(versions: Sequence[VersionRoom]) -> VersionRoom | None:
-    """Return the version that takes only what is drawn for it while the other claims; None: there is only one.
+    """Return the version that gets jobs only by random draw, while the other claims for both; None: there is only one.
 
-    Of two that are well it is the one with the smaller share, even while the other is full: so it never gets more than
-    its share. A version that is not well claims only where the other has no room: else all jobs would wait for its
-    probe.
+    If both are well it is the one with the smaller share, even while the other is full, so that it never exceeds its
+    share. A version that is not well claims only if the other has no room, or all jobs would wait for its probe.
     """
     if len(versions) < 2:
         return None

@@ -1,7 +1,7 @@
-"""A worker: one frozen type from its registration to the offer that jobs are claimed for.
+"""A worker: its registration as given (WorkerSpec), and as the registry stores it (Worker).
 
-WorkerSpec   the body of a registration, whatever API it came by
-Worker       the same, and what the registry adds: the body of the setting that keeps it
+WorkerSpec   the body of a registration, from any API
+Worker       the same with what the registry adds; this is stored
 """
 
 import hashlib
@@ -63,7 +63,7 @@ FORMATS: dict[StyleName, tuple[Format, ...]] = {
     "lightjq": ("msgpack",),
     "lines": (),
 }
-"""Style → the formats that its bodies may have; the first is the default."""
+"""Style → the formats that request bodies may have. The first is the default."""
 
 
 Trouble = Annotated[
@@ -78,11 +78,11 @@ Heartbeat = Annotated[
 
 
 class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A worker's registration, as it was given."""
+    """A worker's registration, as the worker or its operator gave it."""
 
     name: Name
     id: Name | None = msgspec.field(default=None, name="worker_id")
-    """The worker of an earlier registration that this one repeats or changes; None: a new one."""
+    """Id of a registered worker whose registration this one repeats or changes; None: a new worker."""
     url: Url | None = None
     """Where batches are posted; None for a worker that pulls."""
     jobs: Jobtypes | None = None
@@ -92,13 +92,13 @@ class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     batch: Batch | None = None
     """The most jobs in one request; None: `max_jobs`."""
     batch_linger_ms: LingerMs = 0
-    """How long a smaller batch waits for more jobs, at most."""
+    """For how many milliseconds, at most, jobs wait until a batch is full."""
     priority_min: Priority = PRIORITY_MIN
     priority_max: Priority = PRIORITY_MAX
     ttl_s: Seconds | None = msgspec.field(default=None, name="ttl")
-    """How long the registration holds unless it is repeated; None: until the worker leaves."""
+    """After how many seconds the registration ends unless it is repeated; None: when the worker leaves."""
     heartbeat_s: Heartbeat | None = msgspec.field(default=None, name="heartbeat")
-    """For how long it may be silent about jobs that it holds by itself; None: for their longest timeout."""
+    """For how many seconds it may be silent about jobs that it reports later; None: for their longest timeout."""
     style: StyleName = "native"
     """The protocol of its requests and answers: see `protocols/`."""
     format: Format | None = None
@@ -108,12 +108,12 @@ class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     headers: Headers = {}
     """Added to each request."""
     secrets: Secrets | None = None
-    """Each request is signed with every one of them. None: those of its earlier registration."""
+    """Secrets with which each request is signed. None: those of its earlier registration."""
     trouble: Trouble | None = None
-    """What keeps it from running jobs, in its own words; only shown."""
+    """Why the worker cannot run jobs at present, in its own words; only shown."""
 
     def __repr__(self) -> str:
-        """Leave headers and secrets out."""
+        """Return the fields without headers and secrets."""
         return f"{type(self).__name__}({self.name!r}, {self.id}, {self.style}, {self.url})"
 
     def __post_init__(self) -> None:
@@ -139,7 +139,7 @@ class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return name
 
     def _check_style(self) -> None:
-        """Raise Invalid for fields that do not apply to the style, or to a worker without a URL."""
+        """Raise Invalid if fields do not apply to the worker's style, or need a URL that it does not have."""
         style = self.style
         if self.url is None:
             for field in ("style", "format", "method", "headers", "secrets"):
@@ -161,7 +161,7 @@ class DeclaredOptions(TypeOptions, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class Worker(WorkerSpec, frozen=True, kw_only=True, forbid_unknown_fields=False):
-    """One registration, as it is stored. Unknown fields are ignored."""
+    """A registration as it is stored. Unknown fields, of other releases, are ignored."""
 
     id: str = msgspec.field(name="id")
     jobs: tuple[str, ...] | None = None
@@ -170,32 +170,32 @@ class Worker(WorkerSpec, frozen=True, kw_only=True, forbid_unknown_fields=False)
     secrets: Secrets = ()
     registered_at_ms: int
     options: dict[str, TypeOptions] = {}
-    """Jobtype → the options that it was registered with."""
+    """Jobtype → options for its jobs, as registered."""
     handler: str = ""
-    """The name of the handler that it is a version of."""
+    """Name of the handler that this worker is a version of; empty: it is none."""
     share: int = 100
-    """How many of a hundred requests of that handler it gets."""
+    """If it is a version of a handler: how many of a hundred requests it gets."""
     standing: AddressPolicy = AddressPolicy.LOOPBACK
-    """How near an address its URL may lead to, by where the caller that registered it was."""
+    """The widest range of addresses that its URL may lead to, by the address of the caller that registered it."""
     machine: str = ""
-    """Digest of the machine at which `standing` was judged."""
+    """Digest of the machine where `standing` was determined."""
     tenant: str = ""
-    """The tenant of the worker: it gets only jobs of that tenant. `jobs` are annotated with it; where the worker takes
-    any, they are the one name that stands for all jobtypes of the tenant."""
+    """Its tenant, whose jobs alone it gets. The names in `jobs` have the tenant in front. If it takes any jobtype,
+    `jobs` is the single name that stands for all jobtypes of the tenant."""
     scopes: tuple[str, ...] = ()
-    """Scopes of the token that it was registered with: they bound what follows the jobs that are posted to it."""
+    """Scopes of the token that registered it. They limit what jobs posted to this worker may push."""
     token: str = ""
-    """The id of that token: no jobs are posted once it has ended. Empty: registered without one, or by a key of the
-    configuration."""
+    """Id of the token that registered it. Once the token has ended, no jobs are posted. Empty: registered without a
+    token, or with a key from the configuration."""
 
     @property
     def language(self) -> Format | None:
-        """The format of request bodies; None: plain text."""
+        """The format of request bodies; None: plain text without a format."""
         return self.format or next(iter(FORMATS[self.style]), None)
 
     @property
     def standing_here(self) -> AddressPolicy:
-        """How near an address its URL may lead to from this daemon's machine."""
+        """The address policy of its URL on this daemon's machine; see `ssrf.standing_here`."""
         return standing_here(self.standing, self.machine)
 
     @property
@@ -204,7 +204,7 @@ class Worker(WorkerSpec, frozen=True, kw_only=True, forbid_unknown_fields=False)
 
     @property
     def place(self) -> tuple[str, str]:
-        """Its tenant, and the host and port of its URL."""
+        """The tenant, and the host and port of the URL."""
         return self.tenant, self.endpoint
 
     @property
@@ -220,9 +220,10 @@ class Worker(WorkerSpec, frozen=True, kw_only=True, forbid_unknown_fields=False)
 
 
 def takes_type(jobs: Collection[str] | None, jobtype: str) -> bool:
-    """Return whether a worker with such `jobs` takes that type.
+    """Return whether a worker whose registration has these `jobs` takes that type.
 
-    A worker without a tenant takes no tenant's jobs, and the other way round. Who takes any type takes no callbacks.
+    A worker without a tenant takes no jobs of tenants, and a tenant's worker takes no others. "Any type" excludes
+    callbacks.
     """
     if jobs is None:
         return SEPARATOR not in jobtype and jobtype != CALLBACK
@@ -232,19 +233,19 @@ def takes_type(jobs: Collection[str] | None, jobtype: str) -> bool:
 
 
 def jobs_of(spec: WorkerSpec, tenant: str) -> tuple[str, ...] | None:
-    """Return the jobtypes that a registration takes, with the tenant in front; None: any without a tenant."""
+    """Return the jobtypes of a registration with the tenant in front; None: any type, without a tenant."""
     if spec.jobs is None:
         return (any_of(tenant),) if tenant else None
     return tuple(dict.fromkeys(annotate(tenant, name) for name in spec.jobs))
 
 
 def new_id(spec: WorkerSpec) -> str:
-    """Return an id for a new worker: of a URL the same at all daemons, of a worker that pulls a random one."""
+    """Return an id for a new worker. With a URL all daemons make the same id; for a worker that pulls it is random."""
     if spec.url is None:
         return secrets.token_hex(8)
     return hashlib.blake2b(f"{spec.style}\0{spec.name}\0{spec.url}".encode(), digest_size=8).hexdigest()
 
 
 def refused(field: str, why: str) -> Invalid:
-    """Return the error for one wrong field of a registration."""
+    """Make the error for an invalid field of a registration."""
     return Invalid.at(f"/{field}", why)

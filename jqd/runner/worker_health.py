@@ -1,9 +1,8 @@
-"""Shares how each daemon sees the workers: which it reaches, which get no jobs for now, and where the daemon itself is
-reached.
+"""Publishes how each daemon sees the workers: which it reaches, which get no jobs for now, and its own URL.
 
-A daemon's *view* is a setting under its own name, but in no journal: it goes to the store each time that settings are
-fetched (`loops/settings.py`), so all daemons have all views and show the same. Only workers that are not well have a
-row in it.
+A daemon's *view* is a setting under its own name that is in no journal. It is sent to the store each time that settings
+are fetched (`loops/settings.py`), so all daemons have all views and show the same. A view has a row for each worker
+that is not well.
 """
 
 import math
@@ -39,13 +38,13 @@ Health = Literal["ok", "backed_off", "unreachable"]
 class WorkerHealth(NamedTuple):
     state: Health
     since_ms: int
-    """Since when the worker is in this state, in ms; 0: it is well."""
+    """Since when the worker has been in this state, in ms; 0: it is well."""
     complaint: str = ""
     why: str = ""
     until_ms: int = 0
-    """Until when it gets nothing, by the store's clock; then one job probes it."""
+    """Until when it gets no jobs, by the store's clock in ms. Then one job probes it."""
     registered_at_ms: int = 0
-    """When the registration that this row is about was made, in ms."""
+    """Time of the registration that this row is about, in ms."""
 
 
 WELL = WorkerHealth("ok", 0)
@@ -54,17 +53,18 @@ WELL = WorkerHealth("ok", 0)
 class WorkerView(msgspec.Struct, frozen=True):
     rows: dict[str, WorkerHealth]
     url: str = ""
-    """The URL at which clients and workers reach this daemon; empty: it does not know."""
+    """The URL at which clients and workers reach this daemon; empty: unknown."""
     machine: str = ""
-    """The machine on which a loopback address in `url` leads to this daemon."""
+    """The machine of this daemon: only there a loopback address in `url` can be used."""
     gone: tuple[Departure, ...] = ()
     """Daemons and workers that this daemon saw leave or die within the last day."""
     begins: bool = True
-    """Whether it begins jobs, so has a share of the workers' slots."""
+    """Whether it ever starts jobs, so that it has a share of the workers' slots."""
     is_drained: bool = msgspec.field(default=False, name="rests")
-    """Whether it starts no jobs and has none in flight any more: other daemons have its share."""
+    """Whether it is drained: starts no jobs and has none in flight. Its share of slots goes to other daemons."""
     starts_jobs: bool = True
-    """Whether it starts jobs now, so that others may leave theirs to it: it is not drained and can write outcomes."""
+    """Whether it starts jobs now, so that other daemons may leave jobs to it. False if drained or unable to write
+    outcomes."""
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -72,12 +72,12 @@ _decoder = msgspec.msgpack.Decoder(WorkerView)
 
 
 class WorkerViews:
-    """The view of this daemon, and the known views of others."""
+    """Keeps how this daemon sees the workers (its view), and the latest known views of the other daemons."""
 
     def __init__(
         self, daemon: str, workers: WorkerRegistry, capacity: Capacity, clock: Clock, pause_s_max: float
     ) -> None:
-        """`pause_s_max`: the longest pause, whatever a worker asked for."""
+        """`pause_s_max`: upper limit for pauses in other daemons' views."""
         self._daemon = daemon
         self._workers = workers
         self._settings = workers.settings
@@ -85,24 +85,26 @@ class WorkerViews:
         self._clock = clock
         self._pause_s_max = pause_s_max
         self.url = ""
-        """Where this daemon is reached, from when it listens."""
+        """The URL of this daemon; empty until it listens."""
         self.idle = False
-        """Whether this daemon begins no jobs in all its life."""
+        """Whether this daemon never starts jobs."""
         self.is_drained: Callable[[], bool] = lambda: False
-        """Whether it starts no jobs, and has none in flight."""
+        """Returns whether this daemon starts no jobs and has none in flight."""
         self.may_start: Callable[[], bool] = lambda: True
-        """Whether it starts jobs now."""
+        """Returns whether this daemon starts jobs now."""
         self._gone: tuple[Departure, ...] = ()
         self._gone_at_s = -math.inf
         self._made = 0  # revision of the last view that this process made
         self._known: dict[str, WorkerView] = {}
         self._ends: dict[str, tuple[float, int]] = {}
-        """Worker's id → the end of its pause by its circuit breaker (monotonic) and by our view (ms)."""
+        """Worker id → end of its pause: by its circuit breaker (monotonic, s), and as published in the view (wall
+        clock, ms)."""
         self._settings.read(VIEW, _read)
         self._settings.watch(VIEW, self._ruled)
 
     def look(self) -> Setting:
-        """Return our present view: a new setting if it changed since the last call."""
+        """Return how this daemon sees the workers (its view), as a new setting if it has changed since the last
+        call."""
         now_ms = self._clock.wall_ms()
         if self._clock.mono_s() - self._gone_at_s >= GONE_EVERY_S:
             gone = tuple(self._workers.departures.rows())
@@ -120,39 +122,42 @@ class WorkerViews:
         return setting
 
     def of(self, worker_id: str, daemons: Iterable[str]) -> dict[str, WorkerHealth]:
-        """Return how these daemons see a worker; daemons whose view is unknown are left out."""
+        """Return daemon → how it sees a worker. Daemons whose view is unknown are left out."""
         views = ((daemon, self._known.get(daemon)) for daemon in sorted(daemons))
         return {daemon: view.rows.get(worker_id, WELL) for daemon, view in views if view is not None}
 
     def urls(self, daemons: Iterable[str], peer: str | None) -> list[str]:
-        """Return the URLs of these daemons that `peer` can use: loopback URLs only if both are on this machine."""
+        """Return the URLs of these daemons that a caller at address `peer` can use: loopback URLs only if both are on
+        this machine."""
         views = [view for daemon in daemons if (view := self._known.get(daemon)) is not None and view.url]
         near = standing_of(peer) is AddressPolicy.LOOPBACK
         here = [not address.is_loopback(host_of(view.url)) or (near and view.machine == machine()) for view in views]
         return [view.url for view, is_reached in zip(views, here, strict=True) if is_reached]
 
     def begins(self, daemon: str, machine: str | None = None) -> bool:
-        """Return whether a daemon begins jobs, as far as is known. `machine`: at present, at workers on that machine;
-        "": at any worker; None: at any time of its life."""
+        """Return whether a daemon starts jobs; True if its view is unknown. `machine`: whether it does so now, at
+        workers on that machine; "": at any worker; None: whether it ever does."""
         view = self._known.get(daemon)
         if view is None or not view.begins:
             return view is None
         return machine is None or (not view.is_drained and machine in ("", view.machine))
 
     def starts_jobs(self, daemon: str) -> bool:
-        """Return whether a daemon is known to start jobs now. One whose view is unknown is not."""
+        """Return whether a daemon starts jobs now. False if its view is unknown."""
         view = self._known.get(daemon)
         return view is not None and view.starts_jobs
 
     def gone(self, kind: Kind) -> list[Gone]:
-        """Return the daemons, or workers, that all daemons saw go within the last day, newest first."""
+        """Return the daemons or the workers that left or died within the last day, as seen by all daemons, newest
+        first."""
         since_ms = self._clock.wall_ms() - KEPT_MS
         own = [(self._daemon, row) for row in self._workers.departures.rows()]
         others = ((name, row) for name, view in self._known.items() if name != self._daemon for row in view.gone)
         return together([*own, *(pair for pair in others if pair[1].at_ms > since_ms)], kind)
 
     def recent(self) -> list[str]:
-        """Return the daemons with a recent view. They may be dead: while the store is away nobody knows."""
+        """Return the daemons that published their view recently. Some may be dead, as nobody can tell while the store
+        is unavailable."""
         now_ms = self._clock.wall_ms()
         return sorted(setting.name for setting in self._settings.all(VIEW) if now_ms - setting.at_ms < RECENT_S * 1000)
 
@@ -161,7 +166,7 @@ class WorkerViews:
         return [setting for setting in self._settings.all(VIEW) if now_ms - setting.at_ms > KEPT_S * 1000]
 
     def _rows(self) -> dict[str, WorkerHealth]:
-        """Return a row for each worker that is not well, also for a removed one while it is backed off."""
+        """Return worker id → row, for each worker that is not well, even a removed one while it is backed off."""
         ailing = self._capacity.ailing()
         now_ms, now_s = self._settings.now_ms(self._clock), self._clock.mono_s()
         known = {worker.id for worker in self._workers.list()} if ailing else ()
@@ -182,7 +187,8 @@ class WorkerViews:
         return rows
 
     def _until_ms(self, worker_id: str, breaker: CircuitBreaker, now_ms: int) -> int:
-        """Return the end of a pause by the store's clock: computed once, unless that clock was set."""
+        """Return the end of a worker's pause by the store's clock. It is computed once, and anew if that clock was
+        set."""
         until_ms = round(now_ms + (breaker.open_until_s - self._clock.mono_s()) * 1000)
         until_s, before_ms = self._ends.get(worker_id, (0.0, 0))
         if until_s == breaker.open_until_s and abs(until_ms - before_ms) < SAME_MS:
@@ -202,8 +208,8 @@ class WorkerViews:
             self._resume()
 
     def _resume(self) -> None:
-        """Take over departures and pauses from before this daemon's restart, so that a pause that a worker asked for
-        still lasts as long."""
+        """Take over departures and pauses from before this daemon restarted, so that pauses which workers asked for go
+        on."""
         self._workers.departures.resume(self._known[self._daemon].gone)
         for worker_id, pause in self._pauses(self._daemon, None).items():
             worker = self._workers.get(worker_id)
@@ -211,7 +217,8 @@ class WorkerViews:
                 self._capacity.breaker(worker).resume(pause.until_s, self._known[self._daemon].rows[worker_id].why)
 
     def _pauses(self, daemon: str, before: WorkerView | None) -> dict[str, Pause]:
-        """Return the pauses in a daemon's view, by our clock; not of workers that it cannot reach: we may."""
+        """Return worker id → pause, as another daemon published it in its view, by this machine's clock. Workers that
+        the daemon merely cannot reach are left out, because this one may reach them."""
         view, known = self._known.get(daemon), self._capacity.pauses(daemon)
         now_ms, now_s = self._settings.now_ms(self._clock), self._clock.mono_s()
         pauses: dict[str, Pause] = {}
@@ -228,8 +235,8 @@ class WorkerViews:
 
 
 def _fair(worker_ids: Iterable[str], ailing: Mapping[str, CircuitBreaker], now_s: float) -> list[str]:
-    """Order workers for a view that has no room for all: backed-off ones first, unreachable ones last, and within a
-    group one of each tenant in turn."""
+    """Order workers for a view without room for all: backed-off ones first, unreachable ones last. Within each group,
+    tenants alternate."""
     ranked: list[tuple[int, int, str]] = []
     ranks = Counter[tuple[int, str]]()
     for worker_id in sorted(worker_ids):
@@ -241,7 +248,7 @@ def _fair(worker_ids: Iterable[str], ailing: Mapping[str, CircuitBreaker], now_s
 
 
 def _is_away(breaker: CircuitBreaker) -> bool:
-    """Return whether the worker cannot be reached from here."""
+    """Return whether this daemon cannot reach the worker, or may not connect to it."""
     return breaker.unreached or bool(breaker.barred)
 
 

@@ -1,12 +1,12 @@
-"""Computes how many jobs a worker that pulls asks for: for quick jobs more than can begin at once, so that they wait
-for no round trip.
+"""Computes how many jobs a worker that pulls asks for. If jobs are quick it asks for more than can begin at once, so
+that the next ones are there when a slot becomes free.
 
     the free slots   while a recent jobtype is slow or unknown, or had a job on its last attempt
     more             if jobs are quick: as many as end in WINDOW_S
 
-So jobs wait here less than a tenth of a second, while more urgent ones may come, and few go back untried when the
-worker stops. If the worker dies, all jobs that it holds lose an attempt. So a job on its last attempt goes back at once
-if it cannot begin.
+So jobs wait here for less than a tenth of a second, in which more urgent ones may come, and few are handed back when
+the worker stops. If the worker dies, all jobs that it holds lose an attempt. So a job on its last attempt is handed
+back if it cannot begin at once.
 """
 
 from jqd.domain.clock import Speed
@@ -28,11 +28,13 @@ class Ahead:
         self._speeds.setdefault(jobtype, Speed()).take(jobs, now_s)
 
     def ended(self, jobtype: str, now_s: float, *, ran: bool = True) -> None:
-        """Note the end of a job. `ran`: it was neither handed back nor cancelled, so its time shows its speed."""
+        """Note the end of a job. `ran`: False if it was handed back or cancelled, so that its time says nothing about
+        its speed."""
         self._speeds[jobtype].give(1, now_s, ended=ran)
 
     def rest(self, now_s: float) -> None:
-        """Ask for no jobs ahead for MEMORY_S: one came on its last attempt, which must not wait here."""
+        """For MEMORY_S, ask only for jobs that can begin at once: one came on its last attempt, which must not wait
+        here."""
         self._none_until_s = now_s + MEMORY_S
 
     def window(self, slots: int, now_s: float) -> int:
@@ -49,7 +51,7 @@ class Ahead:
         return max(slots, min(slots + AHEAD_JOBS_MAX, int(slowest * WINDOW_S)))
 
     def wanted(self, slots: int, here: int, now_s: float) -> int:
-        """Return how many jobs to ask for now. `here`: jobs that run, wait or are on their way."""
+        """Return how many jobs to ask for now. `here`: jobs that this worker holds or has asked for already."""
         window = self.window(slots, now_s)
         wanted = window - here
         return wanted if here < slots or wanted * QUANTA >= window else 0

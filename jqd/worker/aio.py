@@ -3,8 +3,8 @@
     trio thread   submit ──► call_soon_threadsafe ──► loop: a task for each item ──► outbox ──► batch.put
 
 Tasks begin in order, at most `tasks` at once. The thread is a daemon thread: a function that blocks the loop must not
-keep the process alive. If a job calls `loop.stop()`, or a task that it started calls `sys.exit()`, the loop runs on:
-else all other jobs would end.
+keep the process alive. If a job calls `loop.stop()`, or a task that it started calls `sys.exit()`, the loop is started
+again, or all other jobs would end.
 """
 
 import asyncio
@@ -52,8 +52,8 @@ class AsyncioLoop:
         self._loop.call_soon_threadsafe(self._add, list(items))
 
     async def end_with(self, batch: Batch) -> None:
-        """Wait until a batch is complete, or cancelled; then stop its tasks, and wait CLEAN_UP_S for them to clean up.
-        So asyncio tasks end with their batch, as trio tasks do."""
+        """Wait until a batch is complete or cancelled. Then stop its tasks, as trio does with its own, and wait up to
+        CLEAN_UP_S for them to clean up."""
         try:
             await batch.wait_complete()
         finally:
@@ -63,8 +63,8 @@ class AsyncioLoop:
 
     @property
     def late(self) -> list[Item]:
-        """Return items that still run after their timeout: they clean up, ignore the cancellation, or one blocks the
-        loop."""
+        """Return items that still run after their timeout: they clean up, ignore the cancellation, or one of them
+        blocks the loop."""
         now_s = self._clock.mono_s()
         began = [(item, item.begun_s) for item in self.now]
         return [item for item, at_s in began if at_s is not None and now_s >= at_s + item.timeout_s + GRACE_S]
@@ -78,7 +78,8 @@ class AsyncioLoop:
         return sum(item.ended or item.batch.gone for item in self.now)
 
     def come_round(self, call: Callable[[], None]) -> None:
-        """Call `call` in the trio thread after the loop has turned once; not while a task blocks the loop."""
+        """Call `call` in the trio thread after the next iteration of the asyncio loop. While a task blocks that loop,
+        nothing is called."""
         self._loop.call_soon_threadsafe(self._wake_trio, call)
 
     def close(self) -> None:
@@ -124,8 +125,8 @@ class AsyncioLoop:
             task.add_done_callback(self._done)
 
     async def _stop_all(self, batch: Batch) -> None:
-        """Stop the tasks of a batch, each once, and wait for their ends. Does not stop timed-out tasks: they were
-        cancelled then, and a second cancellation would break off their clean-up."""
+        """Stop the tasks of a batch and wait until they have ended. Tasks that timed out are only waited for, as they
+        were cancelled then: a second cancellation would interrupt their clean-up."""
         left = [item for item in self.now if item.batch is batch and (item.is_stopped or not item.ended)]
         for item in left:
             if not item.is_stopped:

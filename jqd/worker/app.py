@@ -43,7 +43,7 @@ R = TypeVar("R")
 
 
 class Declaring(JobOptionsDict, total=False):
-    """The options of a job's declaration."""
+    """The options that `@app.job` takes."""
 
     server_only: bool | None
 
@@ -72,11 +72,12 @@ class App:
         loop: Loop = "trio",
     ) -> None:
         """`url`: the daemon that `.push` talks to; several daemons of one store as a list, or with commas. Without it,
-        a worker pushes to the first daemon that answers of those it registers at; any other process to the daemon of
-        `JQD_URL`, or to the one on this machine.
+        a worker pushes to the first of its daemons that answers; any other process to the daemon of `JQD_URL`, or to
+        the one on this machine.
 
-        `token`: for these daemons; without a `url`, `JQD_TOKEN`. `timeout`: for the daemon's answer. `loop`: the event
-        loop of async functions, unless their `@app.job` names another. Raises ValueError for another loop.
+        `token`: for these daemons; without a `url`, `JQD_TOKEN`. `timeout`: how long to wait for an answer. `loop`: the
+        event loop of async functions, unless their `@app.job` names another. Raises ValueError for another loop than
+        trio and asyncio.
         """
         self.url = url if url is None or isinstance(url, str) else ",".join(url)
         self.loop = _loop(loop)
@@ -112,7 +113,8 @@ class App:
 
     @contextmanager
     def serving(self, daemon: Callable[[], tuple[str, str | None]]) -> Iterator[None]:
-        """Push to the worker's daemon during this block. `daemon` returns its URL and token. Only `serve` uses it."""
+        """Push to the worker's daemon during this block. `daemon` returns the daemon's URL and token. For `serve` and
+        `child` only."""
         self._served_by = daemon
         try:
             yield
@@ -123,7 +125,7 @@ class App:
 
     @contextmanager
     def pushing_by(self, client: Client) -> Iterator[None]:
-        """Push by `client` during this block, in all threads, instead of the app's own client."""
+        """Push with `client` during this block, in all threads, instead of the app's own client."""
         before, self._pushes_by = self._pushes_by, client
         try:
             yield
@@ -146,7 +148,8 @@ class App:
     def asgi(self) -> "Service":
         """Return this app as an ASGI application with the default limits, for any ASGI server that runs on trio.
 
-        It is always the same object, for one trio loop. `jqd.worker.service.Service` takes other limits.
+        All calls return the same object, which works in one trio loop. For other limits make a
+        `jqd.worker.service.Service`.
         """
         from jqd.worker.service import Service
 
@@ -157,13 +160,15 @@ class App:
 
     @property
     def gathers(self) -> bool:
-        """Return whether a push makes no request now: a batch is open in this thread or task, or a buffer has room."""
+        """Return whether a push sends nothing now, because a batch is open in this thread or task, or a buffer has
+        room."""
         if self._batch.get() is not None:
             return True
         return self._buffer is not None and self._buffers_here and self._buffer.has_room()
 
     def send(self, job: Mapping[str, Any], ack: Ack | None, ref: Ref[Any]) -> None:
-        """Push one job, or add it to the open batch of this thread or task, or to the buffer. For `Pushing.push`."""
+        """Send a job now, or add it to the batch that is open in this thread or task, or to the buffer. `Pushing.push`
+        calls this."""
         batch, buffer = self._batch.get(), self._buffer
         if batch is not None:
             batch.add(job, ack, ref)
@@ -180,8 +185,8 @@ class App:
 
     @property
     def _buffers_here(self) -> bool:
-        """Return whether pushes go to the buffer: not in a test, nor in a job, which could succeed before its pushes
-        are safe."""
+        """Return whether pushes go to the buffer. They do not in a test, nor in a job: it might succeed before its
+        pushes are safe."""
         return self._pushes_by is None and at_work.get() is None
 
     def buffer(self, **limits: Unpack[Limits]) -> Buffer:
@@ -255,7 +260,8 @@ def _loop(loop: Loop) -> Loop:
 
 
 def _options(**given: Any) -> dict[str, Any]:
-    """Return the given options as they are sent. Raises ValueError for values that a daemon would refuse."""
+    """Return the given options in the form in which they are sent. Raises ValueError for values that a daemon would
+    refuse."""
     fields = {name: plain_option(name, value) for name, value in given.items() if value is not None}
     for field in msgspec.structs.fields(TypeOptions):
         if field.name in fields:

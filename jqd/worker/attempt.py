@@ -1,4 +1,5 @@
-"""Runs one attempt of a job: decodes the argument, calls the function, encodes the outcome. Raises no job's error."""
+"""Runs one attempt of a job: decodes the argument, calls the function, encodes the outcome. Errors of the function
+become outcomes."""
 
 import signal
 import sys
@@ -39,13 +40,13 @@ class Unsendable(Exception):
 
 
 class Attempts:
-    """Runs items; most methods return an encoded outcome."""
+    """Runs jobs' functions. Most methods return an encoded outcome."""
 
     def __init__(self, clock: Clock, spoke: Callable[[Item], None] | None = None) -> None:
         """`spoke`: called, in the job's thread, when a job has output or progress."""
         self._clock, self._spoke = clock, spoke
         self.stopping = threading.Event()
-        """Set when the worker got a signal to stop; programs that jobs started may have got it, too."""
+        """Set when the worker got a signal to stop. Programs that jobs started may have got the same signal."""
         self.lines = JobLog(clock)
         self._log, self._message_of = get_logger("worker"), get_logger("job")
 
@@ -97,23 +98,24 @@ class Attempts:
         return self._failure(item, message, error="timeout", reason="timeout")
 
     def died(self, item: Item, how: str) -> bytes:
-        """Return the outcome of a job whose process died while it alone ran there."""
+        """Return the outcome of a job whose process died while it ran there alone."""
         message = f"the job took its process down: {how}"
         return self._failure(item, message, error="process died")
 
     def cancelled(self, item: Item, why: str = "") -> bytes:
-        """Return the outcome of a cancelled job, which was stopped or never begun. `why`: for its message."""
+        """Return the outcome of a cancelled job, whether it had begun or not. `why`: added to its message."""
         message = f"cancelled: {why}" if why else "cancelled"
         return self._failure(item, message, error="cancelled", should_retry=False, status=wire.CANCELLED_STATUS)
 
     def stopped(self, item: Item) -> bytes:
-        """Return the outcome of a stopped job. Unless it was cancelled, it was handed back, and nobody reads this."""
+        """Return the outcome of a job that was stopped. It is sent only if the job was cancelled; else the job was
+        handed back before."""
         if item.cancelled:
             return self.cancelled(item)
         return self._interrupted(item, "its worker stops, or nobody waits for it any more")
 
     def unknown(self, codec: wire.Codec, job_id: str, message: str) -> bytes:
-        """Return the outcome of a job that this worker has no function for. It costs an attempt, as perhaps no worker
+        """Return the outcome of a job for which this worker has no function. It costs an attempt, as perhaps no worker
         has one."""
         error = "unknown job name"
         return codec.encode(wire.Failure(job_id, self._now(), "other", True, error, message[-wire.MESSAGE_CHARS_MAX :]))
@@ -121,9 +123,10 @@ class Attempts:
     def refused(
         self, codec: wire.Codec, job_id: str, why: str, *, retry_after: float | None = None, begun: bool = False
     ) -> bytes:
-        """Return the outcome of a job that is handed back, without counting an attempt.
+        """Return the outcome of a job that is handed back without counting an attempt.
 
-        `retry_after`: seconds in which the worker wants no jobs. `begun`: whether the job had begun."""
+        `retry_after`: for how many seconds the worker wants no jobs. `begun`: whether the job had begun.
+        """
         message = f"handed back: {why}" if begun else f"not begun: {why}"
         return codec.encode(wire.Refused(job_id, message, retry_after, begun))
 
@@ -131,7 +134,8 @@ class Attempts:
         return item.batch.codec.encode(wire.Started(item.job_id))
 
     def values(self, item: Item) -> tuple[list[Any], dict[str, Any]]:
-        """Return the values to call the function with. Raises Failed, for good: the argument would stay the same."""
+        """Return the values to call the function with. If the argument does not fit, raises Failed: a retry would not
+        help."""
         job: Any = item.function
         parameters: Parameters = job.parameters
         try:
@@ -152,7 +156,8 @@ class Attempts:
         return AttemptOutput(spoke, lambda line: self._message_of.info(line, **job_fields(item)))
 
     def encoded(self, item: Item, result: Any) -> bytes:
-        """Return the outcome of a function that returned. Raises Unsendable; then no follower is pushed."""
+        """Return the outcome of a job whose function returned `result`. Raises Unsendable if it cannot be encoded, and
+        then no follower is pushed."""
         codec, output = item.batch.codec, item.output
         jobs = self.follows(output, codec) if output is not None and output.follows else ()
         if not item.job.keep_result:
@@ -178,7 +183,7 @@ class Attempts:
         return codec.encode(wire.Success(item.job_id, self._now(), None, jobs, size))
 
     def follows(self, output: AttemptOutput, codec: wire.Codec) -> Sequence[Mapping[str, Any]]:
-        """Return the followers for the codec: JSON cannot hold their packed values, so they are unpacked for it."""
+        """Return the follower jobs for a codec. For JSON they are unpacked, because it cannot hold packed values."""
         if codec is wire.MSGPACK:
             return output.follows
         return [msgpack.decode(msgpack.encode(follower)) for follower in output.follows]
@@ -237,7 +242,7 @@ class Attempts:
         return self.refused(item.batch.codec, item.job_id, why, retry_after=RETRY_AFTER_S, begun=True)
 
     def _was_stopped(self, item: Item, error: CalledProcessError) -> bool:
-        """Return whether the signal that stops this worker also ended the job's program, as Ctrl-C does."""
+        """Return whether the job's program ended by the signal that also stops this worker, such as Ctrl-C."""
         patience_s = STOPPING_S if item.function.loop is None else 0.0  # do not block an event loop
         return error.returncode in STOPPED_WITH and self.stopping.wait(patience_s)
 
@@ -278,7 +283,7 @@ def _which(item: Item) -> dict[str, object]:
 
 
 def _name(error: BaseException) -> str:
-    """Return an exception as `ValueError: its message`, in encodable text."""
+    """Return an exception as text, `ValueError: its message`, which can be encoded."""
     text = _message_of(error)
     return _plain(f"{type(error).__name__}: {text}" if text else type(error).__name__)[: wire.ERROR_CHARS_MAX]
 

@@ -1,4 +1,4 @@
-"""The output of an attempt beside its outcome: lines, progress and followers. Usable from any thread."""
+"""What an attempt produces beside its outcome: printed lines, progress and follower jobs. Usable from any thread."""
 
 import math
 import threading
@@ -11,13 +11,13 @@ SUCCESS_LOG_BYTES_MAX = 8_192  # of a success; less, as it goes through the daem
 
 
 class Output:
-    """The last lines that a job printed. Positions count all printed bytes, each line with its end."""
+    """The last lines that a job printed. Positions count all bytes that it printed, with the line ends."""
 
     def __init__(self) -> None:
         self._lines: deque[tuple[str, int]] = deque()  # each with its size in bytes
         self._bytes = 0  # of the lines that are kept
         self._end = 0
-        """How many bytes were printed in all."""
+        """Number of bytes printed so far, including those dropped."""
         self._passed_on = 0  # position up to which `fresh` has returned lines
         self._lock = threading.Lock()
 
@@ -33,7 +33,7 @@ class Output:
                 self._bytes -= self._lines.popleft()[1]
 
     def skip(self, size: int) -> None:
-        """Note that `size` bytes were printed that are not kept."""
+        """Note that `size` bytes were printed and dropped."""
         if size:
             with self._lock:
                 self._lines.clear()
@@ -44,7 +44,8 @@ class Output:
             return "\n".join(line for line, _ in self._lines)
 
     def since(self, start: int = 0, bytes_max: int = OUTPUT_BYTES_MAX) -> tuple[int, str]:
-        """Return where the kept lines from byte `start` on begin, and these lines: the last `bytes_max` bytes."""
+        """Return (position, lines): the kept lines from byte `start` on, at most their last `bytes_max` bytes, and the
+        byte where these begin."""
         with self._lock:
             at, lines = self._end, list[str]()
             for line, size in reversed(self._lines):
@@ -57,7 +58,7 @@ class Output:
             return at, "\n".join(reversed(lines))
 
     def fresh(self) -> tuple[int, str]:
-        """Return how many bytes since the last call are not kept, and the kept lines after them."""
+        """Return (missed, lines): how many bytes since the last call were dropped, and the kept lines after them."""
         at, text = self.since(self._passed_on)
         missed, self._passed_on = at - self._passed_on, at + (len(text.encode()) + 1 if text else 0)
         return missed, text
@@ -74,21 +75,21 @@ class AttemptOutput:
     __slots__ = ("_part", "_spoke", "_write", "asked_s", "far", "follows", "log_end", "output")
 
     def __init__(self, spoke: Callable[[], None] | None = None, write: Callable[[str], None] | None = None) -> None:
-        """`spoke`: called for each line and progress. `write`: puts a line into the worker's log."""
+        """`spoke`: called after each change of lines or progress. `write`: writes a line to the worker's log."""
         self.output: Output | None = None
         self.far: tuple[float | None, str] | None = None
-        """The latest progress: a share from 0 to 1, and a message; None: none since the last report."""
+        """The latest progress: a share from 0 to 1, and a message. None: nothing new since it was last sent."""
         self.log_end: int | None = None
-        """How many bytes of the output people who follow the job have; None: nobody is known to follow it."""
+        """Up to which byte the people who watch the job have its output. None: nobody is known to watch it."""
         self.asked_s = -math.inf
-        """When a daemon was last asked whether somebody follows it, by trio's clock."""
+        """When a daemon was last asked whether anybody watches the job, by trio's clock."""
         self.follows: list[Mapping[str, Any]] = []
-        """The jobs to push when this one has succeeded."""
+        """Jobs to push if this one succeeds."""
         self._part = ""  # the last line, while it has no end
         self._spoke, self._write = spoke, write
 
     def write(self, line: str, missed: int = 0) -> None:
-        """Add lines. `missed`: bytes that were printed before them and are not kept."""
+        """Add lines. `missed`: how many bytes before them were dropped."""
         if self.output is None:
             self.output = Output()
         self.output.skip(missed)
@@ -103,7 +104,7 @@ class AttemptOutput:
             self._spoke()
 
     def log_line(self, line: str) -> None:
-        """Keep a line, and put it into the worker's log."""
+        """Keep a line, and write it to the worker's log."""
         if self._write is not None:
             self._write(line)
         self.write(line)
@@ -117,7 +118,7 @@ class AttemptOutput:
             self.over()
 
     def log(self, bytes_max: int = OUTPUT_BYTES_MAX) -> tuple[int, str]:
-        """Return how many bytes come before the end of a finished attempt's output, and that end."""
+        """Return (position, text): the end of a finished attempt's output, and the byte where it begins."""
         self.over()
         return self.output.since(bytes_max=bytes_max) if self.output is not None else (0, "")
 

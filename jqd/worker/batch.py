@@ -1,7 +1,7 @@
-"""One batch in flight: which of its jobs have ended, and the outcomes that are not sent yet.
+"""One batch in flight: which of its jobs have ended, and which outcomes are still to be sent.
 
-Outcomes are put on the trio thread only. So if an outcome from a pool thread and a timeout come at the same moment, the
-first ends the job and the second is dropped.
+Outcomes are put in the trio thread only. So if an outcome from another thread and a timeout come at the same moment,
+the first one ends the job and the second one is dropped.
 """
 
 from collections.abc import Callable
@@ -42,21 +42,21 @@ class Item:
         self.timeout_s = job.timeout_s
         self.ended = False
         self.cancelled = False
-        """Whether the job was cancelled; read by the thread that runs it."""
+        """Whether the job was cancelled. The thread that runs it reads this."""
         self.is_stopped = False
-        """Whether its function must stop, for whatever reason; read by the thread that runs it."""
+        """Whether its function must stop, for any reason. The thread that runs it reads this."""
         self.begun_s: float | None = None
         """When it began, by the monotonic clock; None if its executor does not report that."""
         self.speaks: Callable[[Item], AttemptOutput] | None = None
-        """Makes `output` when it is needed: few jobs print or report anything."""
+        """Makes `output` when it is first needed, because few jobs print or report anything."""
         self.output: AttemptOutput | None = None
         """Lines, progress and followers of the attempt; None until there are any."""
         self.span: Attempt | None = None
         """The trace span of the attempt, if attempts are traced."""
         self.is_logged = False
-        """Whether the log has a line that the job began."""
+        """Whether the log has a line about the job's beginning."""
         self.stop: Callable[[], None] | None = None
-        """Stops the running function; None: it does not run, or cannot be stopped, like a plain one in a thread."""
+        """Stops the running function. None: it does not run, or cannot be stopped, as a plain function in a thread."""
 
     def speak(self) -> AttemptOutput:
         if self.output is None:
@@ -64,8 +64,8 @@ class Item:
         return self.output
 
     def begin(self) -> bool:
-        """Claim the item, to run it, cancel it or hand it back, by removing it from its batch's `waiting`. Returns True
-        to one caller only, from whatever thread: removing a key from a dict is atomic."""
+        """Claim the item, to run it, cancel it or hand it back. Returns True to only one caller, from any thread,
+        because removing a key from a dict is atomic."""
         return self.batch.waiting.pop(self, 0) is None
 
     def halt(self) -> bool:
@@ -77,15 +77,17 @@ class Item:
 
     @property
     def is_over(self) -> bool:
-        """Return whether a queued job need not begin any more: queues then drop it, as it may be big."""
+        """Return whether a queued job need not begin any more. Queues then drop it, because it may be big."""
         return self.batch.gone or self not in self.batch.waiting
 
 
 class Batch:
-    """The jobs of one request. `gone` is set when nobody waits for the answer: jobs that have not begun are skipped."""
+    """The jobs of one request. `gone` is set when nobody waits for the answer: jobs that have not begun are then
+    skipped."""
 
     def __init__(self, codec: Codec, jobs: int, arrived_s: float = 0.0, batch_id: str = "", lease_id: str = "") -> None:
-        """`arrived_s`: monotonic. `lease_id`: identifies this holder of the jobs to daemons; empty: not sent."""
+        """`arrived_s`: when it arrived, by the monotonic clock. `lease_id`: identifies this holder of the jobs to
+        daemons; empty: none."""
         self.codec = codec
         self.batch_id = batch_id
         self.lease_id = lease_id
@@ -95,7 +97,7 @@ class Batch:
         """The jobs that have not begun, in order."""
         self.gone = False
         self.items: list[Item] = []
-        """All jobs of the batch that this worker has a function for."""
+        """The jobs of the batch for which this worker has a function."""
         self._ready: list[bytes] = []
         self._sent_some = False
         self._some = trio.Event()
@@ -104,7 +106,7 @@ class Batch:
             self._finish()
 
     def put(self, item: Item, outcome: bytes) -> None:
-        """Take the outcome of `item`, unless it has one already."""
+        """Store the outcome of `item` for sending, unless it has one already."""
         if not item.ended:
             item.ended = True
             self.put_bare(item.job_id, outcome)
@@ -119,7 +121,7 @@ class Batch:
             self._finish()
 
     def note(self, item: Item, content: bytes) -> None:
-        """Send a note on `item` that is not its outcome, unless it has its outcome already."""
+        """Store a message about `item` that is not its outcome for sending, unless it has an outcome already."""
         if not item.ended:
             self._ready.append(content)
             self._some.set()
@@ -128,7 +130,7 @@ class Batch:
         await self._complete.wait()
 
     async def wait_some(self, timeout_s: float, linger_s: float) -> None:
-        """Return when outcomes are ready and either all are or `linger_s` has passed, or after `timeout_s`."""
+        """Wait until outcomes are ready, `timeout_s` at most. Then wait for the others, `linger_s` at most."""
         with trio.move_on_after(timeout_s):
             await self._some.wait()
         if self._ready and self.left:
@@ -136,7 +138,7 @@ class Batch:
                 await self._complete.wait()
 
     def take(self) -> tuple[bytes, bool]:
-        """Return the bytes to send now, each outcome once, and whether they are the last."""
+        """Return the bytes to send now, with each outcome once, and whether they are the last of the answer."""
         codec, ready, last = self.codec, self._ready, not self.left
         self._ready = []
         if not last:
@@ -156,7 +158,7 @@ class Batch:
 
 
 class LeasedBatch(Batch):
-    """Jobs that were pulled. There is no open request to answer, so each outcome is given to `settle`."""
+    """Jobs that the worker pulled. No request waits for an answer, so each outcome is given to `settle` instead."""
 
     def __init__(
         self,
@@ -166,7 +168,7 @@ class LeasedBatch(Batch):
         arrived_s: float = 0.0,
         lease_id: str = "",
     ) -> None:
-        """`settle`: takes the id of a job and its outcome."""
+        """`settle`: called with the id of a job and its outcome."""
         super().__init__(codec, jobs, arrived_s, lease_id=lease_id)
         self._settle = settle
 
@@ -175,4 +177,4 @@ class LeasedBatch(Batch):
         super().put_bare(job_id, b"")
 
     def note(self, item: Item, content: bytes) -> None:
-        """Drop the note: heartbeats report that the jobs of a lease are at work."""
+        """Drop the message, because heartbeats tell the daemon that the leased jobs are running."""

@@ -1,7 +1,8 @@
-"""One process of a worker with `--processes`: loads the app, runs the jobs it is given, and reports their outcomes.
+"""One process of a worker with `--processes`: loads the app, runs the jobs that the main process sends, and reports
+their outcomes.
 
-When its socket closes because the front (the worker's main process) is gone, it ends at once, as nobody takes its
-outcomes. It ignores signals to the whole worker: the front acts on them.
+When the front (the worker's main process) is gone, the socket closes. Then this process ends at once, as nobody reads
+its outcomes. It ignores signals that are sent to the whole worker: the front acts on them.
 
     python -m jqd.worker.child FD PID-OF-THE-FRONT FD-FOR-WHAT-PROGRAMS-PRINT
 """
@@ -35,7 +36,7 @@ PR_SET_PDEATHSIG = 1  # prctl(2): a signal for this process when its parent dies
 
 
 class Errand(Batch):
-    """One job that the front gave to this process. `ended` sends its outcome there."""
+    """A batch of one job, which the worker's main process sent. Outcomes are sent back with `ended`."""
 
     def __init__(self, codec: Codec, key: int, ended: Any) -> None:
         super().__init__(codec, 1)
@@ -54,13 +55,13 @@ class Errand(Batch):
         super().put_bare(job_id, b"")
 
     def give_up(self, item: Item, outcome: bytes) -> None:
-        """Report the outcome of an item whose function still runs."""
+        """Send the outcome of an item whose function still runs."""
         item.ended = self._lives_on = True
         self._ended(self.key, outcome, lives_on=True)
 
 
 class Child:
-    """Reads messages from the front, runs their jobs, and sends the outcomes."""
+    """Receives messages from the worker's main process, runs the jobs in them, and sends the outcomes."""
 
     def __init__(self, stream: trio.SocketStream) -> None:
         self._stream = stream
@@ -76,7 +77,8 @@ class Child:
         self._inside: dict[bool, InProcess] = {}  # for plain functions and for async ones
 
     async def run(self) -> None:
-        """Run until the front is gone, or has closed its side and no job is in flight."""
+        """Run until the main process is gone or has closed the socket. If jobs still run then, end this process at
+        once."""
         incoming = frames.Frames(frames.ToProcess)
         begin: frames.Begin | None = None
         async with trio.open_nursery() as nursery:
@@ -140,7 +142,8 @@ class Child:
         inside.start([item], nursery)
 
     def _spoke(self, item: Item) -> None:
-        """Have a job's output sent to the front soon, so that it survives if this process is killed. For any thread."""
+        """Send a job's output to the main process soon, so that it is not lost if this one is killed. Any thread may
+        call this."""
         self._speakers[item] = None
         if not self._is_passing_on:  # checked after the item was added, as in Outbox
             self._is_passing_on = True
@@ -189,9 +192,10 @@ class Child:
 
 
 def keep_apart(prints: int) -> None:
-    """Send the output of jobs' programs and C code (descriptors 1 and 2) to the front, by the descriptor `prints`.
+    """Send what jobs' programs and C code print (to descriptors 1 and 2) to the main process, through the pipe
+    `prints`.
 
-    `sys.stdout` and `sys.stderr` still write where they did.
+    `sys.stdout` and `sys.stderr` still write where they did before.
     """
     for number, name in enumerate(("stdout", "stderr"), 1):
         stream: TextIO = getattr(sys, name)
@@ -202,7 +206,7 @@ def keep_apart(prints: int) -> None:
 
 
 def main(fd: int, parent: int, prints: int) -> None:
-    """Run until the socket `fd` ends. `parent`: the front's process id. `prints`: see `keep_apart`."""
+    """Run until the socket `fd` closes. `parent`: process id of the main process. `prints`: see `keep_apart`."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:

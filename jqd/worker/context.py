@@ -1,4 +1,4 @@
-"""The attempt as a job function sees it, `current()`, and the exceptions by which a function ends it."""
+"""What a job function sees of its attempt, `current()`, and the exceptions with which a function can end it."""
 
 from collections.abc import Mapping
 from contextvars import ContextVar
@@ -19,7 +19,7 @@ P = ParamSpec("P")
 
 
 class Follower(Protocol[P]):
-    """A job, with or without options, that can be pushed when another succeeds."""
+    """A job, with or without options for its push, as `Context.push` takes it."""
 
     def following(self, *args: P.args, **kwargs: P.kwargs) -> Mapping[str, Any]: ...
 
@@ -31,15 +31,15 @@ class Context:
     job_id: str
     name: str
     attempt: int
-    """1 for the first."""
+    """Number of this attempt; the first is 1."""
     max_retry: int
     """Retries allowed after the first attempt."""
     ends_at_ms: int
-    """The `deadline` in milliseconds since 1970."""
+    """When this attempt times out, in milliseconds since 1970; see `deadline`."""
     traceparent: str = ""
     """W3C Trace Context of the job, to pass on to calls that it makes."""
     of: "Item" = field(repr=False, compare=False, kw_only=True)
-    """The worker's record of the attempt; not for job functions."""
+    """The worker's own record of the attempt. Job functions must not use it."""
 
     @property
     def deadline(self) -> datetime:
@@ -48,13 +48,13 @@ class Context:
 
     @property
     def is_last(self) -> bool:
-        """Return whether a failure now leaves no retry."""
+        """Whether no retry is left if this attempt fails."""
         return self.attempt > self.max_retry
 
     @property
     def cancelled(self) -> bool:
-        """Whether the job was cancelled meanwhile. A plain function should check now and then and raise `Cancelled`;
-        an async one need not: its loop stops it."""
+        """Whether the job has been cancelled. A plain function should check this now and then, and raise `Cancelled`.
+        An async one need not: its loop cancels it."""
         return self.of.cancelled
 
     @property
@@ -62,16 +62,16 @@ class Context:
         return self.of.speak()
 
     def progress(self, done: float | None = None, message: str = "") -> None:
-        """Report progress, from 0 to 1 or in a few words: `jqd get` shows it while the job runs.
+        """Report progress: `done` from 0 to 1, or a few words. `jqd get` shows it while the job runs.
 
-        It may be called often: once a second the worker sends the latest.
+        You may call it often: once a second the worker sends the latest.
         """
         if done is not None and not 0 <= done <= 1:
             raise ValueError(f"progress goes from 0 to 1; got {done!r}")
         self.output.set_progress(done, message[:PROGRESS_LENGTH_MAX])
 
     def log(self, message: str) -> None:
-        """Write a line to the worker's log, with the job's id and name. A failed attempt keeps it."""
+        """Write a line to the worker's log, with the job's id and name. If the attempt fails, the job keeps it."""
         self.output.log_line(message)
 
     def push(self, job: Follower[P], /, *args: P.args, **kwargs: P.kwargs) -> None:
@@ -89,11 +89,11 @@ class Context:
 
 
 at_work: ContextVar[Context | None] = ContextVar("jqd_job", default=None)
-"""The attempt that this thread or task runs. The worker sets it."""
+"""The attempt that runs in this thread or task. The worker sets it."""
 
 
 def current() -> Context:
-    """Return the attempt that this thread or task runs. Raises RuntimeError if it runs none."""
+    """Return the attempt that runs in this thread or task. Raises RuntimeError outside a job."""
     context = at_work.get()
     if context is None:
         raise RuntimeError("no job runs here: jqd.current() is for a job's function while a worker calls it")
@@ -114,9 +114,9 @@ class Retry(Exception):
 
 
 class Snooze(Exception):
-    """Raise this if it is too early for the job: it is put off, and no attempt is spent.
+    """Raise this if it is too early for the job: it is tried again later, and this attempt is not counted.
 
-    `after`: how long, in seconds or like "1m"; at least a second. From the 10,000th time on each snooze spends an
+    `after`: how long, in seconds or like "1m"; at least a second. From the 10,000th time on each snooze counts as an
     attempt, so that no job snoozes for ever unnoticed.
     """
 

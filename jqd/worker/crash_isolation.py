@@ -1,4 +1,4 @@
-"""Chooses a process for each job, and settles the jobs of a process that died.
+"""Chooses a process for each job, and decides about the jobs of a process that died.
 
     ordinary jobs, by kind ──▶ the process with the fewest jobs that has room: one plain function, or many async ones
     suspects               ──▶ a process without any job, where each runs alone
@@ -9,8 +9,8 @@ If all processes are busy, a suspect does not wait until one is empty, which amo
     process died by itself, with one job      that job has failed
     process died by itself, with several      each is handed back as a suspect: next time it runs alone
     process was killed for another job        each is handed back
-    job past its time, alone                  it has timed out, or was cancelled and did not stop
-    job past its time, among others           any of them may block the loop: each is handed back as a suspect
+    job past its timeout, alone               it has timed out, or was cancelled and did not stop
+    job past its timeout, among others        any of them may block the loop: each is handed back as a suspect
 """
 
 from collections import deque
@@ -26,7 +26,7 @@ SUSPECTS_MAX = 10_000  # ids remembered; the oldest is dropped first
 
 
 class CrashSuspects:
-    """The ids of jobs that must run alone when they come to this worker again."""
+    """Ids of suspected jobs: next time they come to this worker, they must run alone."""
 
     def __init__(self) -> None:
         self._ids: dict[str, None] = {}
@@ -35,25 +35,25 @@ class CrashSuspects:
         return job_id in self._ids
 
     def add(self, ids: Iterable[str]) -> None:
-        """Remember ids, in all the newest SUSPECTS_MAX."""
+        """Remember these ids. In all, the newest SUSPECTS_MAX are kept."""
         self._ids.update(dict.fromkeys(ids))
         while len(self._ids) > SUSPECTS_MAX:
             del self._ids[next(iter(self._ids))]
 
     def clear(self, job_id: str) -> None:
-        """Forget a suspect that ran alone without harm."""
+        """Forget a suspected job, which ran alone without crashing its process."""
         self._ids.pop(job_id, None)
 
 
 class CrashIsolation:
-    """Settles the jobs of processes that died, and ends processes with jobs past their time."""
+    """Decides about the jobs of dead processes, and kills processes with jobs past their timeout."""
 
     def __init__(self, attempts: Attempts, suspects: CrashSuspects) -> None:
         self._attempts, self._suspects = attempts, suspects
         self._log = get_logger("worker")
 
     def settle(self, process: Process) -> None:
-        """Fail or hand back the jobs of a dead process."""
+        """Fail or hand back each job of a dead process."""
         process.bring_in()
         items, why = self._held(process), "its process was stopped because of another job"
         process.held.clear()
@@ -71,7 +71,8 @@ class CrashIsolation:
                 item.batch.put(item, self._attempts.refused(item.batch.codec, item.job_id, why, begun=True))
 
     def end_late(self, process: Process, late: Sequence[Item]) -> None:
-        """End a process with `late` jobs, past their time: fail its only job, or hand back all of several."""
+        """Kill a process with jobs past their timeout (`late`). If it has only one job, that fails; else all are handed
+        back."""
         for item in late:
             self._log.warning("worker.killed", job_id=item.job_id, name=item.job.name, pid=process.pid)
         process.bring_in()
@@ -86,7 +87,8 @@ class CrashIsolation:
 
     @staticmethod
     def _held(process: Process) -> list[Item]:
-        """Return all items that run there; also those already reported as timed out, which may be the cause."""
+        """Return all jobs of the process, even those already reported as timed out, for one of these may be the
+        cause."""
         return [held.item for held in process.held.values()]
 
     def _suspect(self, items: Sequence[Item]) -> None:
@@ -95,7 +97,7 @@ class CrashIsolation:
 
 
 class PendingJobs:
-    """Items that wait for a process."""
+    """Queues of jobs that wait for a process."""
 
     def __init__(self, suspects: CrashSuspects, tasks: int) -> None:
         """`tasks`: how many async functions run in one process at once."""
@@ -114,8 +116,8 @@ class PendingJobs:
         return items
 
     def hand_out(self, process_pool: Iterable[Process], give: Callable[[Process, Item, bool], None]) -> bool:
-        """Give waiting items to free processes, in order, by `give(process, item, is_suspect)`. Returns whether some
-        suspects found no process."""
+        """Give waiting items to free processes, in order, by calling `give(process, item, is_suspect)`. Returns whether
+        suspected jobs, which need an empty process, still wait."""
         process_pool = list(process_pool)
         self._trials = deque(item for item in self._trials if not item.is_over)
         for item in [self._trials.popleft() for _ in range(len(self._trials))]:
@@ -135,7 +137,8 @@ class PendingJobs:
         return bool(self._trials)
 
     def room(self, kind: Kind, process_pool: Iterable[Process]) -> int:
-        """Return how many ordinary items may begin at once; below 0: so many wait."""
+        """Return how many items of one kind, apart from suspected ones, may begin at once. A negative number: so many
+        wait."""
         open_ = self._open(kind, process_pool)
         return len(open_) * self._at_once(kind) - sum(len(p.held) for p in open_) - len(self._ordinary[kind])
 

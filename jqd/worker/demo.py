@@ -1,4 +1,4 @@
-"""The example worker that `jqd dev` starts, with a job for each way a job may behave."""
+"""The example worker that `jqd dev` starts. Its jobs show the ways in which a job may behave."""
 
 import trio
 
@@ -17,26 +17,26 @@ def echo(argument: object, /) -> object:
 
 @app.job(keep_result=True)
 def add(numbers: list[int | float], /) -> int | float:
-    """Return the sum of a list of numbers. Anything else can never succeed, so it is not tried again."""
+    """Return the sum of a list of numbers. Another argument fails without retries, as a retry would not help."""
     return sum(numbers)
 
 
 @app.job(timeout=3600)
 async def sleep(seconds: float, /) -> float:
-    """Sleep so many seconds as a task, without a thread."""
+    """Sleep for so many seconds, as a task that needs no thread."""
     await trio.sleep(seconds)
     return seconds
 
 
 @app.job(max_retry=2)
 def fail(argument: object, /) -> None:
-    """Fail every time; after its retries the job is kept with this error until somebody deals with it."""
+    """Fail at each attempt. After its retries the job is kept with this error until somebody deals with it."""
     raise RuntimeError(f"told to fail with {argument!r}")
 
 
 @app.job(max_retry=5, keep_result=True)
 def flaky(argument: object, /) -> str:
-    """Fail on the first attempts, then succeed."""
+    """Fail at the first attempts, then succeed."""
     context = current()
     if context.attempt <= FLAKY_FAILURES:
         raise ConnectionError(f"attempt {context.attempt} met a hindrance that will pass")

@@ -1,6 +1,7 @@
-"""Runs a worker's jobs in threads and as tasks of this process: `InProcess`. The other executor is `ProcessPool`.
+"""Runs a worker's jobs in this process, in threads and as tasks: `InProcess`. The other executor is `ProcessPool`.
 
-`Service` takes batches and answers them; an executor runs their items and puts their outcomes, in the trio thread.
+`Service` receives batches and answers them. An executor runs their items and stores the outcomes in the batches, in the
+trio thread.
 """
 
 from collections import deque
@@ -28,7 +29,8 @@ class InProcess:
     """Runs plain functions in threads, and async ones as tasks of trio or of an asyncio loop."""
 
     def __init__(self, attempts: Attempts, *, concurrency: int, clock: Clock) -> None:
-        """`concurrency`: how many plain functions, trio functions and asyncio functions each run at once."""
+        """`concurrency`: limit of plain functions, of trio functions and of asyncio functions at once, for each of the
+        three alone."""
         self._attempts, self._clock = attempts, clock
         self._concurrency = concurrency
         self._limiter = trio.CapacityLimiter(concurrency)
@@ -40,11 +42,11 @@ class InProcess:
 
     @property
     def orphans(self) -> int:
-        """Return the number of running jobs whose batches nobody waits for any more."""
+        """Return the number of jobs that still run although nobody waits for their outcome."""
         return sum(each.orphans for each in (self._pool, self._loop) if each)
 
     def start(self, items: Sequence[Item], nursery: trio.Nursery) -> None:
-        """Run items, in order, and put their outcomes into their batches. `nursery`: ends with the batch."""
+        """Run items, in order, and store their outcomes in their batches. `nursery`: that of the batch."""
         plain = [item for item in items if item.function.loop is None]
         tasks = deque(item for item in items if item.function.loop == "trio")
         foreign = [item for item in items if item.function.loop == "asyncio"]
@@ -58,8 +60,8 @@ class InProcess:
             nursery.start_soon(self._run_tasks, tasks)
 
     def watch(self, batch: Batch) -> None:
-        """Report jobs past their time, of all batches, as timed out. A function in a thread cannot be stopped: it keeps
-        its thread until it ends."""
+        """Report the jobs of all batches that are past their timeout as timed out. A function in a thread cannot be
+        stopped: it occupies its thread until it ends."""
         for item, _ in self._pool.stuck if self._pool else ():
             self._time_out(item, "a plain function cannot be stopped: bound the calls in it, or use --processes")
         for item in self._loop.late if self._loop else ():
@@ -69,7 +71,7 @@ class InProcess:
         self._was_helpless = self.is_helpless
 
     def come_round(self, item: Item, call: Callable[[], None]) -> None:
-        """Call `call` soon; for an asyncio item, only when its loop is not blocked."""
+        """Call `call` now; for an asyncio item after the next iteration of its loop, so not while that is blocked."""
         if item.function.loop == "asyncio":
             self._asyncio().come_round(call)
         else:
@@ -81,24 +83,25 @@ class InProcess:
             item.batch.put(item, self._attempts.timed_out(item))
 
     def forget(self, batch: Batch) -> None:
-        """Do nothing about a batch that nobody waits for: `AsyncioLoop.end_with` ends its tasks."""
+        """Do nothing for a batch that nobody waits for: `AsyncioLoop.end_with` stops its tasks."""
 
     def drain(self) -> None:
-        """Put the outcomes of ended jobs into their batches at once."""
+        """Store the outcomes of jobs that have ended in other threads in their batches now."""
         if self._outbox is not None:
             self._outbox.drain()
 
     def is_suspect(self, item: Item) -> bool:
-        """Return whether the item must run alone, so that it may wait although there is room."""
+        """Return whether the item must run alone, so that it may have to wait although there is room. In this executor
+        none must."""
         return False
 
     def stranded(self, item: Item) -> bool:
-        """Return whether no thread or loop can run the item."""
+        """Return whether no thread or loop can run the item, because all threads are stuck or its loop is blocked."""
         loop = item.function.loop
         return (loop is None and self._has_no_thread) or (loop == "asyncio" and self._is_blocked)
 
     def trouble(self) -> str | None:
-        """Return why no job can run now; None when some can."""
+        """Return why jobs cannot run at present, as text for people; None: they can."""
         if not self.is_helpless:
             return None
         stuck = ", ".join(f"{item.job_id} ({item.job.name})" for item, _ in self.stuck()[:SHOWN_MAX])
@@ -124,7 +127,7 @@ class InProcess:
 
     @property
     def is_helpless(self) -> bool:
-        """Return whether no job at all can be run now."""
+        """Return whether all threads are stuck, or the asyncio loop is blocked."""
         return self._has_no_thread or self._is_blocked
 
     @property
@@ -183,7 +186,7 @@ class InProcess:
 
 
 def named(stuck: Sequence[tuple[Item, float]]) -> str:
-    """Return jobs as text for a log line, at most SHOWN_MAX: `01KC… (resize) for 95 s, …`."""
+    """Return a text that lists jobs for a log line, at most SHOWN_MAX: `01KC… (resize) for 95 s, …`."""
     rows = [f"{item.job_id} ({item.job.name}) for {seconds:.0f} s" for item, seconds in stuck[:SHOWN_MAX]]
     more = f" and {len(stuck) - SHOWN_MAX} more" if len(stuck) > SHOWN_MAX else ""
     return ", ".join(rows) + more

@@ -1,9 +1,10 @@
-"""The messages between a worker and its processes, over one socket each: a length, then MessagePack.
+"""The messages between a worker's main process (the front) and each of its job processes, over a socket: a length, then
+MessagePack.
 
     front ──► process   Begin · Run · Stop · Late · Where   end of the stream: leave
     front ◄── process   Ready or Broken · Spoke · Ended
 
-The front passes on arguments and outcomes as bytes: only the process that runs a job decodes its argument.
+The front passes arguments and outcomes on as bytes. Only the process that runs a job decodes them.
 """
 
 from collections.abc import Iterator
@@ -20,50 +21,50 @@ FRAME_BYTES_MAX = 65 * 1024 * 1024  # a job that fills a whole batch (64 MiB), a
 
 
 class Begin(msgspec.Struct, tag=True, array_like=True):
-    """The first message: load the app."""
+    """The first message: tells the process to load the app."""
 
     target: str
     tasks: int
-    """How many async functions run at once."""
+    """How many async functions the process runs at once."""
     log_level: str
     only: list[str] = []
-    """Jobs to serve; none: all."""
+    """Names of the jobs to serve; empty: all."""
 
 
 class Run(msgspec.Struct, tag=True, array_like=True, gc=False):
-    """Run a job. Other messages name it by `key`."""
+    """Tells the process to run a job. Later messages about this job have the same `key`."""
 
     key: int
     is_json: bool
-    """How argument and outcome are encoded."""
+    """Whether argument and outcome are JSON; else they are MessagePack."""
     job: JobIn
     """The job without its argument."""
     argument: bytes
 
 
 class Stop(msgspec.Struct, tag=True, array_like=True):
-    """Stop a job."""
+    """Tells the process to stop a job."""
 
     key: int
     is_cancelled: bool
-    """Whether the job was cancelled; else it was handed back, or nobody waits for it."""
+    """Whether the job was cancelled. Else it was handed back, or nobody waits for its outcome."""
 
 
 class Late(msgspec.Struct, tag=True, array_like=True):
-    """Report an async job as timed out. A process whose loop is blocked does not answer."""
+    """Asks the process to report an async job as timed out. A process whose loop is blocked does not answer."""
 
     key: int
 
 
 class Where(msgspec.Struct, tag=True, array_like=True):
-    """The daemon that jobs push to."""
+    """Tells the process to which daemon jobs push."""
 
     url: str
     token: str | None
 
 
 class Declaration(msgspec.Struct, array_like=True, frozen=True):
-    """One job of the app, as `Declared`."""
+    """What the main process needs to know of one job of the app: see `Declared`."""
 
     name: str
     loop: Loop | None
@@ -71,38 +72,38 @@ class Declaration(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Ready(msgspec.Struct, tag=True, array_like=True):
-    """The app is loaded."""
+    """Answer to `Begin`: the app is loaded."""
 
     jobs: list[Declaration]
 
 
 class Broken(msgspec.Struct, tag=True, array_like=True):
-    """The app cannot be loaded."""
+    """Answer to `Begin`: the app cannot be loaded."""
 
     why: str
 
 
 class Spoke(msgspec.Struct, tag=True, array_like=True, gc=False):
-    """Output of a job, its progress, or both."""
+    """A running job's new output, new progress, or both."""
 
     key: int
     missed: int
-    """How many printed bytes before these lines were dropped."""
+    """How many printed bytes before `lines` were dropped."""
     lines: str
-    """The lines that the job printed; empty: none."""
+    """Lines that the job printed; empty: none."""
     is_farther: bool
-    """Whether there is progress: `done` and `message`."""
+    """Whether `done` and `message` are new progress."""
     done: float | None
     message: str
 
 
 class Ended(msgspec.Struct, tag=True, array_like=True, gc=False):
-    """The outcome of a job."""
+    """The outcome of a job that has ended, or was given up."""
 
     key: int
     outcome: bytes
     lives_on: bool = False
-    """Whether the job was given up at its timeout and still runs. It keeps its slot until a second `Ended` comes."""
+    """Whether the job was only given up at its timeout and still runs. It occupies its slot until a second `Ended`."""
 
 
 ToProcess = Begin | Run | Stop | Late | Where
@@ -117,7 +118,7 @@ def frame(message: ToProcess | ToFront) -> bytes:
 
 
 class Outgoing:
-    """Messages for the other end, gathered and sent together."""
+    """Collects messages for the other side, and sends those that wait together."""
 
     def __init__(self) -> None:
         self._out: list[bytes] = []
@@ -155,7 +156,7 @@ class Frames:
     def feed(self, data: bytes) -> Iterator[Any]:
         """Yield the messages that `data` completes.
 
-        Raises msgspec.MsgspecError if the other end is another version, or is no process of this worker.
+        Raises msgspec.MsgspecError if the data is not valid: the other side may be of another version.
         """
         buffer = self._buffer
         buffer += data

@@ -29,7 +29,7 @@ Loop = Literal["trio", "asyncio"]
 
 
 class Declared(Protocol):
-    """The facts about a job that a worker needs; the function itself may be in another process."""
+    """What a worker needs to know of a job. The function itself may be in another process."""
 
     @property
     def name(self) -> str:
@@ -41,7 +41,7 @@ class Declared(Protocol):
 
     @property
     def declared(self) -> Mapping[str, Any]:
-        """Return the options of its declaration, which a worker sends with its registration."""
+        """Return the options of its declaration. A worker sends them to the daemon when it registers."""
 
 
 class Pushing(Generic[P, R]):
@@ -59,7 +59,8 @@ class Pushing(Generic[P, R]):
         return self._send(self._map(args, kwargs))
 
     def following(self, *args: P.args, **kwargs: P.kwargs) -> Mapping[str, Any]:
-        """Return the job as a map, to follow another one by `jqd.current().push`; `ack` is ignored.
+        """Return the job as a map for `jqd.current().push`, which pushes it when the running job succeeds. `ack` is
+        ignored.
 
         Raises ValueError for `replace=True`: see docs/use/WORKERS.md.
         """
@@ -80,8 +81,8 @@ class Pushing(Generic[P, R]):
         return ref
 
     async def apush(self, *args: P.args, **kwargs: P.kwargs) -> Ref[R]:
-        """Push one job from async code, under asyncio and trio, as `push` does. Once begun it cannot be cancelled, as
-        the job may be taken."""
+        """Push one job from async code, as `push` does, under asyncio and trio. It cannot be cancelled once it has
+        begun, as a daemon may have taken the job."""
         if self._app.gathers:
             return self.push(*args, **kwargs)
         return await anyio.to_thread.run_sync(lambda: self.push(*args, **kwargs))
@@ -90,14 +91,14 @@ class Pushing(Generic[P, R]):
 
 
 class Job(Pushing[P, R], Generic[P, C, R]):
-    """A function registered as a job. Calling it runs the function here and now, and returns a C; `push` pushes a job
-    with the options of its declaration, whose result is an R."""
+    """A function registered as a job. Calling it runs the function here and returns a C. `push` pushes a job, whose
+    result is an R, with the declared options."""
 
     def __init__(
         self, function: Callable[P, C], name: str, options: Mapping[str, Any], app: "App", loop: Loop = "trio"
     ) -> None:
-        """`options`: those of the declaration. `loop`: for an async function. Raises ValueError and TypeError if the
-        name or the function cannot be a job's."""
+        """`options`: those of the declaration. `loop`: the event loop of an async function. Raises ValueError or
+        TypeError if the name or the function cannot be a job's."""
         if not is_name(name):
             raise ValueError(f"a job's name has 1 to {NAME_LENGTH_MAX} printable characters; got {name!r}")
         if why := why_no_place(name):
@@ -105,9 +106,9 @@ class Job(Pushing[P, R], Generic[P, C, R]):
         self.name = name
         self.function = function
         self.declared = MappingProxyType(dict(options))
-        """The options of its declaration."""
+        """The options of the declaration."""
         self.usual = {name: value for name, value in options.items() if name != "server_only"}
-        """The declared options that are sent with each push."""
+        """Those of the declared options that each push sends."""
         self.is_async = inspect.iscoroutinefunction(function)
         self.loop = loop if self.is_async else None
         self.parameters = Parameters(function, name)
@@ -132,9 +133,9 @@ class Job(Pushing[P, R], Generic[P, C, R]):
         ack: Ack | None = None,
         **options: Unpack[OnePush],
     ) -> Pushing[P, R]:
-        """Return the job with other options than declared: `send.options(delay="5m").push("ann")`.
+        """Return the job with options that replace the declared ones: `send.options(delay="5m").push("ann")`.
 
-        They are those of `Client.push`; `id`, called `job_id` there, is your own id for the job.
+        The options are those of `Client.push`. `id` is your own id for the job, called `job_id` there.
         """
         known = ("id", "ack", *OnePush.__annotations__)
         for given in (one for one in options if one not in known):
@@ -146,17 +147,17 @@ class Job(Pushing[P, R], Generic[P, C, R]):
     @overload
     def s(self: Callable[Concatenate[A, Q], Any], *args: Q.args, **kwargs: Q.kwargs) -> Signature[A, R]: ...
     def s(self, *args: Any, **kwargs: Any) -> Signature[Any, R]:
-        """Return a call to push later, in a `chain` or `group`. If the first parameter is left out, the call gets the
-        result of the step before: docs/use/FLOWS.md. Raises TypeError as `push` does."""
+        """Return a call that is pushed later, in a `chain` or `group`. If you leave out the first parameter, it gets
+        the result of the previous step: docs/use/FLOWS.md. Raises TypeError as `push` does."""
         return Signature(self, self.parameters.pack_call(args, kwargs))
 
     @property
     def client(self) -> Client:
-        """Return the client of the job's app."""
+        """Return the client with which the job's app pushes."""
         return self._app.client
 
     def ref(self, job_id: str) -> Ref[R]:
-        """Return the `Ref` of a job of this function that was pushed before, by its id."""
+        """Return a `Ref` for a job of this function that was pushed before, by its id."""
         ref: Ref[R] = Ref(self.name, lambda: self._app.client, self.parameters.returns)
         ref.taken(job_id, duplicate=False)
         return ref

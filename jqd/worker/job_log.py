@@ -1,8 +1,8 @@
-"""Logs a line for each job that begins and ends, up to a rate; above it a count. Also puts what jobs log and print into
-the worker's log, with the job's id and name, and into the attempt's output.
+"""Logs a line when a job begins and ends, for a limited number of jobs a second; beyond it logs only a count. Also
+sends what jobs log and print to the worker's log, with the job's id and name, and to the attempt's output.
 
 A worker may run 15,000 jobs a second, and two lines for each would take longer than the jobs. So LINES_PER_S jobs a
-second are logged one by one, and the other successes are counted. Failures are always logged, by `Attempts`.
+second are logged one by one, and further successes are only counted. Failures are always logged, by `Attempts`.
 """
 
 import logging
@@ -23,7 +23,7 @@ OURS = ("httpx2", "httpcore2")  # libraries of the worker itself, which would lo
 
 
 class JobLog:
-    """Logs jobs, from any thread. Without a lock: when two come at once, a line or a count may be lost."""
+    """Logs jobs, from any thread. It has no lock, so when two threads log at once, a line or a count may be lost."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -68,7 +68,7 @@ def job_fields(item: Item) -> dict[str, object]:
 
 
 class JobHandler(logging.Handler):
-    """Passes log records of jobs and other code to the worker's log; those of a job also to its attempt's output."""
+    """Sends log records to the worker's log, and those of a job also to the attempt's output."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -90,9 +90,8 @@ class JobHandler(logging.Handler):
 
 
 class Printed:
-    """Replaces `sys.stdout` or `sys.stderr`: a job's output goes line by line into the worker's log, other output to
-    the stream as before. The output of programs that a job starts is not seen.
-    """
+    """Replaces `sys.stdout` or `sys.stderr`. Lines that a job prints go to the worker's log; other output goes to the
+    original stream. The output of programs that a job starts does not pass here."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -117,9 +116,9 @@ class Printed:
 
 
 def collect_logs(level: str) -> None:
-    """Send what users' code prints, and logs from `level` on, to the worker's log. Code that has set up `logging` keeps
-    its handlers. Call it once the process's own log is set up, and only in a process that is just a worker.
-    """
+    """Send what users' code prints, and logs at `level` or above, to the worker's log. Code that has set up `logging`
+    keeps its handlers. Call it after the process's own log is set up, and only in a process that is nothing but a
+    worker."""
     root = logging.getLogger()
     if not root.handlers:
         root.addHandler(JobHandler())

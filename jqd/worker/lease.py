@@ -1,6 +1,7 @@
-"""One lease of jobs of one type, renewed until a daemon has taken the outcome of each.
+"""A lease: jobs of one type that a daemon gave to this worker. It is renewed until a daemon has taken each job's
+outcome.
 
-An outcome is sent again until a daemon takes it, or answers that the job is not this worker's any more.
+An outcome is sent again until a daemon takes it, or answers that the job no longer belongs to this worker.
 """
 
 import random
@@ -17,7 +18,7 @@ from jqd.domain.backoff import Backoff
 from jqd.domain.log import get_logger
 from jqd.domain.media import MSGPACK
 
-HEARTBEATS = 3  # within the time for which a worker may be silent: one may be lost
+HEARTBEATS = 3  # number within the time for which a worker may be silent, as one may be lost
 HEARTBEATS_AT_ONCE = 10  # in time for a hundred jobs, even if the daemon takes a third of a second for each
 SILENCE_S_MIN = 2.0  # shortest silence after which a lease may be lost
 LINES_S = 1.0  # between lines sent of a job that somebody follows
@@ -26,25 +27,25 @@ REPORT_S = 30.0  # timeout of a report, which may have results of many MiB
 REPORT_BYTES_MAX = 4 << 20  # outcomes in one report, unless a single one is larger
 REPORT_JOBS_MAX = 100  # as many as a lease has
 POLL_S = 2.0  # how long a request for jobs waits; longer would delay new handlers and the end
-POLL_CALL_S = POLL_S + 15.0  # its timeout: a daemon may wait for a hand-over
-BACKOFF = Backoff(first_s=0.2, factor=2.0, cap_s=5.0)  # between reports that are not taken
-GONE = (404, 409)  # the job is not this worker's any more: it ended, or was given to another
-REFUSED = (400, 413, 422)  # for a whole report: too large, or with an unreadable outcome
+POLL_CALL_S = POLL_S + 15.0  # timeout of such a request: a daemon may wait for a hand-over
+BACKOFF = Backoff(first_s=0.2, factor=2.0, cap_s=5.0)  # between reports that no daemon takes
+GONE = (404, 409)  # the job no longer belongs to this worker: it ended, or was given to another
+REFUSED = (400, 413, 422)  # statuses for a whole report: too large, or with an unreadable outcome
 INVALID_RESPONSE = "INVALID_RESPONSE"
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)  # raised for unreadable MessagePack
-UNANSWERED = (httpx2.TransportError, trio.TooSlowError)  # the daemon is away
+UNANSWERED = (httpx2.TransportError, trio.TooSlowError)  # the daemon is unavailable
 HEADERS = {"content-type": MSGPACK, "accept": MSGPACK}
 _encode = msgspec.msgpack.Encoder().encode
 T = TypeVar("T")
 
 
 class Outcome(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """One outcome in the body of `POST /v1/outcomes`."""
+    """The outcome of one job in the body of `POST /v1/outcomes`."""
 
     job_id: str
     lease_id: str = ""
     type: str | None = None
-    """`refused` for a job that is handed back untried. None: `status` decides."""
+    """`refused` for a job that is handed back without an attempt; None: `status` says how it ended."""
     status: int | None = None
     finished_at: str = ""
     result: Any = None
@@ -62,11 +63,12 @@ class Outcome(msgspec.Struct, omit_defaults=True, kw_only=True):
 
 
 class NoLease(Exception):
-    """The daemon gave no answer, or one without jobs."""
+    """The daemon did not answer, or answered without a lease."""
 
 
 async def ask(http: httpx2.AsyncClient, daemon: str, asked: dict[str, Any], decode: Callable[[bytes], T]) -> T:
-    """Ask a daemon for jobs, waiting POLL_S, and decode the answer. Raises NoLease. `decode` may raise UNREADABLE."""
+    """Ask a daemon for jobs, let it wait up to POLL_S, and decode its answer. Raises NoLease, also for an answer that
+    cannot be read."""
     try:
         with trio.fail_after(POLL_CALL_S):
             body = _encode({"wait": POLL_S} | asked)
@@ -90,7 +92,7 @@ class _Reports(msgspec.Struct):
 class _Beat(msgspec.Struct):
     cancelled: bool = False
     log_end: int | None = None
-    """Byte up to which somebody who follows the job has its output; None: nobody follows it."""
+    """Up to which byte somebody who watches the job has its output; None: nobody watches it."""
 
 
 _decode_reports = msgspec.msgpack.Decoder(_Reports).decode
@@ -98,7 +100,7 @@ _decode_beat = msgspec.msgpack.Decoder(_Beat).decode
 
 
 class Lease:
-    """Renews one lease, and reports its outcomes."""
+    """Renews one lease, and reports the outcomes of its jobs."""
 
     def __init__(
         self,
@@ -110,20 +112,22 @@ class Lease:
         away: Callable[[], None],
         room: str = "worker",
     ) -> None:
-        """`daemon`: returns the URL to report to: any daemon of the store. `away`: called when it does not answer.
-        `silence_s`: without heartbeats for so long the lease is lost. `room`: prefix of log events.
+        """`daemon`: returns the URL of a daemon of the store, for reports. `away`: called when it does not answer.
+
+        `silence_s`: the lease is lost after so long without a heartbeat. `room`: prefix of log events.
         """
         self.unwanted: dict[str, bool] = {}
-        """Jobs that must not begin any more → True: their lease is lost; False: they were cancelled."""
+        """Job id → why it must not begin: True: its lease is lost; False: it was cancelled."""
         self.stop: Callable[[str], None] = lambda job_id: None
-        """Stops an unwanted job, if it runs here."""
+        """Called with the id of an unwanted job, to stop it if it runs here."""
         self.printed: Callable[[str, int], tuple[int, str]] = lambda job_id, start: (0, "")
-        """Returns a job's whole lines from a byte on, and before them the byte where they begin."""
+        """Returns the whole lines that a job (id) printed from a byte on, preceded by the byte where they begin."""
         self._ours = dict.fromkeys(job_ids)  # jobs whose outcome is not taken yet
         self._ended: dict[str, Outcome] = {}
         self._followed: dict[str, int] = {}  # jobs that somebody follows → byte up to which he has the output
         self._report_jobs_max = REPORT_JOBS_MAX
-        """Lowered when a report was refused, so that a bad outcome does not hold up others."""
+        """Limit of outcomes in one report. Lowered when a report was refused, so that one bad outcome does not block
+        others."""
         self._more, self._all = trio.Event(), trio.Event()
         self._away = away
         self._lease_id, self._http, self._daemon, self._beat_s = lease_id, http, daemon, silence_s / HEARTBEATS
@@ -131,19 +135,20 @@ class Lease:
         self._room, self._log = room, get_logger(room)
 
     def put(self, outcome: Outcome) -> None:
-        """Take the outcome of a job, also that it goes back; ignores jobs that are not this worker's any more."""
+        """Store the outcome of a job for the next report. Ignored if the job no longer belongs to this worker."""
         if outcome.job_id in self._ours:
             outcome.lease_id = self._lease_id
             self._ended[outcome.job_id] = outcome
             self._more.set()
 
     async def wait_taken(self) -> None:
-        """Wait until the outcomes of all jobs are taken, or the jobs are not this worker's any more."""
+        """Wait until, for each job, a daemon has taken the outcome or the job no longer belongs to this worker."""
         if self._ours:
             await self._all.wait()
 
     async def beat(self) -> None:
-        """Renew the lease and learn of cancelled jobs; send the output of jobs that somebody follows."""
+        """Renew the lease for ever. The answers tell which jobs were cancelled and which are watched; send the output
+        of these."""
         due_s = trio.current_time() + self._beat_s
         while True:
             wait_s = due_s - trio.current_time()
@@ -178,7 +183,7 @@ class Lease:
                 await trio.sleep(BACKOFF.delay_s(failures, self._source))
 
     def _next_report(self) -> list[Outcome]:
-        """Return the outcomes for one report, at least one."""
+        """Return the outcomes for the next report, at least one."""
         outcomes: list[Outcome] = []
         size = 0
         for outcome in islice(self._ended.values(), self._report_jobs_max):
@@ -189,7 +194,7 @@ class Lease:
         return outcomes
 
     async def _send(self, outcomes: Sequence[Outcome]) -> bool:
-        """Report outcomes. Returns whether all of them were taken."""
+        """Report outcomes to a daemon. Returns whether all were settled, so that none must be sent again later."""
         try:
             with trio.fail_after(REPORT_S):
                 answer = await self._post("/v1/outcomes", outcomes, REPORT_S)
@@ -227,7 +232,7 @@ class Lease:
         return True
 
     def _mend(self, outcome: Outcome, why: str) -> bool:
-        """Change an outcome that a daemon refused, if possible; returns whether it was changed."""
+        """Change an outcome that a daemon refused, if it can be corrected. Returns whether it was changed."""
         return False
 
     def _drop(self, job_id: str) -> None:
@@ -261,7 +266,7 @@ class Lease:
             self._drop(job_id)
 
     def _lines(self, job_id: str) -> dict[str, object]:
-        """Return the output that a job's followers do not have yet, as fields of a heartbeat."""
+        """Return the output that those who watch the job do not have yet, as fields for a heartbeat."""
         if job_id not in self._followed:
             return {}
         start, text = self.printed(job_id, self._followed[job_id])

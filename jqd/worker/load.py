@@ -1,4 +1,4 @@
-"""Imports an `App` by its address, `module:attribute`, for the command line; and sets up tracing."""
+"""Imports the `App` that a command line names as `module:attribute`. Also sets up tracing."""
 
 import importlib
 import importlib.util
@@ -21,11 +21,11 @@ SERVICE = "jqd-worker"  # name in traces, unless OTEL_SERVICE_NAME is set
 
 
 class AppNotFound(ConfigError):
-    """There is no worker app at the given address. The message says which part of it was not found."""
+    """There is no app at the given address. The message says what was not found."""
 
 
 def load_app(target: str) -> App:
-    """Import `module:attribute` (`:app` when only a module is given) and return the App found there.
+    """Import `module:attribute` (without an attribute: `app`) and return the App.
 
     The working directory is searched first, as with `python -m`. Raises AppNotFound, and whatever the module itself
     raises.
@@ -61,7 +61,7 @@ def load_app(target: str) -> App:
 
 
 def chosen(jobs: Mapping[str, Job[..., Any, Any]], only: Collection[str]) -> dict[str, Job[..., Any, Any]]:
-    """Return the jobs named in `only`; all if it is empty. Raises AppNotFound for an unknown name."""
+    """Return the jobs whose names are in `only`, or all if it is empty. Raises AppNotFound for an unknown name."""
     for name in only:
         if name not in jobs:
             raise AppNotFound(f"--jobs: the app has no job {name!r}{suggestion(name, list(jobs))}")
@@ -69,9 +69,8 @@ def chosen(jobs: Mapping[str, Job[..., Any, Any]], only: Collection[str]) -> dic
 
 
 def import_app(target: str) -> App:
-    """Import an App as `load_app` does. If the module itself raises, print its traceback, without jqd's own calls above
-    it, to stderr, and raise ConfigError.
-    """
+    """Import an App as `load_app` does. If the module itself raises, print its traceback to stderr, without jqd's own
+    calls above it, and raise ConfigError."""
     try:
         return load_app(target)
     except JqdError:
@@ -87,9 +86,8 @@ def import_app(target: str) -> App:
 
 
 def trace_attempts() -> None:
-    """Set up tracing, after the app was loaded, as it may have set up a tracer itself. Without the libraries, only log
-    what is missing.
-    """
+    """Set up tracing, unless the app did. Call it after the app was loaded. If the libraries are missing, only log
+    that."""
     try:
         set_up(SERVICE)
     except NoTracing as error:
@@ -97,7 +95,7 @@ def trace_attempts() -> None:
 
 
 def _no_module(path: str) -> str:
-    """Return why a path names no module. It may be the path of a file, existing or not."""
+    """Return why a path is not that of a module. It may be the path of a file instead."""
     if path.endswith(".py") and not Path(path).is_file():
         return f"there is no file {path!r} in {Path.cwd()}; write MODULE or MODULE:APP, like shop.jobs:app"
     hint = f"; did you mean {_dotted(path)!r}?" if _dotted(path) else "."

@@ -1,4 +1,4 @@
-"""Turns a call of a job's function into the job's argument, a map of its parameters by name, and back.
+"""Turns a call of a job function into the job's argument, a map of its parameters by name; and an argument into a call.
 
     def send(to: str, subject: str = "") -> int      {"to": "ann", "subject": "hi"}, or {"to": "ann"}
     def total(*numbers: float) -> float              {"numbers": [1, 2.5]}
@@ -23,19 +23,19 @@ NOT_GIVEN = object()  # value of a field that the argument lacks: the function's
 
 
 class Call(NamedTuple):
-    """A call that may leave out its first parameter, for the result of another job."""
+    """A packed call. Its first parameter may be missing, to be filled with the result of another job."""
 
     argument: bytes | None
-    """The given parameters, packed; None: none were given."""
+    """The given parameters, as MessagePack; None: none were given."""
     gap: str | None = None
-    """The name of the parameter that was left out; None: the call is complete."""
+    """The name of the missing first parameter; None: the call is complete."""
 
 
 class Parameters:
-    """The parameters of a job's function: packs calls, and unpacks arguments."""
+    """The parameters of a job function. Packs calls into arguments, and unpacks arguments."""
 
     def __init__(self, function: Callable[..., Any], name: str) -> None:
-        """`name`: that of the job, for messages. Raises TypeError for a function that cannot be a job."""
+        """`name`: the job's name, for messages. Raises TypeError for a function that cannot be a job."""
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise TypeError(f"job {name!r} is a generator; a job returns one value")
         self._name = name
@@ -43,10 +43,10 @@ class Parameters:
         self._parameters = list(self._signature.parameters.values())
         hints = self._hints = _hints(function)
         self.returns = hints.get("return", Any)
-        """The function's return annotation; Any without one."""
+        """The function's return annotation; Any if it has none."""
         unnamed = [each.name for each in self._parameters if each.kind is Parameter.POSITIONAL_ONLY]
         self.is_whole = len(unnamed) == 1 and len(self._parameters) == 1
-        """Whether its one parameter takes the argument as it is."""
+        """Whether the function has one positional-only parameter, which takes the job's argument as it is."""
         if unnamed and not self.is_whole:
             raise TypeError(
                 f"job {name!r}: {unnamed[0]} has no name to be pushed under, for it stands before a '/'; "
@@ -78,7 +78,8 @@ class Parameters:
         return packed
 
     def pack_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call:
-        """Pack a call that may leave out its first parameter, if that has no default. Raises TypeError."""
+        """Pack a call. The first parameter may be missing if it has no default. Raises TypeError if the call does not
+        fit."""
         try:
             argument = self.pack(args, kwargs)
         except TypeError:
@@ -89,7 +90,7 @@ class Parameters:
         return Call(argument, self._parameters[0].name if self.is_whole and argument is None else None)
 
     def _without_first(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call | None:
-        """Pack a call without its first parameter; None if that does not fit either."""
+        """Pack a call whose first parameter is missing; None if it does not fit even so."""
         first = self._parameters[0] if self._parameters else None
         if first is None or first.kind is first.VAR_POSITIONAL or first.default is not Parameter.empty:
             return None
@@ -111,7 +112,8 @@ class Parameters:
         return f". Push a map of its parameters, {{{names}}}; one parameter before a '/' takes any argument whole"
 
     def unpack(self, argument: msgspec.Raw, content_type: str) -> tuple[list[Any], dict[str, Any]]:
-        """Return the values to call the function with. Raises ValueError, which names the parameters."""
+        """Return the positional and named values with which to call the function. Raises ValueError, which names wrong
+        parameters."""
         try:
             if self.is_whole:
                 if _is_nil(argument):
@@ -142,7 +144,7 @@ class Parameters:
         return args, kwargs
 
     def __str__(self) -> str:
-        """Return the parameters for people: `(to: str, subject: str = '')`, or `no argument`."""
+        """Return the parameters as text for people: `(to: str, subject: str = '')`, or `no argument`."""
         return str(self._signature.replace(return_annotation=Parameter.empty)) if self._parameters else "no argument"
 
 
@@ -156,8 +158,8 @@ def _or_default(found: Any, number: int, parameter: Parameter) -> Any:
 
 
 def _struct(name: str, hints: Mapping[str, Any], parameters: list[Parameter]) -> type[msgspec.Struct]:
-    """Return a struct with a field for each parameter: `p0`, `p1`, …, as its own name may be reserved by Python or
-    msgspec."""
+    """Make a struct with a field for each parameter. Fields are named `p0`, `p1`, …, as Python or msgspec may reserve a
+    parameter's name."""
     fields: list[Any] = []
     for number, parameter in enumerate(parameters):
         kind = _checked(hints, parameter)
@@ -174,7 +176,8 @@ def _struct(name: str, hints: Mapping[str, Any], parameters: list[Parameter]) ->
 
 
 def _checked(hints: Mapping[str, Any], parameter: Parameter) -> Any:
-    """Return a parameter's annotation for msgspec. Raises TypeError for a class that no argument can hold."""
+    """Return the annotation of a parameter for msgspec. Raises TypeError for a class whose values no argument can
+    hold."""
     kind = hints.get(parameter.name, Any)
     if kind is object or isinstance(kind, str | typing.TypeVar):
         return Any

@@ -1,7 +1,8 @@
-"""One process of a process pool, as the front handles it: starts it, gives it jobs, reads from it, stops and kills it.
+"""One process of a process pool, as the front (the worker's main process) handles it: starts it, sends it jobs, reads
+outcomes, stops and kills it.
 
-It has a process group of its own: programs that its jobs started are killed with it, and Ctrl-C in a terminal reaches
-only the front, which decides what stops when.
+The process has a process group of its own. So programs that its jobs started are killed with it, and Ctrl-C in a
+terminal reaches only the front, which decides what to stop.
 """
 
 import os
@@ -31,7 +32,8 @@ NAMES_SHOWN_MAX = 10  # jobs named in one line of a log
 
 Kind = Literal["plain", "async"]
 Received = Callable[["Process", "Held", bytes], None]
-"""Called with each outcome that a process sends; an empty one ends a job that was given up before."""
+"""Called with each outcome that a process sends. An empty outcome means: a job that was given up before has ended
+now."""
 
 
 class NotStarted(Exception):
@@ -39,21 +41,22 @@ class NotStarted(Exception):
 
 
 class Held:
-    """One job that a process has."""
+    """A job that runs in the process."""
 
     __slots__ = ("due_s", "is_asked", "is_trial", "item", "key", "printed")
 
     def __init__(self, key: int, item: Item, due_s: float, *, is_trial: bool) -> None:
-        """`due_s`: when it must have ended, by trio's clock. `is_trial`: it is a suspect, alone in its process."""
+        """`due_s`: when the job must have ended, by trio's clock. `is_trial`: it is suspected of a crash, and runs here
+        alone."""
         self.key, self.item, self.due_s, self.is_trial = key, item, due_s, is_trial
         self.is_asked = False
-        """Whether its process was asked to give it up."""
+        """Whether the process was asked to give the job up."""
         self.printed = bytearray()
-        """The end of the output of programs that it started."""
+        """The last bytes that programs of the job printed."""
 
 
 class Process:
-    """One process. Made by `start_process`; `live` runs until it is dead."""
+    """One process of the pool. `start_process` makes it, and `live` runs until it has ended."""
 
     def __init__(
         self,
@@ -63,18 +66,18 @@ class Process:
         received: Received,
         spoke: Callable[[Item], None],
     ) -> None:
-        """`prints`: descriptor of the pipe from which to read its programs' output."""
+        """`prints`: descriptor of the pipe into which programs that its jobs start print."""
         self.kind: Kind = "plain"
         """Whether it runs one plain function at a time, or many async ones."""
         self.held: dict[int, Held] = {}
         self.is_retiring = False
-        """Whether it gets no more jobs, and ends after its last one."""
+        """Whether it gets no more jobs, and ends when its jobs have ended."""
         self.is_extra = False
-        """Whether it is for suspects only, of both kinds."""
+        """Whether it is only for suspected jobs, which run alone here, with functions of either kind."""
         self.given = 0
-        """Number of jobs that it got in all."""
+        """Number of jobs that it has got since its start."""
         self.was_killed = False
-        """Whether the front killed it, for a job past its time or handed back."""
+        """Whether the main process killed it, because a job was past its timeout or was handed back."""
         self.ready: frames.Ready | frames.Broken | None = None
         self.ended = trio.Event()
         self.programs = Programs(prints, self._alone)
@@ -104,8 +107,8 @@ class Process:
         return ending(self._child.returncode)
 
     async def wait_ready(self, jobs: Iterable[frames.Declaration] = ()) -> frames.Ready:
-        """Wait until it has loaded the app; return the app's jobs. Raises NotStarted, also if one of `jobs`, those of
-        the other processes, is missing."""
+        """Wait until the process has loaded the app, and return the app's jobs. Raises NotStarted, also if one of
+        `jobs` (what the other processes loaded) is missing or of another kind."""
         await self._started.wait()
         if isinstance(self.ready, frames.Ready):
             loops = {job.name: job.loop for job in self.ready.jobs}
@@ -121,7 +124,7 @@ class Process:
         )
 
     def give(self, item: Item, where: tuple[str, str | None], *, is_trial: bool) -> Held:
-        """Have the process run an item. `where`: URL and token of the daemon that the item pushes jobs to."""
+        """Send the process a job to run. `where`: URL and token of the daemon to which the job pushes."""
         if where != self._where:
             self._where = where
             self.send(frames.Where(*where))
@@ -134,10 +137,11 @@ class Process:
         return held
 
     def overdue(self, now_s: float) -> list[Item]:
-        """Return the items past their time for which the process must be killed; asks the process to give up others.
+        """Return the items past their timeout that can be ended only by killing the process. Others are asked to end
+        first.
 
-        These are a plain function, an async one whose loop does not answer, and items that were given up LINGER_S ago,
-        if nothing else runs here.
+        To be killed are plain functions, async ones whose loop does not answer, and items that were given up LINGER_S
+        ago if nothing else runs here.
         """
         overdue: list[Item] = []
         for held in [held for held in self.held.values() if held.due_s <= now_s]:
@@ -153,14 +157,16 @@ class Process:
         return overdue
 
     def stop(self, held: Held) -> None:
-        """Stop a job. For a plain function kill the process, unless the job was cancelled: then it may stop itself."""
+        """Stop a job. For a plain function this kills the process, unless the job was cancelled: then the function may
+        end by itself."""
         if self.kind == "plain" and not held.item.cancelled:
             self.kill()
         else:
             self.send(frames.Stop(held.key, held.item.cancelled))
 
     def bring_in(self) -> None:
-        """Add its programs' output to the jobs' output, before the front makes their outcomes."""
+        """Add what programs printed to the output of their jobs. To be called before outcomes of these jobs are
+        made."""
         self.programs.take()
         for held in self.held.values():
             if held.printed:
@@ -173,7 +179,7 @@ class Process:
             self._kill_group()
 
     async def live(self) -> None:
-        """Exchange messages until the process is dead."""
+        """Exchange messages with the process until it has ended."""
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._outgoing.run, self._stream)
@@ -260,7 +266,7 @@ class Process:
 def start_process(
     begin: frames.Begin, received: Received, spoke: Callable[[Item], None], nursery: trio.Nursery
 ) -> Process:
-    """Start a process, and read from it in `nursery`. Raises NotStarted."""
+    """Start a process, and tasks in `nursery` that read from it. Raises NotStarted."""
     try:
         ours, theirs = socket.socketpair()
         try:

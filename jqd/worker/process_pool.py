@@ -5,10 +5,10 @@
                           └── trials ◄──────┘ past a timeout: killed, and replaced
 
 Plain functions run one at a time in each of N processes, async ones many at once in each of N others, so that killing a
-process for a plain function ends no other job. The front, which is this process, imports none of the users' code:
-`reload` starts new processes with the code as it is now; the old ones end with their last job. A *suspect* is a job
-that shared a process which died by itself, or whose loop was blocked. Next time it runs alone, in an empty process or
-an extra one, and fails if it happens again.
+process for a plain function ends no other job. The front, which is this process, does not import users' code. `reload`
+starts new processes, which load the present code; the old ones end with their last job. A *suspect* is a job that ran
+in a process together with others when it died by itself, or when its loop was blocked. Next time it runs alone, in an
+empty process or an extra one, and fails if it happens again.
 """
 
 import math
@@ -32,10 +32,10 @@ from jqd.worker.frames import Begin, Declaration
 from jqd.worker.process import Held, Kind, NotStarted, Process, start_process
 from jqd.worker.threads import NOTE_S
 
-CANCEL_S = 5.0  # for a cancelled plain function to notice; then its process is killed
-START_S = 60.0  # for a process to import the app: enough for a large one on a loaded machine
+CANCEL_S = 5.0  # time for a cancelled plain function to notice; then its process is killed
+START_S = 60.0  # time for a process to import the app: enough for a large app on a loaded machine
 CORES = len(os.sched_getaffinity(0))  # so many processes import the app at once: more would be no faster
-CALM_S = 60.0  # a process that lived so long ends a row of deaths
+CALM_S = 60.0  # when a process lives for so long, deaths are counted from zero again
 # Between deaths in a row: a crash at start must not use up a core.
 BACKOFF = Backoff(first_s=0.5, factor=2.0, cap_s=30.0)
 EXTRA_IDLE_S = 60.0  # how long the extra process waits for another suspect: they come back within seconds
@@ -44,13 +44,14 @@ Where = Callable[[], tuple[str, str | None]]
 
 
 class ProcessPool:
-    """The processes of a worker, and the jobs that wait for one. For the trio thread only.
+    """The job processes of a worker, and the jobs that wait for one. To be used in the trio thread only.
 
-    An executor, like `InProcess`. `open_process_pool` makes and ends it.
+    It is an executor, like `InProcess`. `open_process_pool` makes and ends it.
     """
 
     def __init__(self, begin: Begin, processes: int, where: Where, nursery: trio.Nursery) -> None:
-        """`processes`: number for each kind of function that the app has. `where`: the daemon that jobs push to."""
+        """`processes`: number of processes for each kind of function (plain, async) in the app. `where`: returns URL
+        and token of the daemon that jobs push to."""
         self._begin, self._processes, self._where, self._nursery = begin, processes, where, nursery
         self._attempts, self._source = Attempts(SystemClock()), random.Random()
         self._clock = SystemClock()
@@ -73,9 +74,10 @@ class ProcessPool:
         return MappingProxyType(self._jobs)
 
     def free(self, jobtype: str | None = None) -> int:
-        """Return how many jobs of a type may begin now; below 0: so many wait. None: of the kind with most room.
+        """Return how many jobs of a type may begin now. A negative number: so many wait. None: of the kind with the
+        most room.
 
-        A killed process counts again when it is replaced.
+        A process that was killed counts again once it is replaced.
         """
         job = self._jobs.get(jobtype or "")
         kinds = {kind_of(each) for each in ([job] if job else self._jobs.values())}
@@ -94,8 +96,8 @@ class ProcessPool:
         self._dispatch()
 
     def forget(self, batch: Batch) -> None:
-        """Stop the async jobs of a batch that nobody waits for. Plain functions run on: to stop one kills its process,
-        and it may have ended before its job comes again."""
+        """Stop the async jobs of a batch that nobody waits for. Plain functions continue: stopping one would kill its
+        process, and it may end before its job is sent again."""
         for process in self._all:
             if process.kind == "async":
                 for held in [held for held in process.held.values() if held.item.batch is batch]:
@@ -109,16 +111,16 @@ class ProcessPool:
         return kind_of(item.function) in self._died
 
     def watch(self, batch: Batch) -> None:
-        """Do nothing: `keep_time` ends jobs that are past their time."""
+        """Do nothing, because `keep_time` ends jobs that are past their timeout."""
 
     def drain(self) -> None:
-        """Do nothing: outcomes are put as soon as they come."""
+        """Do nothing, because outcomes are stored as soon as they arrive."""
 
     def stuck(self) -> list[tuple[Item, float]]:
         return []
 
     def close(self) -> None:
-        """Do nothing: `open_process_pool` ends the processes."""
+        """Do nothing, because `open_process_pool` ends the processes."""
 
     def is_suspect(self, item: Item) -> bool:
         return item.job_id in self._suspects
@@ -132,7 +134,8 @@ class ProcessPool:
     # ------------------------------------------------------------ generations
 
     async def reload(self) -> bool:
-        """Load the code anew: new processes take over, then the old ones end. Returns False if it cannot be loaded."""
+        """Load the code again: start new processes, then let the old ones end. Returns False if the code cannot be
+        loaded."""
         try:
             fresh = await self._start_all()
         except NotStarted as error:
@@ -143,7 +146,8 @@ class ProcessPool:
         return True
 
     async def _start_all(self) -> list[Process]:
-        """Start a generation's processes; returns them when all are ready. Raises NotStarted; then none is left."""
+        """Start the processes for the present code, and return them when all are ready. Raises NotStarted; then all are
+        killed."""
         fresh: list[Process] = []
         try:
             with trio.fail_after(START_S):
@@ -152,7 +156,7 @@ class ProcessPool:
                 kinds = sorted({kind_of(job) for job in jobs})
             while (first := len(fresh)) < len(kinds) * self._processes:
                 more = min(CORES, len(kinds) * self._processes - first)
-                fresh.extend(self._start() for _ in range(more))  # by a generator: `fresh` has those before a failure
+                fresh.extend(self._start() for _ in range(more))  # a generator: so `fresh` has those before a failure
                 with trio.fail_after(START_S):
                     for process in fresh[first:]:
                         await process.wait_ready(jobs)
@@ -185,7 +189,7 @@ class ProcessPool:
         self._dispatch()
 
     def _sort_anew(self) -> None:
-        """Sort waiting items again after new code was loaded: a job may be of another kind, or gone."""
+        """Queue waiting items again after new code was loaded, in which a job may be of another kind or missing."""
         for item in self._waiting.take_all():
             job = self._jobs.get(item.job.name)
             if job is None:
@@ -203,7 +207,7 @@ class ProcessPool:
             self._nursery.start_soon(process.leave)
 
     async def _keep(self, process: Process, generation: int) -> None:
-        """Replace a process whenever it dies; waits longer after each death in a row."""
+        """Replace a process each time it dies. After several deaths in a row, wait longer before each replacement."""
         in_a_row = 0
         while True:
             began_s = trio.current_time()
@@ -225,7 +229,8 @@ class ProcessPool:
             process = other
 
     async def _fill(self, kind: Kind, generation: int, failures: int, *, is_extra: bool = False) -> Process | None:
-        """Start a process to replace one, or an extra one; None if its generation has ended."""
+        """Start a process, as a replacement or an extra one. Retry until it is ready; None: newer code was loaded, or
+        the pool ends."""
         while generation == self._generation:
             started: list[Process] = []
             try:
@@ -255,7 +260,8 @@ class ProcessPool:
         return None
 
     async def _wait_down(self, kind: Kind | None, how: str, wait_s: float) -> None:
-        """Wait before the next start. `kind`: that of the missing process; if no other has it, note that none runs."""
+        """Wait before the next start. `kind`: that of the missing process. If no process of this kind is left, note
+        that."""
         if wait_s and kind and not any(process.kind == kind and not process.is_extra for process in self._process_pool):
             self._died[kind] = how
         await trio.sleep(wait_s)
@@ -272,7 +278,7 @@ class ProcessPool:
             self._nursery.start_soon(self._keep_extra, self._generation)
 
     async def _keep_extra(self, generation: int) -> None:
-        """Run an extra process, for suspects, until none has come for EXTRA_IDLE_S."""
+        """Run an extra process, only for suspected jobs, until it has got none for EXTRA_IDLE_S."""
         try:
             if (process := await self._fill("plain", generation, 0, is_extra=True)) is None:
                 return
@@ -293,7 +299,7 @@ class ProcessPool:
         self._dispatch()
 
     def _give(self, process: Process, item: Item, is_trial: bool) -> None:
-        """Have a process run an item, unless it was begun elsewhere, or nobody waits for it."""
+        """Let a process run an item, unless the item has begun or ended elsewhere, or nobody waits for its outcome."""
         if item.batch.gone or not item.begin():
             return
         if self._clock.mono_s() - item.batch.arrived_s > NOTE_S:
@@ -319,7 +325,7 @@ class ProcessPool:
         self._dispatch()
 
     async def keep_time(self) -> None:
-        """End jobs that are past their time."""
+        """For ever: end jobs that are past their timeout."""
         while True:
             now_s, living = trio.current_time(), [process for process in self._all if not process.was_killed]
             for process in living:
@@ -338,7 +344,7 @@ class ProcessPool:
         return None
 
     async def leave(self) -> None:
-        """Let all processes end, and kill those that do not. Their jobs have been handed back."""
+        """Let all processes end, and kill those that do not. Their jobs must have been handed back before."""
         self._generation += 1
         async with trio.open_nursery() as nursery:
             for process in self._all:
@@ -350,7 +356,7 @@ class ProcessPool:
 
 @asynccontextmanager
 async def open_process_pool(begin: Begin, processes: int, where: Where) -> AsyncIterator[ProcessPool]:
-    """Start a process pool; yields it when it is ready. Raises ConfigError when the app cannot be loaded."""
+    """Start a process pool, and yield it when it is ready. Raises ConfigError if the app cannot be loaded."""
     why: NotStarted | None = None
     async with trio.open_nursery() as nursery:
         process_pool = ProcessPool(begin, processes, where, nursery)

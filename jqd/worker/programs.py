@@ -1,11 +1,12 @@
 """Reads the output of programs that jobs start, and kills programs that a job leaves behind.
 
-In a process of `--processes` descriptors 1 and 2 lead to the front, which reads them: the process itself may be stuck,
-or about to die, and its last output then explains most. The front copies the output to the worker's own log. If one job
-runs in the process, the output is also kept for that job; with several, it is unknown whose it is.
+In a process of `--processes`, descriptors 1 and 2 lead to the front (the worker's main process), which reads what
+programs print there: the job's process itself may hang or be about to die, and then its last output matters most. The
+front copies the output to the worker's own log. If one job runs in the process, the output is also kept for that job.
+With several jobs it is unknown which of them it comes from.
 
-Programs left behind are found by their parents in /proc (Linux). A program whose parent has ended belongs to init, and
-is not found.
+Programs left behind are found by their parents in /proc (Linux). A program whose parent has ended becomes a child of
+init, so it is not found.
 """
 
 import os
@@ -38,7 +39,8 @@ class Program(NamedTuple):
 
 
 def kill_descendants() -> list[Program]:
-    """Kill all descendants of this process, and return them: a job's program must not run beside its next attempt."""
+    """Kill all descendants of this process, and return them. Else a job's program might run beside the job's next
+    attempt."""
     found = below(os.getpid())
     killed = []
     for pid in found:
@@ -54,7 +56,7 @@ def kill_descendants() -> list[Program]:
 
 
 def below(pid: int) -> list[int]:
-    """Return all descendants of a process."""
+    """Return the process ids of all descendants of a process."""
     found = children_of(pid)
     for each in found:  # the list grows during the loop
         found += children_of(each)
@@ -62,8 +64,8 @@ def below(pid: int) -> list[int]:
 
 
 def children_of(pid: int) -> list[int]:
-    """Return the children of a process. If the kernel has no lists of children (CONFIG_PROC_CHILDREN), compare the
-    parents of all processes."""
+    """Return the process ids of a process's children. If the kernel has no lists of children (CONFIG_PROC_CHILDREN),
+    look through all processes."""
     found: list[int] = []
     if not _are_listed():
         return [child for child, parent in _parents() if parent == pid]
@@ -81,7 +83,7 @@ def _are_listed() -> bool:
 
 
 def _parents() -> Iterator[tuple[int, int]]:
-    """Yield each visible process and its parent."""
+    """Yield (process id, parent's id) for each visible process."""
     for entry in Path("/proc").glob("[0-9]*/stat"):
         try:
             stat = entry.read_bytes()
@@ -108,7 +110,7 @@ _SIGNALS = {one.value: one.name for one in signal.Signals}  # most real-time sig
 
 
 def ending(code: int | None) -> str:
-    """Return how a process ended, from its return code, as text."""
+    """Return a text that says how a process ended. `code`: its return code."""
     if code is None:
         return "it did not end"
     return f"killed by {_SIGNALS.get(-code, f'signal {-code}')}" if code < 0 else f"it exited with {code}"
@@ -123,7 +125,7 @@ async def wait_dead(child: "subprocess.Popen[bytes]") -> None:
 
 
 async def wait_ended(pid: int) -> None:
-    """Wait until a child process has ended, without reaping it. Raises ProcessLookupError if it was reaped before."""
+    """Wait until a child process has ended, without reaping it. Raises ProcessLookupError if it was reaped already."""
     pidfd = os.pidfd_open(pid)
     try:
         await trio.lowlevel.wait_readable(pidfd)
@@ -132,7 +134,7 @@ async def wait_ended(pid: int) -> None:
 
 
 class Programs:
-    """The reading end of a pipe that a process's programs print into. For the trio thread only."""
+    """Reads from the pipe into which the programs of one process print. To be used in the trio thread only."""
 
     def __init__(self, fd: int, at_work: Callable[[], "Held | None"]) -> None:
         os.set_blocking(fd, False)
@@ -140,7 +142,7 @@ class Programs:
         self._is_open = True
 
     async def receive(self) -> None:
-        """Read until no program can print any more; a program may outlive its process."""
+        """Read until no program has the pipe open; programs may outlive the process."""
         try:
             while self.take():
                 await trio.lowlevel.wait_readable(self._fd)
@@ -149,7 +151,7 @@ class Programs:
             os.close(self._fd)
 
     def take(self) -> bool:
-        """Read what programs have printed so far. Returns False when no program can print any more."""
+        """Read what programs have printed so far. Returns False if no program has the pipe open."""
         for _ in range(READS_MAX if self._is_open else 0):
             try:
                 data = os.read(self._fd, READ_BYTES)
@@ -173,7 +175,7 @@ def text_of(printed: bytearray) -> str:
 
 
 def with_output(outcome: bytes, printed: bytearray, codec: Codec) -> bytes:
-    """Return the outcome with `printed` at the end of its log, if the attempt succeeded or failed."""
+    """Return the encoded outcome with `printed` added at the end of its log, if it is a success or failure."""
     decode = msgspec.msgpack.decode if codec is MSGPACK else msgspec.json.decode
     given: dict[str, Raw] = decode(outcome, type=dict[str, Raw])
     most = {"failure": OUTPUT_BYTES_MAX, "success": SUCCESS_LOG_BYTES_MAX}.get(decode(given["type"]), 0)

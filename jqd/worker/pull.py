@@ -1,9 +1,9 @@
-"""Asks daemons for jobs, for a worker that they cannot reach: it needs no port (docs/operate/SECOND-MACHINE.md).
+"""Asks daemons for jobs. For a worker that daemons cannot reach, as it needs no port (docs/operate/SECOND-MACHINE.md).
 
     room for jobs ──▶ POST /v1/leases ──▶ a batch of the service ──▶ outcomes, until a daemon has taken them
 
-Each daemon is asked by its own task, one lease after the other, so that losing one delays no other; the jobs run in
-other tasks. For quick jobs it asks for more than can begin at once (`ahead.py`).
+Each daemon is asked by a task of its own, one lease after the other, so that an unavailable daemon delays no other. The
+jobs run in other tasks. If jobs are quick it asks for more than can begin at once (`ahead.py`).
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -39,7 +39,7 @@ _NIL, _NONE = Raw(msgspec.msgpack.encode(None)), Raw(msgspec.msgpack.encode([]))
 
 
 class _RawOutcome(Outcome, kw_only=True):
-    """An outcome whose values stay encoded, so that nothing is lost by decoding."""
+    """An outcome whose values stay encoded, so that they are passed on unchanged."""
 
     result: Raw = _NIL
     error: Raw = _NIL
@@ -71,11 +71,11 @@ class Puller:
         self._coming = 0  # jobs that are leased, and not in the service yet
         self._ahead = Ahead()
         self.stopping, self.ended = trio.Event(), trio.Event()
-        """`stopping`: set it to ask for no more jobs. `ended`: set when all outcomes are taken."""
+        """`stopping`: set it to stop asking for jobs. `ended`: set when daemons have taken all outcomes."""
         self._log = get_logger("worker")
 
     async def run(self) -> None:
-        """Run until stopped, and until all outcomes are taken."""
+        """Ask for jobs and run them until stopped; then wait until daemons have taken all outcomes."""
         try:
             async with trio.open_nursery() as leases:
                 for place in self._places:
@@ -85,7 +85,8 @@ class Puller:
             self._service.close()
 
     async def _ask(self, place: Registration, leases: trio.Nursery) -> None:
-        """Lease as many jobs as fit, one lease after the other. Never abandons a call: it may bring jobs."""
+        """Ask one daemon for as many jobs as fit, again and again until stopped. A request under way is never
+        cancelled, for its answer may bring jobs."""
         while not self.stopping.is_set():
             if not place.is_known or self._service.refusing() is not None:
                 await self._rest(REST_S / 4)
@@ -97,7 +98,7 @@ class Puller:
                     await self._wait_freed(REST_S)  # all went back: perhaps only the other kind of function has room
 
     def _free(self, jobtype: str | None = None) -> int:
-        """Return how many jobs of a type, or of any, may begin now; below 0: so many wait."""
+        """Return how many jobs of a type, or of any type, may begin now. A negative number: so many wait."""
         free, process_pool = self._service.free, self._process_pool
         return free if process_pool is None else min(free, process_pool.free(jobtype))
 
@@ -117,8 +118,8 @@ class Puller:
         return leased if leased.lease_id is not None else None
 
     async def _work(self, place: Registration, leased: _Leased, task_status: trio.TaskStatus[bool]) -> None:
-        """Run the jobs of a lease, and report them until a daemon has taken them all. `task_status` gets whether any
-        job was kept."""
+        """Run the jobs of a lease, and report them until daemons have taken all outcomes. `task_status` gets whether
+        any job was kept."""
         service, lease_id, jobs = self._service, leased.lease_id or "", leased.jobs
         self._coming -= len(jobs)
         self._freed.set()  # jobs that go back take no room
@@ -153,8 +154,8 @@ class Puller:
             nursery.cancel_scope.cancel()
 
     def _sorted(self, jobs: Sequence[JobIn]) -> tuple[list[JobIn], list[JobIn]]:
-        """Return the jobs of a lease that this worker keeps, and those that go back untried: more than fit, and jobs on
-        their last attempt that cannot begin at once."""
+        """Divide the jobs of a lease: those to run, and those to hand back. Handed back are jobs that do not fit, and
+        jobs on their last attempt that cannot begin at once."""
         service, now_s, jobtype = self._service, self._clock.mono_s(), jobs[0].name
         begin, in_flight = max(0, self._free(jobtype)), service.jobs_in_flight
         self._ahead.arrived(jobtype, 0, now_s)
@@ -189,13 +190,13 @@ def _read(job_id: str, outcome: bytes) -> Outcome:
 
 
 async def _receive() -> Message:
-    """Wait for ever: there is no connection that could end."""
+    """Wait for ever, as the client of a batch that never disconnects."""
     await trio.sleep_forever()
     raise AssertionError("unreachable")
 
 
 async def _send(message: Message) -> None:
-    """Do nothing: outcomes are reported, not answered."""
+    """Do nothing, because outcomes are reported to a daemon instead of answered."""
 
 
 async def then_cancel(wait: Callable[[], Awaitable[None]], nursery: trio.Nursery) -> None:

@@ -1,4 +1,4 @@
-"""Handles of pushed jobs (`Ref`) and flows (`FlowRef`); and `PushBatch`, which sends a block's pushes together."""
+"""Handles of pushed jobs (`Ref`) and of flows (`FlowRef`). `PushBatch` sends the pushes of a block together."""
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextvars import ContextVar, Token
@@ -29,14 +29,15 @@ LOOK_S = 20.0  # one long poll of an `await`: after a cancellation its thread en
 
 
 class Ref(Generic[T]):
-    """One pushed job whose function returns a T. Its methods raise the same errors as those of `Client`.
+    """A pushed job whose function returns a T. Its methods raise the same errors as those of `Client`.
 
-    `aconfirm`, `astatus`, `aresult` and `acancel` are for async code, under asyncio and trio; `await ref` waits for the
-    result, however long that takes.
+    `aconfirm`, `astatus`, `aresult` and `acancel` are for async code, under asyncio and trio. `await ref` waits for the
+    result without a time limit.
     """
 
     def __init__(self, name: str, client: Callable[[], Client], returns: Any, *, kept: bool | None = None) -> None:
-        """`returns`: the type that a result is converted to. `kept`: whether it is kept; None: unknown here."""
+        """`client`: returns the client that asks about the job. `returns`: the type to which the result is converted.
+        `kept`: whether the result is kept; None: unknown here."""
         self.name = name
         self._client = client
         self._returns = returns
@@ -50,14 +51,14 @@ class Ref(Generic[T]):
 
     @property
     def job_id(self) -> str:
-        """The job's id. Raises RuntimeError as long as the batch that the job belongs to is open."""
+        """The job's id. Raises RuntimeError while the batch to which the job belongs is still open."""
         if self._job_id is None:
             raise RuntimeError(f"this job ({self.name}) has no id yet: a batch is pushed when its `with` block ends")
         return self._job_id
 
     @property
     def duplicate(self) -> bool:
-        """Return whether the daemon knew the same push already: it counts once. With a buffer, call `confirm` first."""
+        """Whether the same job was pushed before, so that it counts only once. With a buffer, call `confirm` first."""
         return self._duplicate if self._pending is None else self._pending.duplicate
 
     def taken(self, job_id: str, duplicate: bool) -> None:
@@ -67,19 +68,19 @@ class Ref(Generic[T]):
         self._job_id, self._pending = pending.job_id, pending
 
     def confirm(self, wait: Duration | None = None) -> None:
-        """Return when a daemon has acknowledged the job: at once, unless it waits in a buffer. Raises the error of its
-        push, and `TimedOut` after `wait`."""
+        """Wait until a daemon has acknowledged the job, which is so already unless it waits in a buffer. Raises the
+        error of its push, or `TimedOut` after `wait`."""
         if self._pending is not None:
             self._pending.confirm(None if wait is None else duration_s(wait))
 
     def status(self, wait: Duration | None = None) -> JobInfo:
-        """Return the job as it is now; with `wait`, when it has ended or that time is over."""
+        """Return the job as it is now. With `wait`: when it has ended, or after that time."""
         self.confirm()
         return self._client().get(self.job_id, wait)
 
     def result(self, wait: Duration | None = None) -> T:
-        """Return the job's result. Raises `NoResult` for a job without `keep_result`, `TimedOut` when it has not ended
-        (after `wait`), `JobFailed`; and TypeError if the result does not fit the function's return annotation."""
+        """Return the job's result. Raises `NoResult` if it was not kept, `TimedOut` if the job has not ended (after
+        `wait`), `JobFailed`, and TypeError if the result does not fit the function's return annotation."""
         if self._kept is False:
             raise NoResult(f"job {self.name!r} keeps no result; declare it, or push it, with keep_result=True")
         self.confirm()
@@ -95,7 +96,7 @@ class Ref(Generic[T]):
         return self._client().events(self.job_id)
 
     def log(self) -> str:
-        """Return the end of what the last attempt printed."""
+        """Return the last lines that the last attempt printed."""
         self.confirm()
         return self._client().log(self.job_id)
 
@@ -105,7 +106,7 @@ class Ref(Generic[T]):
         return self._client().flow(self.job_id)
 
     def wait(self, wait: Duration | None = None) -> JobInfo:
-        """Return the job when it has ended. Raises `TimedOut` after `wait`; None: never."""
+        """Wait until the job has ended, and return it. Raises `TimedOut` after `wait`; None: no time limit."""
         self.confirm()
         return self._client().wait([self.job_id], None if wait is None else duration_s(wait))[0]
 
@@ -122,41 +123,42 @@ class Ref(Generic[T]):
         return await self.aresult()
 
     async def aended(self) -> JobInfo:
-        """Return the job when it has ended, however long that takes. A cancellation ends the wait."""
+        """Wait until the job has ended, without a time limit, and return it. A cancellation ends the wait."""
         while True:
             info = await self.astatus(LOOK_S)
             if info.ended:
                 return info
 
     async def aconfirm(self, wait: Duration | None = None) -> None:
-        """`confirm` for async code. A cancellation ends the wait."""
+        """Do what `confirm` does, for async code. A cancellation ends the wait."""
         await look(self.confirm, wait)
 
     async def astatus(self, wait: Duration | None = None) -> JobInfo:
-        """`status` for async code. A cancellation ends the wait."""
+        """Do what `status` does, for async code. A cancellation ends the wait."""
         return await look(self.status, wait)
 
     async def aresult(self, wait: Duration | None = None) -> T:
-        """`result` for async code. A cancellation ends the wait."""
+        """Do what `result` does, for async code. A cancellation ends the wait."""
         return await look(self.result, wait)
 
     async def acancel(self) -> Cancel:
-        """Cancel the job, for async code."""
+        """Do what `cancel` does, for async code."""
         return await anyio.to_thread.run_sync(self.cancel)
 
 
 class PushBatch:
-    """Gathers the pushes of a block and sends them when it ends: `with app.batch():`, or `async with` in async code. A
-    block that raises pushes nothing."""
+    """Collects the pushes of a block and sends them when the block ends: `with app.batch():`, or `async with` in async
+    code. If the block raises, nothing is pushed."""
 
     def __init__(
         self, now: "ContextVar[PushBatch | None]", client: Callable[[], Client], *, atomic: bool, ack: Ack | None
     ) -> None:
-        """`now`: the context variable that holds the open batch of a thread or task."""
+        """`now`: the context variable for the batch that is open in a thread or task. `atomic`, `ack`: see
+        `App.batch`."""
         self._now, self._client, self._atomic, self._ack = now, client, atomic, ack
         self._token: Token[PushBatch | None] | None = None
         self.refs: list[Ref[Any]] = []
-        """The pushed jobs, in order. They have ids once the block has ended."""
+        """The pushed jobs, in order. They get their ids when the block ends."""
         self._jobs: list[Mapping[str, Any]] = []
 
     def add(self, job: Mapping[str, Any], ack: Ack | None, ref: Ref[Any]) -> None:
@@ -212,10 +214,10 @@ R = TypeVar("R")
 
 
 class FlowRef(Generic[R]):
-    """The pushed jobs of a flow. R is the type of the last job's result; a list, if a group ends the flow.
+    """The pushed jobs of a flow. R is the type of the last job's result, or a list if the flow ends with a group.
 
-    `await ref` waits for the result, however long it takes, under asyncio and trio. The methods raise the same errors
-    as those of `Client`.
+    `await ref` waits for the result without a time limit, under asyncio and trio. The methods raise the same errors as
+    those of `Client`.
     """
 
     def __init__(
@@ -228,11 +230,11 @@ class FlowRef(Generic[R]):
         groups: Sequence[str],
     ) -> None:
         self.job_ids = list(job_ids)
-        """Ids of all jobs, each after those that it waits for."""
+        """Ids of all jobs, in an order in which each comes after those that it waits for."""
         self.last = list(last)
-        """The last job, or all members of the group that ends the flow."""
+        """The last job, or all members of the group with which the flow ends."""
         self.groups = list(groups)
-        """The names of its groups, in order."""
+        """Names of the groups in the flow, in order."""
         self._client, self._is_list = client, is_list
 
     def __repr__(self) -> str:
@@ -240,33 +242,35 @@ class FlowRef(Generic[R]):
 
     @property
     def job_id(self) -> str:
-        """The id of the last job, or of the last member of the group that ends the flow."""
+        """The id of the last job. If the flow ends with a group, that of the group's last member."""
         return self.last[-1].job_id
 
     def wait(self, wait: Duration | None = None) -> list[JobInfo]:
-        """Return the last jobs when they have ended. Raises `TimedOut` after `wait`; None: never."""
+        """Wait until the last jobs have ended, and return them. Raises `TimedOut` after `wait`; None: no time limit."""
         return self._client().wait([ref.job_id for ref in self.last], None if wait is None else duration_s(wait))
 
     def result(self, wait: Duration | None = None) -> R:
-        """Return the last job's result, or the list of the last group's results. Raises as `Ref.result`."""
+        """Return the last job's result, or the list of results if the flow ends with a group. Raises as
+        `Ref.result`."""
         self.wait(0 if wait is None else wait)
         found = [ref.result() for ref in self.last]
         return cast("R", found if self._is_list else found[0])
 
     def flow(self) -> FlowInfo:
-        """Return all jobs of the flow, and others linked to them, as they are now."""
+        """Return the present state of all jobs of the flow, and of others linked to them."""
         return self._client().flow(self.job_id)
 
     def cancel(self) -> Changed:
-        """Cancel all jobs of the flow, and others linked to them, that have not ended."""
+        """Cancel all jobs of the flow, and all jobs linked to them, if they have not ended."""
         return self._client().cancel_flow(self.job_id)
 
     def retry(self) -> Changed:
-        """Retry all failed jobs of the flow, and others linked to them, with those that were cancelled for them."""
+        """Retry all failed jobs of the flow and of jobs linked to them. Jobs that were cancelled because of these are
+        retried, too."""
         return self._client().retry_flow(self.job_id)
 
     async def aresult(self, wait: Duration | None = None) -> R:
-        """`result` for async code. A cancellation ends the wait."""
+        """Do what `result` does, for async code. A cancellation ends the wait."""
         return await look(self.result, wait)
 
     def __await__(self) -> Generator[Any, Any, R]:

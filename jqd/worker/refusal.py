@@ -1,4 +1,5 @@
-"""Reads a request to a worker within limits and parses it as a batch, or refuses it with problem details."""
+"""Reads the body of a request to a worker, within limits, and decodes a batch. Answers bad requests with problem
+details."""
 
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
@@ -25,20 +26,20 @@ class RefusalAnswer(msgspec.Struct, frozen=True):
 
 
 class Refusal(Exception):
-    """A request is refused. The message says why."""
+    """A request that is refused with an HTTP error. The message says why."""
 
     def __init__(self, status: int, title: str, detail: str, *, retry_after_s: int = RETRY_AFTER_S) -> None:
-        """`retry_after_s`: sent with a 503."""
+        """`retry_after_s`: value of the Retry-After header, sent only with status 503."""
         super().__init__(detail)
         self.status, self.title, self.retry_after_s = status, title, retry_after_s
 
 
 class Body:
-    """Collects the body of a request, of limited size, as anybody may send one before its signature is checked. Raises
-    Refusal."""
+    """Collects the body of a request up to a size limit, as anybody may send one before its signature is checked.
+    Raises Refusal."""
 
     def __init__(self, length: str, bytes_max: int, too_large: str) -> None:
-        """`length`: the Content-Length header, or empty. `too_large`: the message for a larger body."""
+        """`length`: the Content-Length header, or empty. `too_large`: the error message for a larger body."""
         self._left, self._chunks, self._too_large = bytes_max, list[bytes](), too_large
         if length.isdecimal() and (len(length) > DIGITS_MAX or int(length) > bytes_max):
             raise Refusal(413, "Batch too large", too_large)
@@ -67,7 +68,7 @@ async def refuse(refusal: Refusal, headers: dict[bytes, str], send: Send) -> Non
 async def start_response(
     send: Send, status: int, content_type: str, length: int | None, retry_after: int | None = None
 ) -> None:
-    """Send the head of an answer. `length`: bytes of the body; None: not known yet."""
+    """Send status and headers of an answer. `length`: size of the body; None: not known yet."""
     headers = [(b"content-type", content_type.encode())]
     if length is not None:
         headers.append((b"content-length", b"%d" % length))
@@ -77,7 +78,7 @@ async def start_response(
 
 
 async def read_body(headers: dict[bytes, str], receive: Receive, *, bytes_max: int, timeout_s: float) -> bytes | None:
-    """Return the whole body; None when the client hung up while sending it. Raises Refusal."""
+    """Read the whole body of a request; None: the client disconnected. Raises Refusal."""
     too_large = f"this worker takes batches of up to {bytes_max} bytes; send fewer jobs"
     body = Body(headers.get(b"content-length", ""), bytes_max, too_large)
     with trio.move_on_after(timeout_s):
@@ -92,7 +93,7 @@ async def read_body(headers: dict[bytes, str], receive: Receive, *, bytes_max: i
 
 
 def parse_batch(codec: Codec, body: bytes) -> BatchIn:
-    """Decode a body as a batch. Raises Refusal if it is none."""
+    """Decode a body as a batch. Raises Refusal if it is not one."""
     try:
         return codec.decode_batch(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -1,4 +1,5 @@
-"""Registers a worker at a daemon: registers, repeats it in time, registers anew when forgotten, unregisters.
+"""Registers a worker at a daemon: registers, repeats this in time, registers again if the daemon forgot it, unregisters
+at the end.
 
     away ──201/200──► known ──every ttl/3──► known
       ▲                 │ any other answer, or none, and no other daemon of the store takes it either
@@ -6,8 +7,8 @@
 
 The daemon forgets a worker that does not repeat its registration within `ttl_s`, so a killed worker disappears.
 
-A worker makes its own id and sends it to all its daemons. They share one store, so they know it as one worker and share
-its slots, and another daemon may answer when one does not. Their answers name other daemons of the store.
+A worker makes its own id and sends it to all its daemons. They share one store, so they know it as the same worker and
+share its slots, and if one does not answer, another daemon may. Their answers name other daemons of the store.
 """
 
 import random
@@ -42,26 +43,28 @@ BACKOFF = Backoff(first_s=0.5, factor=2.0, cap_s=10.0)  # a daemon that comes ba
 
 
 Spec = Callable[[], Mapping[str, Any]]
-"""Returns the present body of `POST /v1/workers`, without `worker_id` and the slots."""
+"""Returns the present body of `POST /v1/workers`, except `worker_id` and the number of slots."""
 
 
 class Slots:
-    """The slots of one worker, and its registrations at all its daemons."""
+    """What the registrations of one worker at its daemons have in common: the number of slots, and whether the token is
+    refused."""
 
     def __init__(self, max_jobs: Callable[[], int], batch: int) -> None:
-        """`max_jobs`: returns the slots of the worker, which a reload of the code may change."""
+        """`max_jobs`: returns the number of slots, which may change when code is loaded again. `batch`: the most jobs
+        in a request."""
         self._max_jobs, self._batch = max_jobs, batch
         self._places: list[Registration] = []
         self._was_taken = False
         self.refused = trio.Event()
-        """Set when every daemon has refused the token REFUSALS_MAX times in a row, and none ever took it."""
+        """Set when every daemon has refused the token REFUSALS_MAX times in a row, and none has ever accepted it."""
 
     def taken(self) -> None:
         self._was_taken = True
 
     def give_up(self) -> None:
-        """Note that a daemon refuses the token for good. A worker that was once taken stays: a daemon that recovers may
-        know its token again."""
+        """Note that a daemon keeps refusing the token. Once a daemon has accepted the worker this has no effect, as a
+        daemon that recovers may know the token again."""
         if not self._was_taken and all(place.refusal for place in self._places):
             self.refused.set()
 
@@ -72,17 +75,18 @@ class Slots:
         return {"max_jobs": self._max_jobs(), "batch": self._batch}
 
     def cover(self, of: "Registration") -> "Registration | None":
-        """Return another registration that is known to its daemon; None: there is none."""
+        """Return another registration of this worker that a daemon has accepted; None: there is none."""
         return next((place for place in self._places if place is not of and place.is_known), None)
 
     def changed(self) -> None:
-        """Register at all daemons again now, as the registration has changed."""
+        """Register again at all daemons now, because the registration has changed."""
         for place in self._places:
             place.hurry()
 
 
 class Registration:
-    """The registration of a worker at one daemon, or at another of its store while that one is away."""
+    """The registration of a worker at one daemon. While that is unavailable, it moves to another daemon of the
+    store."""
 
     def __init__(
         self,
@@ -96,18 +100,18 @@ class Registration:
         ttl_s: float = TTL_S_DEFAULT,
     ) -> None:
         self.daemon = self._home = daemon.rstrip("/")
-        """URL of the daemon that took the registration last."""
+        """URL of the daemon that accepted the registration last; at first the given one."""
         self.is_away = False
-        """Whether the last registration failed at every daemon. False before the first one."""
+        """Whether no daemon accepted the last registration. False before the first one."""
         self._others: list[str] = []
-        """URLs of other daemons of the store, from the last answer."""
+        """URLs of other daemons of the store, as the last answer named them."""
         self.worker_id = worker_id
         self.is_known = False
-        """Whether a daemon took the last registration."""
+        """Whether a daemon accepted the last registration."""
         self.refusal = ""
-        """The last refusal, once the token was refused REFUSALS_MAX times in a row; empty again when it is taken."""
+        """The last refusal, once the token was refused REFUSALS_MAX times in a row. Empty again when it is accepted."""
         self.trouble: str | None = None
-        """Why the last registration failed; None: it did not."""
+        """Why the last registration failed; None: it succeeded."""
         self._spec = spec
         self._slots = slots
         self._hurry = trio.Event()
@@ -123,12 +127,13 @@ class Registration:
 
     @property
     def answering(self) -> str:
-        """Return the URL of a daemon of the store that knows the worker, if any does; each of them takes outcomes."""
+        """Return the URL of a daemon that knows the worker and so takes its outcomes; if none does, that of the last
+        one."""
         cover = None if self.is_known else self._slots.cover(self)
         return self.daemon if cover is None else cover.daemon
 
     async def run(self) -> None:
-        """Register, and repeat it, until cancelled."""
+        """Register, and repeat the registration, until cancelled."""
         failures, refusals = 0, 0
         while True:
             was_known, self._hurry = self.is_known, trio.Event()
@@ -151,7 +156,7 @@ class Registration:
             await trio.sleep(BACKOFF.delay_s(failures, self._source))
 
     async def leave(self) -> None:
-        """Unregister, if registered. A daemon that is not reached forgets the worker after the ttl."""
+        """Unregister, if registered. A daemon that cannot be reached forgets the worker after its ttl."""
         if not self.is_known:
             return
         self.is_known, worker_id = False, self.worker_id
@@ -164,8 +169,8 @@ class Registration:
         self._log.info("worker.unregistered", daemon=self.daemon, worker_id=worker_id)
 
     async def _renew(self) -> str | None:
-        """Register at the given daemon, or, while that is away and no other registration holds, at another of the
-        store. Returns None, or why the given daemon did not take it."""
+        """Register at the given daemon. If it is unavailable, and the worker has no other valid registration, try
+        others of the store. Returns None, or why the given daemon did not accept it."""
         trouble = await self._register(self._home)
         if trouble is None or not _is_away(trouble) or self._slots.cover(self):
             return trouble
@@ -175,7 +180,7 @@ class Registration:
         return trouble
 
     async def _register(self, daemon: str) -> str | None:
-        """Register at one daemon. Returns None, or why it failed. Logs the reason when it changes."""
+        """Register at one daemon. Returns None, or why it failed, which is logged if it has changed."""
         spec = {**self._spec(), **self._slots.spec(), "worker_id": self.worker_id}
         headers = {"content-type": MSGPACK, "accept": MSGPACK}
         try:
@@ -206,9 +211,10 @@ class Registration:
         return None
 
     def _safe(self, urls: Any) -> list[str]:
-        """Return some of the URLs in random order, so that not all workers go to the same daemon when theirs is away.
+        """Return some of these URLs in random order, so that workers do not all go to the same daemon when theirs is
+        unavailable.
 
-        If the given daemon has TLS, only URLs with TLS: the token is sent along.
+        If the given daemon uses TLS, only URLs with TLS are returned, because the token is sent there.
         """
         given = [url.rstrip("/") for url in urls if isinstance(url, str)] if isinstance(urls, list) else []
         secure = self._home.startswith("https:")
@@ -218,7 +224,8 @@ class Registration:
 
 
 def _is_away(trouble: str) -> bool:
-    """Return whether another daemon may take the registration: this one was not reached, or answered 5xx."""
+    """Return whether the daemon could not be reached or answered 5xx, so that another daemon may accept the
+    registration."""
     return not trouble.startswith("answered") or trouble.startswith("answered 5")
 
 
@@ -238,5 +245,5 @@ def _detail(answer: httpx2.Response, answered: Any) -> str:
 
 
 def advice_on(refusal: str) -> str:
-    """Return what to do about a refusal; empty if its own text says it."""
+    """Return advice on a refusal, for people; empty if its own text says what to do."""
     return ANOTHER if refusal.startswith(OF_THE_TOKEN) and not refusal.endswith(NO_DAEMON) else ""

@@ -1,4 +1,4 @@
-"""Notices changed source files by polling them, which works on any file system and needs no library."""
+"""Notices when source files change, by polling, which works on every file system and without a library."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ Stamps = dict[str, tuple[int, int]]
 
 
 class Watch:
-    """Watches the Python files below a folder, except in hidden folders and virtual environments."""
+    """Watches the Python files in a folder and below, except in hidden folders and virtual environments."""
 
     def __init__(self, root: Path, look_s: float = LOOK_S) -> None:
         self.has_signalled = False
@@ -25,7 +25,8 @@ class Watch:
         self._known = stamps(root)
 
     def wait(self) -> list[str]:
-        """Block until files were added, removed or changed, and then not for one poll. Returns their names."""
+        """Block until files were added, removed or changed, and then until a poll finds no further change. Returns
+        their names."""
         changed: set[str] = set()
         while True:
             threading.Event().wait(self._look_s)
@@ -36,7 +37,7 @@ class Watch:
             changed |= fresh
 
     def start(self) -> None:
-        """Start a daemon thread that sends this process SIGHUP at each change."""
+        """Start a daemon thread that sends this process SIGHUP after each change."""
         threading.Thread(target=self._signal, name="jqd-reload", daemon=True).start()
 
     def _signal(self) -> None:
@@ -48,7 +49,7 @@ class Watch:
 
 
 def stamps(root: Path) -> Stamps:
-    """Return file name → time of the last change and length, for the first FILES_MAX files."""
+    """Return file name → (time of the last change, size), for the first FILES_MAX files."""
     found: Stamps = {}
     for entry in _files(str(root)):
         if len(found) == FILES_MAX:

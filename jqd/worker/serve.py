@@ -1,8 +1,9 @@
-"""Runs a worker: binds, registers at the daemons, serves, and shuts down.
+"""Runs a worker: listens, registers at the daemons, serves requests, and shuts down.
 
-With `processes` separate processes load the app (`process_pool.py`), and SIGHUP loads it anew. On the first SIGTERM or
-SIGINT: unregister, refuse new batches, let the jobs in flight end, stop. On the second, or when `drain_s` is over, jobs
-still in flight are handed back without counting an attempt: async functions are stopped, threads are left behind.
+With `processes`, separate processes load the app (`process_pool.py`), and SIGHUP loads it again. At the first SIGTERM
+or SIGINT: unregister, refuse new batches, wait until the jobs in flight have ended, stop. At the second, or after
+`drain_s`, jobs still in flight are handed back without counting an attempt: async functions are stopped, threads run on
+until the process ends.
 """
 
 import os
@@ -84,7 +85,7 @@ async def serve(
     """Serve the jobs of `app` until stopped; `task_status.started` gets the worker's URL.
 
     `app`: an App, or its address, MODULE[:APP]. `bind`: HOST:PORT, port 0 for any free one. `daemons`: URLs to register
-    at (none: those of `JQD_URL`, else the one on this machine), tried until they answer; jobs push jobs there.
+    at (none: those of `JQD_URL`, else the one on this machine), tried until they answer; jobs push to them.
     `advertise`: the URL at which daemons reach this worker, required if `bind` is a wildcard. `only`: names of the jobs
     to serve. `priority_min`, `priority_max`: take only jobs within, both included. `secrets`: requests must be signed
     with one of them; may be empty on loopback; None: unsigned requests from anywhere. `pull`: do not listen, but ask
@@ -138,11 +139,11 @@ def _beat(service: Service) -> Callable[[], Awaitable[None]]:
 async def _opened(
     at: Address | None, app: App | str, begin: Begin, processes: int, places: Sequence[Registration], token: str | None
 ) -> AsyncIterator[_Opened]:
-    """Open what a worker closes last. The second value is a call that ends the process soon, even if a job hangs. An
-    error in opening is raised as it is, not in a group."""
+    """Open what must be closed last when a worker ends, and yield it. The second value is a function that ends the
+    process soon, even if a job hangs. An error while opening is raised as it is, not in an exception group."""
 
     def where() -> tuple[str, str | None]:
-        """Return the first daemon that answers, else the first."""
+        """Return URL and token of the first daemon that is available; if none is, of the first."""
         return next((place for place in places if not place.is_away), places[0]).daemon, token
 
     executor = _executor(app, begin, processes, where)
@@ -155,7 +156,8 @@ async def _opened(
 async def _executor(
     app: App | str, begin: Begin, processes: int, where: Where
 ) -> AsyncIterator[tuple[_Jobs, ProcessPool | None]]:
-    """Yield the jobs, and the process pool that runs them, or None. `where`: the daemon that jobs push to."""
+    """Yield the jobs, and the process pool that runs them; None: this process does. `where`: returns the daemon that
+    jobs push to."""
     if processes:
         async with open_process_pool(begin, processes, where) as process_pool:
             yield process_pool.jobs, process_pool
@@ -183,7 +185,8 @@ def _places(daemons: Sequence[str], spec: Spec, slots: Slots, **more: Any) -> li
 
 
 def _guard(bind: Address | None, advertise: str | None, secrets: Sequence[str] | None) -> Guard:
-    """Return the guard that allows daemons' requests: for the bound address, or the host in the worker's URL."""
+    """Return the guard that checks the Host header of requests, against the bound address or the host in the worker's
+    URL."""
     if bind is None:
         return Guard(loopback=False)
     is_loopback = address.is_loopback(bind.host)
@@ -217,7 +220,7 @@ async def _serve_http(
 
 
 async def _stay_registered(places: Sequence[Registration], *, until: Callable[[], Awaitable[None]]) -> None:
-    """Keep the worker registered everywhere; unregister when `until` returns, and when cancelled too."""
+    """Keep the worker registered at all daemons. Unregister it when `until` returns, or when cancelled."""
     try:
         async with trio.open_nursery() as nursery:
             for place in places:
@@ -233,14 +236,14 @@ async def _stay_registered(places: Sequence[Registration], *, until: Callable[[]
 
 
 async def _end_if_refused(slots: Slots, signalled: ShutdownSignals) -> None:
-    """Stop the worker when no daemon will ever take its token."""
+    """Stop the worker if all daemons refuse its token for good."""
     await slots.refused.wait()
     signalled.is_refused = not signalled.first.is_set()
     signalled.first.set()
 
 
 def _end(url: str, places: Sequence[Registration], signalled: ShutdownSignals) -> None:
-    """Log the end. Raises ConfigError if the worker stopped because no daemon takes it."""
+    """Log that the worker has stopped. Raises ConfigError if it did because no daemon accepts it."""
     get_logger("worker").info("worker.stopped", url=url)
     if signalled.is_refused:
         daemon, refusal = places[0].daemon, places[0].refusal
@@ -256,7 +259,8 @@ async def _wait_stop(signalled: ShutdownSignals, service: Service) -> None:
 async def _stay(
     places: Sequence[Registration], puller: Puller | None, service: Service, signalled: ShutdownSignals, drain_s: float
 ) -> None:
-    """Stay registered until stopped, then drain; a worker that pulls leaves when its last outcomes are taken."""
+    """Stay registered until stopped, then drain. A worker that pulls stays registered until its last outcomes are
+    taken."""
     if puller is None:
         await _stay_registered(places, until=partial(_wait_stop, signalled, service))
         await _drain(service, signalled, drain_s)
@@ -276,7 +280,7 @@ async def _stay(
 
 
 async def _drain(service: Service, signalled: ShutdownSignals, drain_s: float) -> None:
-    """Refuse new batches and wait for those in flight, until they end, a second signal comes or `drain_s` is over.
+    """Refuse new batches. Wait until the jobs in flight have ended, a second signal comes, or `drain_s` is over.
 
     Then hand back the jobs that are left, without counting an attempt, and kill the programs that they started.
     """
@@ -332,7 +336,8 @@ def _check(
 
 
 def _listen_at(bind: str, advertise: str | None, secrets: Sequence[str] | None) -> Address:
-    """Return the address to listen at. Raises ConfigError if daemons could not reach it, or anybody could run jobs."""
+    """Return the address to listen at. Raises ConfigError if daemons could not reach it, or if anybody could run jobs
+    there."""
     try:
         at = address.parse(bind)
     except ValueError as error:
@@ -353,7 +358,7 @@ def _expect_http(what: str, url: str) -> None:
 
 
 def _expect_secrets(at: Address, secrets: Sequence[str] | None) -> None:
-    """Raise ConfigError if anybody on the network could run jobs here, or a secret is malformed."""
+    """Raise ConfigError if anybody on the network could run jobs here, or if a secret is malformed."""
     if not secrets and secrets is not None and not address.is_loopback(at.host):
         raise ConfigError(
             f"bind {at.host!r} is reached by other machines, and whoever reaches this worker can run its jobs: give "

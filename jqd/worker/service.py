@@ -1,4 +1,4 @@
-"""The worker over HTTP: an ASGI application, to be mounted under any path of any ASGI server that runs on trio.
+"""The worker over HTTP: an ASGI application, to be mounted at any path in any ASGI server that runs on trio.
 
     POST   one batch, MessagePack or JSON → 200 and a stream of outcomes, each sent soon after its job ended
            400 not understood · 408 body too slow · 413 too large · 415 other encoding
@@ -6,11 +6,11 @@
     GET    200 {status: "ok", …}, or 503 when new batches are refused; /openapi.json describes the protocol
     DELETE ?job_id=…   204 the job is being stopped · 404 it is not in flight · 503 not signed, or sent before
 
-Plain functions run in threads, async ones as tasks, each under the limit of `concurrency`. Jobs that cannot begin at
-once wait, within bounds: past `queue_jobs` a batch, or the rest of one, is refused, and a job that has waited for
-PATIENCE_S or half of its timeout is handed back. Neither costs a job an attempt. When the daemon hangs up, async jobs
-of its batch are cancelled and plain ones that have not begun are skipped: nobody waits for their outcome. A cancelled
-job keeps its place in the batch: its outcome says that it was cancelled, or how it ended.
+Plain functions run in threads, async ones as tasks, each kind up to `concurrency`. Jobs that cannot begin at once wait,
+within limits: beyond `queue_jobs` a batch, or the part of it without room, is refused. A job that has waited for
+PATIENCE_S or half of its timeout is handed back. Neither costs a job an attempt. When the daemon disconnects, async
+jobs of its batch are cancelled and plain ones that have not begun are skipped. A cancelled job still has an outcome in
+its batch: that it was cancelled, or how it ended.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -67,7 +67,7 @@ class ServiceConfig:
     """Limits of a `Service`."""
 
     concurrency: int = CONCURRENCY_DEFAULT
-    """Plain functions at once, and as many async ones."""
+    """Limit of plain functions at once, and of async ones."""
     queue_jobs: int = QUEUE_JOBS_DEFAULT
     """Jobs of all batches that may wait for a thread or task."""
     body_bytes_max: int = BODY_BYTES_MAX
@@ -80,7 +80,7 @@ class ServiceConfig:
 
 
 class Service:
-    """The ASGI application of a worker. One per process and trio loop; its threads start with the first batch."""
+    """The ASGI application of a worker, one for each process and trio loop. Its threads start with the first batch."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Service:
         spoke: Callable[[Item], None] | None = None,
         secrets: Sequence[str] = (),
     ) -> None:
-        """`jobs`: by name, like `App.jobs`. `executor`: None: this process runs them. `spoke`: see `Attempts`.
+        """`jobs`: by name, like `App.jobs`. `executor`: what runs them; None: this process. `spoke`: see `Attempts`.
 
         `guard`: by default any `Host`, as only the server in front knows its names. `secrets`: only requests signed
         with one of them run or stop jobs; none: all requests do. Raises ValueError for a malformed secret.
@@ -104,7 +104,7 @@ class Service:
         self._clock = clock or SystemClock()
         self._guard = guard
         self.attempts = Attempts(self._clock, spoke)
-        """Runs the functions, if this process does."""
+        """Runs the job functions, unless an executor with processes does."""
         self._executor = executor or InProcess(self.attempts, concurrency=self._config.concurrency, clock=self._clock)
         self._log = get_logger("worker")
         self._in_flight: set[Batch] = set()
@@ -133,7 +133,7 @@ class Service:
             await refuse(refusal, headers, send)
 
     def _check(self, path: str, headers: dict[bytes, str]) -> None:
-        """Refuse a request that a web page may have sent from a browser on this machine. Raises Refusal."""
+        """Refuse requests that may come from a web page in a browser on this machine. Raises Refusal."""
         try:
             self._guard.check(path, _by_name(headers))
         except Foreign as foreign:
@@ -148,26 +148,26 @@ class Service:
 
     @property
     def jobs_in_flight(self) -> int:
-        """Return how many jobs of present batches have no outcome yet."""
+        """Return how many jobs have no outcome yet, of all batches in flight."""
         return sum(batch.left for batch in self._in_flight)
 
     @property
     def room(self) -> int:
-        """Return how many more jobs may come, to run or to wait."""
+        """Return for how many more jobs there is room, running or waiting."""
         return max(0, self.free + self._config.queue_jobs)
 
     @property
     def free(self) -> int:
-        """Return how many jobs may begin now; below 0: so many wait."""
+        """Return how many jobs may begin now. A negative number: so many wait."""
         return self._config.concurrency - self.jobs_in_flight - self._executor.orphans
 
     async def wait_idle(self) -> None:
         await self._idle.wait()
 
     def hand_back(self, why: str) -> int:
-        """Hand back all jobs in flight, without counting an attempt, and stop those that can be stopped.
+        """Hand back all jobs in flight without counting an attempt, and stop those that can be stopped.
 
-        Returns how many run on: they may have done their work when their jobs run again.
+        Returns how many cannot be stopped: they may complete their work although their jobs are run again.
         """
         self._executor.drain()
         running_on = 0
@@ -181,7 +181,7 @@ class Service:
         return running_on
 
     def stop(self, item: Item) -> None:
-        """Stop a cancelled job; one that has begun ends later, or succeeds nevertheless."""
+        """Stop a job that was cancelled. If it has begun, it ends some time later, or succeeds nevertheless."""
         item.cancelled = True
         if item.begin():  # it has not begun, and never will
             item.batch.put(item, self.attempts.cancelled(item))
@@ -190,7 +190,7 @@ class Service:
         self._log.info("worker.cancelled", job_id=item.job_id, name=item.job.name)
 
     def close(self) -> None:
-        """End the threads. The server's lifespan calls this; without one, the owner does."""
+        """Stop the threads. The server's lifespan calls this; if there is none, whoever made the service must."""
         self._executor.close()
 
     def refusing(self) -> str | None:
@@ -201,7 +201,7 @@ class Service:
         return self._executor.trouble()
 
     def at_work(self) -> str:
-        """Return the jobs that have begun as text: id, name, and for how long each is here."""
+        """Return a text that lists the jobs that have begun: id, name, and how long ago each arrived."""
         now_s = self._clock.mono_s()
         items = [
             item for batch in self._in_flight for item in batch.items if not item.ended and item not in batch.waiting
@@ -209,7 +209,7 @@ class Service:
         return named([(item, now_s - item.batch.arrived_s) for item in items]) or "no job that has begun"
 
     def tasks(self) -> str:
-        """Return the async jobs that have begun as text: id and name. For any thread."""
+        """Return a text that lists the async jobs that have begun: id and name. Any thread may call this."""
         items = [item for batch in list(self._in_flight) for item in list(batch.items)]
         tasks = [item for item in items if item.function.loop is not None and not item.ended]
         return ", ".join(f"{item.job_id} ({item.job.name})" for item in tasks if item not in item.batch.waiting)
@@ -241,7 +241,7 @@ class Service:
         await self.run(batch, taken, room, receive, send)
 
     async def run(self, batch: Batch, taken: BatchIn, room: int, receive: Receive, send: Send) -> None:
-        """Run the jobs of a batch, at most `room`, until all have ended, or `receive` reports a disconnect."""
+        """Run a batch, at most `room` of its jobs, until all have ended or `receive` reports a disconnect."""
         self._in_flight.add(batch)
         if len(self._in_flight) == 1:
             self._idle = trio.Event()
@@ -259,8 +259,8 @@ class Service:
                 self._idle.set()
 
     def _expect_signed(self, headers: dict[bytes, str], body: bytes) -> None:
-        """Raise Refusal for a request that is not signed with one of the secrets. Not with a 4xx, which would fail the
-        jobs of a daemon with an old secret or a wrong clock: after a 503 they wait, untried, until that is mended."""
+        """Refuse an unsigned request, with a 503. A 4xx would fail the jobs of a daemon with an old secret or a wrong
+        clock; after a 503 they wait until that is fixed. Raises Refusal."""
         why = self._signed.why_not(_by_name(headers), body, self._clock.wall_ms() / 1000)
         if why == SENT_BEFORE:
             self._log.warning("worker.sent_before", message=headers[b"webhook-id"], why=why)
@@ -274,7 +274,7 @@ class Service:
             raise Refusal(503, "Full", detail, retry_after_s=FULL_RETRY_AFTER_S)
 
     def _start(self, batch: Batch, taken: BatchIn, room: int, nursery: trio.Nursery) -> None:
-        """Run the jobs of a batch; answer at once for jobs without a function and jobs without room."""
+        """Start the jobs of a batch. Jobs without a function or without room get their outcome at once."""
         for job in taken.jobs:
             function = self._jobs.get(job.name)
             if function is None:
@@ -295,7 +295,7 @@ class Service:
         self._executor.start(batch.items, nursery)
 
     async def _answer(self, batch: Batch, send: Send) -> None:
-        """Stream the outcomes as they come; watch plain functions and waiting jobs meanwhile."""
+        """Send outcomes as they come. Meanwhile, look after jobs past their timeout and jobs that wait too long."""
         shortest_s = min((item.timeout_s for item in batch.items), default=WATCH_MAX_S / WATCH_SHARE)
         watch_s = min(max(shortest_s * WATCH_SHARE, WATCH_MIN_S), WATCH_MAX_S)
         patience_s = min(PATIENCE_S, shortest_s * PATIENCE_SHARE)
@@ -315,8 +315,8 @@ class Service:
                 return
 
     def _hand_back(self, batch: Batch, patience_s: float) -> None:
-        """Hand back jobs that have waited too long, or that no thread can run: other workers may be free.
-        `patience_s`: before that no job of the batch has waited too long."""
+        """Hand back jobs that have waited too long, or that no thread can run, as other workers may be free.
+        `patience_s`: until then no job of the batch has waited too long."""
         waited_s = self._clock.mono_s() - batch.arrived_s
         if not batch.waiting or (waited_s < patience_s and self._executor.trouble() is None):
             return
@@ -333,10 +333,8 @@ class Service:
     # ------------------------------------------------------------ cancel, health, lifespan
 
     async def _cancel(self, query: bytes, headers: dict[bytes, str], send: Send) -> None:
-        """Stop jobs in flight: those not begun end here, async ones are cancelled, plain ones may notice.
-
-        The header JQD-Batch-Id restricts this to one batch: the same job may have come again, with other content.
-        """
+        """Handle a request to cancel jobs. Those not begun end here, async ones are cancelled, plain ones may
+        notice."""
         batch_id = headers.get(b"jqd-batch-id")
         wanted = set(parse_qs(query.decode("latin-1")).get("job_id", []))
         if not wanted:
@@ -383,7 +381,7 @@ class Service:
 
 
 async def _show(send: Send) -> None:
-    """Send the worker's OpenAPI document."""
+    """Answer with the worker's OpenAPI document."""
     body = openapi.document()
     await start_response(send, 200, media.JSON, len(body))
     await send({"type": "http.response.body", "body": body})

@@ -1,4 +1,5 @@
-"""Signals that stop a worker or make it reload its code; and a forced exit when a job blocks the stop."""
+"""The signals that stop a worker or make it load its code again. Also ends the process by force if a job prevents the
+stop."""
 
 import os
 import signal
@@ -14,30 +15,30 @@ HARD_EXIT_S = 3.0  # how long the end waits for a job that cannot be cancelled
 
 
 class ShutdownSignals:
-    """Turns a worker's signals into events: first, second, reload."""
+    """Turns a worker's signals into events: for the first, for the second, and for a reload."""
 
     def __init__(self, first: trio.Event | None, *, reloads: bool, owns: bool) -> None:
-        """`first`: set by the first signal, or by the caller. `reloads`: SIGHUP reloads the code; else it stops, too.
-        `owns`: all child processes of this one were started by jobs, and are killed at the end.
-        """
+        """`first`: the event that the first signal sets, or the caller. `reloads`: whether SIGHUP loads the code again;
+        else it stops the worker. `owns`: whether all child processes of this one were started by jobs, so that they are
+        killed at the end."""
         self.first, self.owns = trio.Event() if first is None else first, owns
         self.now = trio.Event()
-        """Set when the worker must end without waiting for jobs in flight."""
+        """Set when the worker must end without waiting for its jobs."""
         self.close = trio.Event()
-        """Set once no job is in flight: the server may close."""
+        """Set when no job is in flight any more, so that the server may close."""
         self.is_refused = False
-        """Whether the worker ends because no daemon takes it, without a signal."""
+        """Whether the worker ends because no daemon accepts it, not because of a signal."""
         self._reloads = reloads
         self._reload = trio.Event()
 
     def end(self, force: Callable[[], None] | None) -> None:
-        """Let the server close, as no job is in flight. `force`: called first; it ends the process if that hangs."""
+        """Let the server close. `force`: called first; it makes the process exit if closing hangs."""
         if force is not None:
             force()
         self.close.set()
 
     async def wait_reload(self) -> None:
-        """Return at the next SIGHUP; several that came meanwhile count as one."""
+        """Wait for the next SIGHUP. Several since the last call count as one."""
         await self._reload.wait()
         self._reload = trio.Event()
 
@@ -56,9 +57,10 @@ class ShutdownSignals:
 
 @contextmanager
 def forced() -> Iterator[Callable[[], None]]:
-    """Yield a call that ends the process after HARD_EXIT_S, unless the block ends before.
+    """Yield a function that starts a timer. After HARD_EXIT_S the timer ends the process, unless the block has ended
+    before.
 
-    A job that shields itself from cancellation, or blocks the loop, would keep a stopping worker alive for ever.
+    Without it, a job that ignores cancellation or blocks the loop would keep a stopping worker alive for ever.
     """
     timer = threading.Timer(HARD_EXIT_S, _exit)
     timer.daemon = True

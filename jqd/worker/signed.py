@@ -1,4 +1,4 @@
-"""Checks by its Standard Webhooks signature that a daemon with our secret sent a request."""
+"""Checks the Standard Webhooks signature of requests, which proves that a daemon with one of our secrets sent them."""
 
 import hmac
 from collections.abc import Mapping, Sequence
@@ -14,11 +14,11 @@ SENT_BEFORE = (
     "this very request came before; a daemon signs each anew, so somebody who can read the network kept it and sends "
     "it again: only TLS keeps it from being read"
 )
-CANCEL = "-cancel"  # a message with the id of a job and this cancels the job
+CANCEL = "-cancel"  # a message whose id is a job's id with this suffix cancels the job
 
 
 def is_ours(keys: Sequence[bytes], headers: Mapping[str, str], body: bytes, now_s: float) -> bool:
-    """Return whether one of the keys signed this body within FRESH_S. `headers`: by lower-case names."""
+    """Return whether one of the keys signed this body within the last FRESH_S. `headers`: names in lower case."""
     try:
         message, sent_at = headers["webhook-id"], headers["webhook-timestamp"]
         # With the timestamp's own spelling: another spelling would pass as another request.
@@ -36,9 +36,9 @@ def is_ours(keys: Sequence[bytes], headers: Mapping[str, str], body: bytes, now_
 
 
 class SignedRequests:
-    """Accepts each request that one of the secrets signed, but only once; without secrets, accepts all.
+    """Accepts requests that are signed with one of the secrets, each only once. Without secrets, accepts all.
 
-    Remembers accepted requests while they are fresh, the newest REMEMBERED_MAX, until the process ends. Raises
+    It remembers accepted requests in memory for as long as their signature is valid, at most REMEMBERED_MAX. Raises
     ValueError for a malformed secret.
     """
 
@@ -47,7 +47,7 @@ class SignedRequests:
         self._taken: dict[tuple[str, str], float] = {}
 
     def why_not(self, headers: Mapping[str, str], body: bytes, now_s: float) -> str | None:
-        """Return why a request must be refused; None: it need not. `now_s`: since 1970."""
+        """Return why a request must be refused; None: it is valid. `now_s`: Unix time."""
         if not self.keys:
             return None
         if not is_ours(self.keys, headers, body, now_s):
@@ -55,7 +55,7 @@ class SignedRequests:
         return SENT_BEFORE if _which(headers) in self._taken else None
 
     def take(self, headers: Mapping[str, str], now_s: float) -> None:
-        """Remember an accepted request. `now_s`: by a monotonic clock."""
+        """Remember an accepted request, so that it is refused if it comes again. `now_s`: by a monotonic clock."""
         if self.keys:
             self._taken[_which(headers)] = now_s
             while len(self._taken) > REMEMBERED_MAX or next(iter(self._taken.values())) <= now_s - 2 * FRESH_S:
@@ -63,10 +63,11 @@ class SignedRequests:
 
 
 def cancel_id(message_id: str) -> str | None:
-    """Return the id of the job that a message cancels; None when it cancels none."""
+    """Return the id of the job that a request cancels, from its `webhook-id`; None: it cancels no job."""
     return message_id.removesuffix(CANCEL) if message_id.endswith(CANCEL) else None
 
 
 def _which(headers: Mapping[str, str]) -> tuple[str, str]:
-    """Return what identifies a request: id and time, which are both signed. A daemon's repetition has another time."""
+    """Return what identifies a request: its id and time, both signed. If a daemon repeats a request, its time
+    differs."""
     return headers["webhook-id"], headers["webhook-timestamp"]

@@ -1,14 +1,15 @@
-"""Flows of jobs, written as calls: signatures, chains and groups of them. All are immutable.
+"""Flows of jobs, written as calls: signatures (calls for later), chains and groups of them. All are immutable.
 
     chain(fetch.s(url), resize.s(width=300), store.s()).push()       each gets the result of the one before
     group(double.s(1), double.s(2)).then(total.s()).push()           total([2, 4])
     after(ref, another).then(total.s()).push()                       waits for jobs that were pushed before
 
-A pushed step becomes one list of jobs, taken whole or not at all: each has its own id, and waits for those before it by
-`after`. So all of them exist at once, and can be seen, waited for and cancelled.
+A pushed step becomes one list of jobs, of which a daemon takes all or none. Each job has its own id, and waits for the
+ones before it by `after`. So all of them exist at once, and can be seen, waited for and cancelled.
 
-`.s()` may leave out the function's first parameter, if that has no default: it gets the result of the step before. A
-complete call gets no result and only waits. The result of a group is the list of its members' results, in order.
+`.s()` may leave out the function's first parameter if that has no default: then it gets the result of the previous
+step. A complete call gets no result and only waits. The result of a group is the list of its members' results, in
+order.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,19 +45,19 @@ OPTIONS = tuple(name for name in OnePush.__annotations__ if name not in ("after"
 
 
 class Results(NamedTuple):
-    """The jobs that the next step waits for, and the form in which it gets their results."""
+    """The jobs for which the next step waits, and the form in which it gets their results."""
 
     refs: Sequence[Ref[Any]] = ()
-    """The jobs, in order."""
+    """The jobs, in the order of their results."""
     is_list: bool = False
-    """Whether it gets a list of results; else that of the one job."""
+    """Whether the next step gets a list of results; else there is one job, and it gets its result."""
 
 
 class Plan:
-    """Collects the jobs of one push as `POST /v1/jobs` takes them: each comes after those that it waits for."""
+    """Collects the jobs of a flow in the form that `POST /v1/jobs` takes. Each comes after those for which it waits."""
 
     def __init__(self, client: Client | None, stem: str) -> None:
-        """`client`: None for that of the first job's app. `stem`: ids begin with it."""
+        """`client`: pushes the flow; None: the client of the first job's app. `stem`: all ids begin with it."""
         self.jobs: list[dict[str, Any]] = []
         self.groups: list[str] = []
         self._client = client
@@ -65,11 +66,11 @@ class Plan:
         self._by_id: dict[str, dict[str, Any]] = {}
 
     def new_id(self) -> str:
-        """Return the next job's id."""
+        """Return the id for the next job."""
         return f"{self._stem}-{len(self.jobs)}"
 
     def new_group(self) -> str:
-        """Add a group; returns its name, which no other group has."""
+        """Add a group, and return its unique name."""
         self.groups.append(f"{self._stem}-{len(self.groups)}")
         return self.groups[-1]
 
@@ -87,21 +88,23 @@ class Plan:
         return ref
 
     def keep(self, refs: Sequence[Ref[Any]]) -> None:
-        """Have the results of these jobs kept, as a later step needs them."""
+        """Make these jobs keep their results, because a later step needs them."""
         for ref in refs:
             fields = self._by_id.get(ref.job_id, {})
             fields["keep_result"] = fields.get("keep_result") or True
 
 
 class Step(Generic[A_contra, R_co]):
-    """Base of all that can stand in a chain. It takes an A (`object`: it needs no result) and results in an R."""
+    """Base class of everything that can stand in a chain. It takes an A (`object`: it needs no result) and results in
+    an R."""
 
     def then(self, following: "Step[R_co, R]") -> "Step[A_contra, R]":
         """Return a chain of this step and `following`, which gets this step's result."""
         return Chain((self, following))
 
     def plan(self, plan: Plan, before: Results, group: str | None) -> Results:
-        """Append this step's jobs, which wait for those in `before`. Returns the jobs that the next step waits for."""
+        """Append this step's jobs to the plan; they wait for those in `before`. Returns the jobs for which the next
+        step waits. `group`: the group that they join, if any."""
         raise NotImplementedError
 
     def push(
@@ -111,11 +114,11 @@ class Step(Generic[A_contra, R_co]):
         id: str | None = None,  # noqa: A002 - what it is called everywhere
         ack: Ack | None = None,
     ) -> "FlowRef[R]":
-        """Push all jobs in one request, which is taken whole or not at all; blocks for that request.
+        """Push all jobs in one request, of which a daemon takes all or none. Blocks for that request.
 
-        `client`: instead of that of the first job's app. `id`: your own id for the flow; its jobs are `<id>-0`,
-        `<id>-1` …, and the same flow pushed again under it counts once. Raises TypeError if the first step leaves a
-        parameter out, ValueError if there is nothing to push; otherwise as `Client.push_all`.
+        `client`: instead of that of the first job's app. `id`: your own id for the flow. Its jobs are `<id>-0`,
+        `<id>-1` …, and the same flow pushed again with it counts once. Raises TypeError if the first step lacks a
+        parameter, ValueError if there is nothing to push; otherwise as `Client.push_all`.
         """
         plan = Plan(client, id or uuid4().hex)
         last = self.plan(plan, Results(), None)
@@ -132,18 +135,19 @@ class Step(Generic[A_contra, R_co]):
         id: str | None = None,  # noqa: A002
         ack: Ack | None = None,
     ) -> "FlowRef[R]":
-        """Push all jobs as `push` does, from async code, under asyncio and trio. Once begun it cannot be cancelled."""
+        """Push all jobs as `push` does, from async code, under asyncio and trio. It cannot be cancelled once it has
+        begun."""
         return await anyio.to_thread.run_sync(lambda: self.push(client, id=id, ack=ack))
 
 
 @dataclass(frozen=True, eq=False)
 class Signature(Step[A_contra, R_co]):
-    """A call of a job's function, to be pushed later: `resize.s("a.png", width=300)`."""
+    """A call of a job function that is to be pushed later: `resize.s("a.png", width=300)`."""
 
     job: "Job[..., Any, Any]"
     call: Call
     options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
-    """The options of its push, which win over the declared ones."""
+    """Options of its push. They replace the declared ones."""
 
     def __repr__(self) -> str:
         return f"<signature of {self.job.name!r}{f', without {self.call.gap}' if self.call.gap else ''}>"
@@ -154,8 +158,8 @@ class Signature(Step[A_contra, R_co]):
         id: str | None = None,  # noqa: A002 - what it is called everywhere
         **options: Unpack[OnePush],
     ) -> "Signature[A_contra, R_co]":
-        """Return the same call with other options than declared: those of `Job.options`, without `after` and
-        `result_into`, which the flow sets."""
+        """Return the same call with these options: those of `Job.options`, except `after` and `result_into`, which the
+        flow sets."""
         for given in (one for one in options if one not in OPTIONS):
             raise TypeError(f"a signature has no option {given!r}{suggestion(given, ('id', *OPTIONS))}")
         named = {} if id is None else {"job_id": id}
@@ -163,7 +167,8 @@ class Signature(Step[A_contra, R_co]):
         return replace(self, options=MappingProxyType({**self.options, **fields, **named}))
 
     def following(self) -> Mapping[str, Any]:
-        """Return the job as a map that gets the result, for `then` of another push and for `Client.close_group`."""
+        """Return the job as a map, for `then` of another push and for `Client.close_group`. It gets the result of what
+        it waits for."""
         return self._map(self._gets_result())
 
     def _gets_result(self) -> dict[str, Any]:
@@ -196,7 +201,7 @@ class Signature(Step[A_contra, R_co]):
 
 @dataclass(frozen=True, eq=False)
 class Chain(Step[A_contra, R_co]):
-    """Steps one after another."""
+    """Steps that run one after another."""
 
     steps: tuple[Step[Any, Any], ...]
 
@@ -211,7 +216,7 @@ class Chain(Step[A_contra, R_co]):
 
 @dataclass(frozen=True, eq=False)
 class Group(Step[A_contra, list[R]], Generic[A_contra, R]):
-    """Steps side by side, each with the result of the step before the group."""
+    """Steps that run side by side. Each gets the result of the step before the group."""
 
     steps: tuple[Step[A_contra, R], ...]
 
@@ -221,7 +226,7 @@ class Group(Step[A_contra, list[R]], Generic[A_contra, R]):
         return Chain((self, following))
 
     def plan(self, plan: Plan, before: Results, group: str | None) -> Results:
-        """Append the jobs of all members. Those of an inner group belong to the outermost one."""
+        """Append the jobs of all members to the plan. Members of a group inside a group belong to the outer one."""
         group = group or plan.new_group()
         refs: list[Ref[Any]] = []
         for step in self.steps:
@@ -237,7 +242,7 @@ class Group(Step[A_contra, list[R]], Generic[A_contra, R]):
 
 @dataclass(frozen=True, eq=False)
 class Pushed(Step[object, list[R]], Generic[R]):
-    """Jobs that were pushed before."""
+    """Jobs that were pushed earlier, as the first step of a chain."""
 
     refs: tuple[Ref[R], ...]
 
@@ -266,15 +271,15 @@ def chain(
     one: Step[A, B], two: Step[B, C], three: Step[C, D], four: Step[D, E], /, *more: Step[Any, R]
 ) -> Step[A, R]: ...
 def chain(*steps: Step[Any, Any]) -> Step[Any, Any]:
-    """Return a chain: steps one after another, each with the result of the one before. Type checkers compare the first
-    four."""
+    """Return a chain: steps that run one after another, each with the result of the previous one. Type checkers check
+    only the first four."""
     if not steps:
         raise ValueError("a chain has at least one step")
     return Chain(steps)
 
 
 def group(*steps: Step[A, R]) -> Group[A, R]:
-    """Return a group: steps side by side, whose result is the list of their results."""
+    """Return a group: steps that run side by side. Its result is the list of their results."""
     if not steps:
         raise ValueError("a group has at least one step: of none no job would ever come")
     return Group(steps)
@@ -285,7 +290,7 @@ def after(*jobs: Ref[R]) -> Pushed[R]: ...
 @overload
 def after(*jobs: Ref[Any] | str) -> Pushed[Any]: ...
 def after(*jobs: Ref[Any] | str) -> Pushed[Any]:
-    """Begin a flow after jobs that were pushed before, by anyone: `after(ref, "its-id").then(total.s())`."""
+    """Begin a flow with jobs that were pushed earlier, by anyone: `after(ref, "its-id").then(total.s())`."""
     if not jobs:
         raise ValueError("after(…) names at least one job")
     return Pushed(tuple(_ref(job) if isinstance(job, str) else job for job in jobs))

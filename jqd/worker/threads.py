@@ -1,8 +1,8 @@
-"""Threads for plain functions: each takes an item, runs it, puts its outcome into the outbox, and takes the next.
+"""Threads for plain functions. Each takes an item, runs it, puts its outcome into the outbox, and takes the next item.
 
-The trio thread is woken once for many outcomes, and no job needs a task. A function that overruns its timeout cannot be
-stopped: it is reported as timed out, and keeps its thread until it returns. Only a process can be killed
-(docs/adr/0011). While all threads are stuck so, the worker takes no new batches.
+The trio thread is woken once for many outcomes, and no job needs a task. A function past its timeout cannot be stopped:
+it is reported as timed out, and occupies its thread until it returns. Only a process can be killed (docs/adr/0011).
+While all threads are occupied in this way, the worker takes no new batches.
 
     trio thread   submit ──► queue ──► threads ──► outbox ──► drain (run_sync_soon) ──► batch.put
 """
@@ -22,7 +22,7 @@ STALE_ITEMS_MAX = 16  # a queue is swept when it holds so many more than twice w
 
 
 class Outbox:
-    """Brings outcomes and notes from other threads to their batches, on the trio thread."""
+    """Passes outcomes and other messages from any thread to their batches, in the trio thread."""
 
     def __init__(self) -> None:
         self._token = trio.lowlevel.current_trio_token()
@@ -30,7 +30,7 @@ class Outbox:
         self._signalled = False
 
     def deliver(self, item: Item, content: bytes, is_outcome: bool) -> None:
-        """Put in an outcome or note, from any thread. Raises trio.RunFinishedError if the trio loop has ended."""
+        """Pass on the content for an item, from any thread. Raises trio.RunFinishedError if the trio loop has ended."""
         # Here: append, then read the flag. In `drain`: clear the flag, then empty. So either the running drain sees
         # the outcome, or the outcome starts another drain.
         self._waiting.append((item, content, is_outcome))
@@ -42,7 +42,7 @@ class Outbox:
         self._token.run_sync_soon(call, *args)
 
     def drain(self) -> None:
-        """Bring all outcomes and notes to their batches. Also runs by itself soon after each `deliver`."""
+        """Pass everything that waits to its batches. Runs by itself soon after each `deliver`."""
         self._signalled = False
         content = self._waiting
         while content:
@@ -54,7 +54,7 @@ class Outbox:
 
 
 class ThreadPool:
-    """Threads that run plain functions. Only the trio thread that made it calls its methods."""
+    """Threads that run plain functions. Only the trio thread that made the pool may call its methods."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class ThreadPool:
         outbox: Outbox,
         begun: Callable[[Item], bytes],
     ) -> None:
-        """`begun`: returns the note to send when an item begins that has waited for longer than NOTE_S."""
+        """`begun`: returns the message to send when an item begins after it has waited for longer than NOTE_S."""
         self._run = run
         self._begun = begun
         self._clock = clock
@@ -80,7 +80,7 @@ class ThreadPool:
 
     @property
     def stuck(self) -> list[tuple[Item, float]]:
-        """Return the items that still run after their timeout, and when they began (monotonic)."""
+        """Return the items that still run after their timeout, each with the time when it began (monotonic)."""
         now_s = self._clock.mono_s()
         return [now for now in self._nows.copy() if now is not None and now_s - now[1] >= now[0].timeout_s]
 
@@ -89,7 +89,7 @@ class ThreadPool:
         return len(self.stuck) == len(self._nows)
 
     def submit(self, items: Iterable[Item]) -> None:
-        """Queue items to run in order. Outcomes go to their batches; items of a batch that is gone are skipped."""
+        """Queue items, to run in this order. Items of a batch for which nobody waits any more are skipped."""
         for item in items:
             self._queue.put(item)
         if self._queue.qsize() > self._queued_max and not self._closed:
@@ -105,9 +105,9 @@ class ThreadPool:
             self._queue.put(None)
 
     def _sweep(self) -> None:
-        """Drop items that were handed back: they may be big, and wait long for busy threads.
+        """Remove items that were handed back from the queue: they may be big, and wait long while threads are busy.
 
-        If another thread takes an item meanwhile, it may be a little out of order.
+        If a thread takes an item at the same moment, the order may change a little.
         """
         for _ in range(self._queue.qsize()):
             try:

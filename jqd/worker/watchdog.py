@@ -1,4 +1,4 @@
-"""Notices from its own thread that an event loop is blocked, and logs which job blocks it, and where.
+"""Notices from a thread of its own that an event loop is blocked, and logs which job blocks it, and where.
 
 An async function that blocks trio's loop stops the whole worker: no batch is taken, no timeout noticed, no registration
 repeated. One that blocks the asyncio loop stops all asyncio jobs. Nothing in the loop can report that. A process of
@@ -26,10 +26,10 @@ NEXT = "an async function must not block: use the async call, or a plain functio
 
 
 class Watchdog:
-    """Watches the trio loop that runs `beat`, or another loop that calls `beaten` every `beat_s`."""
+    """Watches the trio loop in which `beat` runs, or another loop that calls `beaten` every `beat_s`."""
 
     def __init__(self, at_work: Callable[[], str], clock: Clock, silent_s: float = SILENT_S) -> None:
-        """`at_work`: names the async jobs that have begun; logged if the blocking one is unknown."""
+        """`at_work`: returns the names of the async jobs that have begun; logged if the blocking job is unknown."""
         self._at_work, self._clock, self._silent_s = at_work, clock, silent_s
         self._beaten_s = clock.mono_s()
         self._over = threading.Event()
@@ -49,14 +49,14 @@ class Watchdog:
         return self._silent_s * BEAT_SHARE
 
     def listen(self) -> None:
-        """Start the thread that watches the loop of the calling thread."""
+        """Start the thread that watches. Call this in the thread whose loop is to be watched."""
         self.beaten()
         loop = threading.get_ident()
         threading.Thread(target=self._listen, args=(loop,), name="jqd-pulse", daemon=True).start()
 
     @property
     def is_silent(self) -> bool:
-        """Return whether the loop is blocked: it has not beaten for `silent_s`."""
+        """Return whether the loop is blocked: it has not called `beaten` for `silent_s`."""
         return self._clock.mono_s() - self._beaten_s >= self._silent_s
 
     def beaten(self) -> None:
@@ -83,7 +83,7 @@ class Watchdog:
 
 
 def item_in(frame: FrameType | None) -> Item | None:
-    """Return the job whose function runs in a frame; None also for a task that a job has started."""
+    """Return the job whose function runs in a frame; None: there is none, or it is a task that a job started."""
     while frame is not None:
         item = frame.f_locals.get("item") if frame.f_code.co_name in RUNNERS else None
         if isinstance(item, Item):

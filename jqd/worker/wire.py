@@ -1,4 +1,4 @@
-"""The worker protocol as bytes: batches in, outcomes out.
+"""The worker protocol as bytes: decodes batches, encodes outcomes.
 
     batch     {batch_id, jobs: [{job_id, name, argument, attempt, max_retry, timeout, keep_result, …}, …]}
     outcome   {type: "success", job_id, finished_at, result, jobs?, result_bytes?, log?, log_from?}
@@ -10,8 +10,8 @@
                                                                        no attempt is counted
     note      {type: "started", job_id}                             of a job that had to wait: its time runs from now
 
-Arguments stay encoded until their job runs, so that a malformed argument fails only its own job. In MessagePack
-outcomes follow each other without an array; in JSON they form one array, which is streamed, too.
+Arguments stay encoded until their job runs, so that a malformed one fails only its own job. In MessagePack, outcomes
+follow each other without an array. In JSON they form one array, which is streamed as well.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -43,45 +43,45 @@ Reason = Literal["timeout", "other"]
 
 
 class JobIn(msgspec.Struct, gc=False):
-    """One job of a batch. Fields that are not named here are passed over."""
+    """One job of a batch. Fields that are not named here are ignored."""
 
     name: str
     job_id: str = ""
     id: str = ""
     argument: msgspec.Raw = msgspec.field(default_factory=lambda: NOTHING)  # no page can draw a default of bytes
-    """The argument, encoded as the batch is; empty when none was given."""
+    """The argument in the encoding of the batch; empty if there is none."""
     attempt: int = 1
     max_retry: int = 0
     timeout: Annotated[float, msgspec.Meta(gt=0, le=TIMEOUT_S_MAX)] | None = None
     created_at: str = ""
     keep_result: bool = True
-    """Whether anybody wants the result."""
+    """Whether the result is kept. If not, it need not be sent."""
     trace: str = ""
-    """W3C Trace Context: of its push, or one of its own."""
+    """W3C traceparent: that of the job's push, or one that the daemon made."""
 
     @property
     def timeout_s(self) -> float:
-        """Seconds this attempt may take; never zero, negative or endless."""
+        """Return the seconds that this attempt may take, as a finite number above 0."""
         return TIMEOUT_S_DEFAULT if self.timeout is None else self.timeout
 
 
 class BatchIn(msgspec.Struct):
-    """What a daemon posts."""
+    """The body of a request with jobs."""
 
     jobs: list[JobIn]
     batch_id: str = ""
 
 
 class Success(msgspec.Struct, tag_field="type", tag="success", gc=False, omit_defaults=True):
-    """The job is done."""
+    """The job succeeded."""
 
     job_id: str
     finished_at: str
     result: Any
     jobs: Sequence[Mapping[str, Any]] = ()
-    """Those that follow it."""
+    """Follower jobs, to be pushed now."""
     result_bytes: int = 0
-    """Of a result that is too large to be sent."""
+    """Size of the result, if it is too large to be sent."""
     log: str = ""
     log_from: int = 0
 
@@ -99,11 +99,11 @@ class Failure(msgspec.Struct, tag_field="type", tag="failure", omit_defaults=Tru
     status: int | None = None
     log: str = ""
     log_from: int = 0
-    """How many bytes the attempt printed before `log`."""
+    """How many bytes the attempt printed before those in `log`."""
 
 
 class Snoozed(msgspec.Struct, tag_field="type", tag="snooze"):
-    """The job puts itself off."""
+    """The job asks to be tried later, without spending an attempt."""
 
     job_id: str
     finished_at: str
@@ -112,7 +112,7 @@ class Snoozed(msgspec.Struct, tag_field="type", tag="snooze"):
 
 
 class Refused(msgspec.Struct, tag_field="type", tag="refused", omit_defaults=True):
-    """The job was not begun, or interrupted."""
+    """The worker hands the job back: it did not begin it, or interrupted it."""
 
     job_id: str
     message: str
@@ -121,36 +121,36 @@ class Refused(msgspec.Struct, tag_field="type", tag="refused", omit_defaults=Tru
 
 
 class Started(msgspec.Struct, tag_field="type", tag="started"):
-    """The job begins now."""
+    """The job, which had to wait, begins now."""
 
     job_id: str
 
 
 class Health(msgspec.Struct):
-    """The state of a worker, the answer to `GET` at its URL."""
+    """The state of a worker: the answer to a `GET` at its URL."""
 
     status: Literal["ok", "refusing"]
     reason: str | None
-    """Why it takes no batches."""
+    """Why it accepts no batches; null: it accepts them."""
     jobs: list[str]
     batches: int
-    """In flight."""
+    """Number of batches in flight."""
     concurrency: int
     room: int
-    """Jobs that may come now."""
+    """Number of jobs that it can accept now."""
     stuck: int
-    """Threads that are stuck in functions past their timeout."""
+    """Number of threads occupied by functions past their timeout."""
 
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """One encoding, both ways."""
+    """Encodes and decodes in one format, MessagePack or JSON."""
 
     content_type: str
     decode_batch: Callable[[bytes], BatchIn]
     encode: Callable[[Any], bytes]
     first: bytes = b""
-    """Sent before all outcomes; `between` and `last`: between and after them."""
+    """Bytes before the first outcome; `between`: between two outcomes; `last`: after the last one."""
     between: bytes = b""
     last: bytes = b""
 
@@ -176,12 +176,12 @@ _CODECS = {
 
 
 def codec_of(content_type: str) -> Codec | None:
-    """Return the codec for a `Content-Type` header; None when it names neither encoding."""
+    """Return the codec for a Content-Type header; None: it is neither MessagePack nor JSON."""
     return _CODECS.get(media.bare(content_type))
 
 
 def culprit(codec: Codec, value: Any) -> str:
-    """Return which part of an unencodable value is to blame: `result["rows"][2] of type Decimal: …`."""
+    """Return which part of a value cannot be encoded: `result["rows"][2] of type Decimal: …`."""
     where = "result"
     for _ in range(DEPTH_LOOKED_MAX):
         if isinstance(value, dict):

@@ -1,11 +1,12 @@
-"""Reports to the daemons: the worker's registration, its trouble, and its jobs' progress and output.
+"""What a worker reports about itself and its running jobs: the registration with its trouble, and jobs' progress and
+output.
 
     job.progress(…) ──▶ the item's output ──▶ reporter ──POST /v1/jobs/{id}/heartbeat──▶ the store, for all daemons
     print(…) ─────────▶
 
 Progress is sent at most once a second for each job, one request at a time. A report that cannot be sent in time is
-dropped, as the next one is newer. Output is sent while somebody watches the job. The answer to a heartbeat says
-whether anybody does, so jobs that print and run for more than a second send one now and then.
+dropped, as the next one is newer. Output is sent while somebody watches the job. The answer to a heartbeat says whether
+anybody does, so a job that prints and runs for more than a second sends one now and then.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -40,7 +41,7 @@ class Place(Protocol):
 
 
 class ProgressReporter:
-    """Sends progress and output of jobs to a daemon. Any thread may call `spoke`."""
+    """Sends progress and output of running jobs to a daemon. Any thread may call `spoke`."""
 
     def __init__(self, places: Sequence[Place], http: httpx2.AsyncClient) -> None:
         self._places, self._http = places, http
@@ -49,7 +50,7 @@ class ProgressReporter:
         self._log = get_logger("worker")
 
     def spoke(self, item: Item) -> None:
-        """Note that a job has new output or progress."""
+        """Note that a job has new output or progress, to be sent soon."""
         if item.batch.lease_id:
             self._items[item] = None
 
@@ -100,7 +101,8 @@ class ProgressReporter:
 
 
 def _lines(output: AttemptOutput) -> tuple[int, str] | None:
-    """Return the lines that watchers do not have yet; None: nobody watches, or nothing is new."""
+    """Return (position, lines) of the output that those who watch the job do not have yet; None: nobody watches, or
+    nothing is new."""
     if output.log_end is None or output.output is None:
         return None
     lines = output.output.since(output.log_end)
@@ -108,7 +110,8 @@ def _lines(output: AttemptOutput) -> tuple[int, str] | None:
 
 
 def _log_end(body: bytes) -> int | None:
-    """Return up to which byte watchers have the output; None: nobody watches, or the answer is unreadable."""
+    """Return up to which byte those who watch the job have its output; None: nobody watches, or the answer cannot be
+    read."""
     try:
         return msgspec.msgpack.decode(body, type=_Beaten).log_end
     except msgspec.MsgspecError:
@@ -122,7 +125,7 @@ STUCK = "they were given up at their timeout and still hold their threads: bound
 
 
 class WorkerStatus:
-    """The worker's registration, with its trouble."""
+    """The worker's registration, with what keeps it from running jobs at present (its trouble)."""
 
     def __init__(self, service: Service, jobs: Mapping[str, Declared], spec: Mapping[str, Any]) -> None:
         self._service, self._jobs, self._spec = service, jobs, spec
@@ -130,13 +133,14 @@ class WorkerStatus:
         self._log = get_logger("worker")
 
     def spec(self) -> dict[str, Any]:
-        """Return the present registration. Options that a job does not declare have the daemon's defaults."""
+        """Return the present registration. For options that a job does not declare, the daemon's defaults hold."""
         jobs = [{"name": job.name, **job.declared} for job in self._jobs.values()]
         trouble = {"trouble": self._trouble} if self._trouble else {}
         return {**self._spec, "jobs": jobs} | trouble
 
     async def watch(self, changed: Callable[[], None]) -> None:
-        """Watch for trouble, and call `changed` when it begins or ends; log stuck jobs every STUCK_EVERY_S."""
+        """Check for trouble every LOOK_S, and call `changed` when it begins or ends. Log stuck jobs every
+        STUCK_EVERY_S."""
         logged_s = trio.current_time() - STUCK_EVERY_S
         while True:
             await trio.sleep(LOOK_S)
@@ -152,6 +156,7 @@ class WorkerStatus:
 
 
 def slots_of(jobs: Mapping[str, Declared], concurrency: int, processes: int) -> int:
-    """Return how many jobs run at once: plain functions one per process, others `concurrency`."""
+    """Return the number of slots: how many jobs run at once. With `processes`, plain functions run one in each
+    process."""
     plain = [job.loop is None for job in jobs.values()]
     return max(processes if processes and any(plain) else 0, concurrency if not processes or not all(plain) else 0, 1)

@@ -5,7 +5,7 @@
     priority 10, larger is sooner       priority -10, smaller is sooner
 
 OPTIONS: `url` of the daemon (default: JQD_URL), `token`, and for all tasks `timeout`, `max_retry`, `keep_result`
-(default: True, for `return_value`), `backoff`, `expires_in`. A task that raises is retried, as any job.
+(default: True, for `return_value`), `backoff`, `expires_in`. A task that raises is retried, like any other job.
 """
 
 import threading
@@ -38,11 +38,11 @@ STATUS = {
 }  # in all other states: READY
 
 tasks: dict[str, Any] = {}
-"""Dotted path → task, for all whose module is imported. A worker serves them."""
+"""Dotted path → task, for all tasks whose module has been imported. A worker serves them."""
 
 
 class JqdTask(Task):  # type: ignore[misc]  # Django has no types
-    """A task that registers itself in `tasks` when its module is imported."""
+    """A task that adds itself to `tasks` when its module is imported."""
 
     def __post_init__(self) -> None:
         Task.__post_init__(self)
@@ -66,14 +66,14 @@ class JqdBackend(BaseTaskBackend):  # type: ignore[misc]
 
     @property
     def client(self) -> Client:
-        """Return the client of this process, made when it is first needed."""
+        """Return the client of this process. It is made at the first call."""
         with self._making:
             if self._client is None:
                 self._client = Client(self.options.get("url"), token=self.options.get("token"))
             return self._client
 
     def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
-        """Push a task; it is safe on the daemon's disk when this returns. Raises as `Client.push`."""
+        """Push a task. When this returns, the task is on the daemon's disk. Raises the errors of `Client.push`."""
         self.validate_task(task)
         result = self._result(task, "", TaskResultStatus.READY, args, kwargs, enqueued_at=timezone.now())
         run_at = task.run_after
@@ -91,7 +91,8 @@ class JqdBackend(BaseTaskBackend):  # type: ignore[misc]
         return result
 
     def get_result(self, result_id: str) -> Any:
-        """Return the state of a task. Raises TaskResultDoesNotExist, also for a job that is no task of this project."""
+        """Return the state of a task. Raises TaskResultDoesNotExist, also if the id is that of a job which is no
+        task."""
         try:
             info = self.client.get(result_id, whole=True)
         except NotFound as error:
@@ -106,7 +107,7 @@ class JqdBackend(BaseTaskBackend):  # type: ignore[misc]
         return self._result_of(tasks[path].using(queue_name=queue, backend=self.alias), info)
 
     def running(self, task: Any, job_id: str, args: Any, kwargs: Any, worker_ids: list[str]) -> Any:
-        """Return the state of a task whose attempt begins now. `worker_ids`: one for each attempt."""
+        """Return the state of a task while its attempt runs. `worker_ids`: the worker of each attempt so far."""
         now = timezone.now()
         times = {"started_at": now, "last_attempted_at": now}
         return self._result(task, job_id, TaskResultStatus.RUNNING, args, kwargs, worker_ids=worker_ids, **times)
@@ -144,18 +145,19 @@ class JqdBackend(BaseTaskBackend):  # type: ignore[misc]
 
 
 def job_name(path: str, queue: str) -> str:
-    """Return the job name of a task in a queue."""
+    """Return the jobtype for a task in a queue."""
     return path if queue == DEFAULT_QUEUE else f"{queue}:{path}"
 
 
 def _is_of_task(argument: Any) -> bool:
-    """Return whether a job's argument has the form of a task's: `args` and `kwargs`."""
+    """Return whether a job's argument looks like that of a task: a map of `args` and `kwargs`."""
     given = argument if isinstance(argument, dict) else {}
     return isinstance(given.get("args"), list) and isinstance(given.get("kwargs"), dict)
 
 
 def _error(message: str | None) -> Any:
-    """Make the error of a failed attempt from its traceback, whose last line names the exception."""
+    """Return a failed attempt's error in Django's form, made from its traceback, whose last line names the
+    exception."""
     last = (message or "").rstrip().rpartition("\n")[2].partition(":")[0]
     path = last if all(part.isidentifier() for part in last.split(".")) else "Exception"
     return TaskError(exception_class_path=path if "." in path else f"builtins.{path}", traceback=message or "")

@@ -1,4 +1,5 @@
-"""The tasks of a Django project as an app: for `jqd worker jqd.contrib.django.worker`, or `manage.py jqdworker`.
+"""An app with all tasks of a Django project as jobs: for `jqd worker jqd.contrib.django.worker`, or `manage.py
+jqdworker`.
 
 It imports the modules `tasks` of all installed apps, as Django's admin imports `admin`. Any process can load it if
 DJANGO_SETTINGS_MODULE names the project, so `--processes` and SIGHUP work as usual.
@@ -28,7 +29,7 @@ WORKER = f"{socket.gethostname()}-{os.getpid()}"
 
 
 def _function(task: Any, name: str) -> Callable[[dict[str, Any]], Any]:
-    """Return a job function that runs a task as Django expects: with its signals, and without stale database
+    """Return a job function that runs a task as Django expects: it sends Django's signals, and closes stale database
     connections."""
     backend = task.get_backend()
 

@@ -1,4 +1,5 @@
-"""The protocols of workers: what is sent to each kind and what its answers mean, one pure file for each."""
+"""The protocols of workers: what is sent to each kind of worker, and what its answers mean. Each is one file, without
+I/O."""
 
 from jqd.runner.protocols.lightjq import LightJQ
 from jqd.runner.protocols.lines import Lines

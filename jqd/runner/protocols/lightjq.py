@@ -2,7 +2,8 @@
 
     job       POST <worker url>/worker-job   {id, job_id, name, argument, timeout}
 
-Both ids are the daemon's: the original schema names one and requires the other. The worker takes no cancels.
+Both ids are the daemon's id of the job, because the original schema names one and requires the other. Cancels are not
+sent.
 """
 
 import math
@@ -40,7 +41,7 @@ class LightJQ(WorkerProtocol):
         return batch_request(sending, url, encode_job(only), only.job.id, media.MSGPACK)
 
     def judge(self, status: int) -> Judgement:
-        """A 404 says that the worker does not know the jobtype."""
+        """Interpret a status; a 404 means that the worker does not know the jobtype."""
         if status == 404:
             return Judgement.NOT_TAKEN
         return Judgement.LATER if 200 <= status < 300 else super().judge(status)
@@ -50,6 +51,7 @@ class LightJQ(WorkerProtocol):
 
 
 def encode_job(held: Held) -> bytes:
-    """Return the body of one request. The timeout is rounded up to whole seconds, so the worker's ends after ours."""
+    """Return the body of one request. The timeout is rounded up to whole seconds, so that the worker's ends after the
+    daemon's."""
     job = held.job
     return _encoder.encode(_Job(job.id, job.id, bare(job.jobtype), Raw(job.argument), math.ceil(job.timeout)))

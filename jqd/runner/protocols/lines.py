@@ -1,4 +1,5 @@
-"""Line runners, by node-miniq's rules: a line for each job, and a line for each in the answer, in their order.
+"""Workers that speak lines, by node-miniq's rules: a line for each job, and a line for each in the answer, in the same
+order.
 
     single    POST <worker url>   one line, its argument: a text of one line as it stands, anything else as JSON
               any status          is the job's, as HTTP means it; the first line that is none of those below, its text.
@@ -13,8 +14,8 @@ A batch is sent to a worker whose registration has a `batch` above 1. After a li
 line is of which job: its job and all after it fail. The text is the result, or the message of a failure. Cancels are
 not sent.
 
-New jobs (domain/followers.py) belong to the success whose line comes next, or, where none comes, to the last one, whose
-outcome therefore waits for the end of the answer. An answer without a success pushes none.
+New jobs (domain/followers.py) belong to the success whose line comes next. If none comes, they belong to the last
+success, so its outcome waits for the end of the answer. An answer without a success pushes no new jobs.
 """
 
 from collections.abc import Iterator, Sequence
@@ -44,7 +45,7 @@ CONTENT_TYPE = "text/plain; charset=utf-8"
 
 class Lines(WorkerProtocol):
     def batch(self, worker: Worker) -> int | None:
-        """Return how many jobs go in one request: one, unless the worker asked for more."""
+        """Return how many jobs a request may have: one, unless the worker registered a `batch`."""
         return worker.batch or 1
 
     def request(self, sending: Sending) -> Request:
@@ -53,7 +54,7 @@ class Lines(WorkerProtocol):
         return batch_request(sending, sending.url, body, message, CONTENT_TYPE, accept="text/plain")
 
     def judge(self, status: int) -> Judgement:
-        """A 202 is an answer like any other 2xx."""
+        """Interpret a status; a 202 means the same as any other 2xx."""
         return Judgement.READ if 200 <= status < 300 else super().judge(status)
 
     def reader(self, sending: Sending, content_type: str, value_bytes_max: int, status: int = 200) -> Reader:
@@ -96,7 +97,7 @@ class _Lines:
         return [*last, *self._release()]
 
     def _read(self, line: bytes) -> Iterator[Answer]:
-        """Yield the answers that one line completes. A success is complete only at the next outcome."""
+        """Yield the outcomes that one line completes. A success is complete only when the next outcome comes."""
         if job_lines.is_job(line):
             self._follows.add(line)
             return
@@ -107,7 +108,8 @@ class _Lines:
                 yield reported
 
     def _hold(self, reported: JobReport) -> Iterator[Answer]:
-        """Hold a success back until the next line shows what follows it. Yields the one held before, or Pending."""
+        """Keep a success until the next outcome shows which new jobs belong to it. Yields the one kept before, or
+        Pending."""
         yield from self._release() if self._success is not None else (Pending(),)
         self._success, self._own, self._follows = reported, self._follows.jobs, job_lines.Followers()
 

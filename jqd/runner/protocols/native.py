@@ -42,7 +42,7 @@ _encode: dict[Format, Callable[[Any], bytes]] = {
 
 
 class BatchJob(msgspec.Struct, gc=False):
-    """One job in the form that workers read."""
+    """One job as it is sent to a worker."""
 
     job_id: str
     id: str
@@ -82,7 +82,7 @@ class Native(WorkerProtocol):
 
 
 class _Dates(dict[int, str]):
-    """Milliseconds → ISO text, made once for each instant: jobs of a batch were often pushed together."""
+    """Converts milliseconds to ISO text and remembers it: jobs of a batch were often pushed at the same time."""
 
     def __missing__(self, at_ms: int) -> str:
         self[at_ms] = text = iso(at_ms)
@@ -94,7 +94,7 @@ def encode_batch(batch_id: str, held: Sequence[Held], sent_at_ms: int, language:
 
 
 def batch_jobs(held: Sequence[Held], sent_at_ms: int, language: Format = "msgpack") -> list[BatchJob]:
-    """Return jobs in the form that workers read, with arguments in that format."""
+    """Return jobs in the form in which they are sent to a worker. `language`: the format of their arguments."""
     dates = _Dates()
     names = {jobtype: bare(jobtype) for jobtype in {h.job.jobtype for h in held}}
     return [

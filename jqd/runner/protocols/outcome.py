@@ -4,8 +4,8 @@
 {job_id, type: "failure", reason, should_retry, error, message, retry_after, log, log_from}
 {job_id, status: 1xx … 5xx, …}
 {job_id, type: "snooze", retry_after, message}                               put off: no attempt is spent
-{job_id, type: "refused", retry_after}                                       not begun: back untried
-{job_id, type: "refused", retry_after, interrupted: true, message}           begun: back, and no attempt is spent
+{job_id, type: "refused", retry_after}                                       not begun: handed back untried
+{job_id, type: "refused", retry_after, interrupted: true, message}           begun: handed back, no attempt is spent
 {job_id, type: "started"}                                                    its time runs from now
 {batchItemFailures: [{itemIdentifier}]}                                      the others succeeded
 """
@@ -31,7 +31,7 @@ _SEQUENCE = "application/json-seq"  # a text each after a record separator (RFC 
 
 
 class NamelessError(ValueError):
-    """An outcome that does not say how the job ended."""
+    """An outcome has neither a type nor a status, so it does not say how the job ended."""
 
 
 class _Item(msgspec.Struct, rename="camel"):
@@ -93,7 +93,8 @@ def encoding_of(content_type: str) -> Encoding:
 
 
 def decode_answer(data: bytes, encoding: Encoding) -> Answer:
-    """Decode one value of a worker's answer. Never raises: a wrong value fails the job that it names, if any."""
+    """Decode one value of a worker's answer. Never raises: an invalid value becomes a failure of the job that it names,
+    or Unclear."""
     try:
         outcome = _decode_outcome[encoding](data)
         if outcome.batchItemFailures is not msgspec.UNSET:
@@ -112,7 +113,7 @@ def decode_answer(data: bytes, encoding: Encoding) -> Answer:
 
 
 def _report(outcome: _Outcome, encoding: Encoding) -> Report:
-    """Read one outcome. Raises NamelessError when it has neither type nor status."""
+    """Convert an outcome to a report. Raises NamelessError if it has neither type nor status."""
     status = outcome.status
     follows = _value(outcome.jobs, encoding) if _any_of(outcome.jobs) else b""
     if status is None and outcome.type == "success":  # nearly all do, and no other field counts
@@ -142,7 +143,7 @@ def _report(outcome: _Outcome, encoding: Encoding) -> Report:
 
 
 def _value(raw: Raw, encoding: Encoding) -> bytes:
-    """Return a worker's value as MessagePack; nil when it gave none."""
+    """Return a result or error value as MessagePack; nil if there is none."""
     data = bytes(raw)
     if not data:
         return NIL
@@ -169,7 +170,8 @@ def _wrong(data: bytes, encoding: Encoding, error: Exception) -> str:
 
 
 def _without_values(data: bytes) -> bytes:
-    """Return an outcome in JSON as MessagePack with only the fields that can be wrong; large values become texts."""
+    """Return the checked fields of a JSON outcome as MessagePack, to find the wrong one. Large values become short
+    texts."""
     fields = ((name, bytes(raw)) for name, raw in _decode_fields["json"](data).items() if name in _CHECKED)
     return _encoder.encode(
         {name: json_ext.decode(raw) if len(raw) <= json_ext.FEW_BYTES else f"{len(raw)} bytes" for name, raw in fields}
@@ -177,7 +179,7 @@ def _without_values(data: bytes) -> bytes:
 
 
 def _charge_job(data: bytes, encoding: Encoding, why: str) -> Answer:
-    """Return a failure of the job that a wrong value names, else Unclear."""
+    """Return a failure of the job that an invalid value names; Unclear if it names none."""
     try:
         named = _decode_named[encoding](data)
     except _UNREADABLE:

@@ -1,5 +1,5 @@
-"""The interface of a protocol: the request to a kind of worker, and what its answer means. Pure; `transport/` sends and
-reads, `delivery.py` acts.
+"""The interface of a worker protocol: how a request is made, and what its answer means. Pure: `transport/` sends and
+reads, `delivery.py` acts on the answers.
 
     Sending ──request──▶ Request ──signed───▶ transport/ ─ ─▶ status ──judge──▶ Judgement
                                                           body ──reader──▶ an Answer for each value from the worker
@@ -36,7 +36,7 @@ class Sending(NamedTuple):
     worker: Worker
     jobtype: str
     held: Sequence[Held]
-    """Jobs of that jobtype; never more than the protocol takes in one request."""
+    """The jobs to send; never more than the protocol allows in one request."""
     batch_id: str
     daemon: str
     sent_at_ms: int
@@ -51,12 +51,12 @@ class Request(NamedTuple):
     method: str
     url: str
     headers: Headers
-    """Headers of this request alone."""
+    """Headers that only this request has."""
     body: bytes = b""
     message: str = ""
-    """The `webhook-id` of its signature: the same when the same request is repeated. Has no dots."""
+    """The `webhook-id` of its signature. It is the same when the same request is repeated, and has no dots."""
     lasting: str = ""
-    """Header lines, with line ends, that many requests to a worker share: made once."""
+    """Header lines, with line ends, that many requests to a worker share. They are made once and cached."""
 
     def signed(self, worker: Worker, at_ms: int) -> "Request":
         """Return the request with a signature header for each secret that the worker gave."""
@@ -65,63 +65,64 @@ class Request(NamedTuple):
 
 
 class Judgement(enum.Enum):
-    """What the status of an answer means."""
+    """What the HTTP status of an answer means for the jobs."""
 
     READ = enum.auto()
     """The body has an outcome for each job."""
     LATER = enum.auto()
-    """Taken; each job is reported later."""
+    """The worker took the jobs and reports each later."""
     BACK_OFF = enum.auto()
-    """Too much for the worker now: nothing was tried."""
+    """The worker is overloaded or unavailable, and tried no job."""
     GONE = enum.auto()
-    """The worker wants no more jobs, ever: nothing was tried."""
+    """The worker wants no more jobs, ever, and tried none."""
     NOT_TAKEN = enum.auto()
-    """The worker does not know this jobtype: nothing was tried."""
+    """The worker does not know this jobtype, and tried no job."""
     FAILED = enum.auto()
-    """The request cannot succeed. Which of several jobs is to blame is unknown."""
+    """The request failed and would fail again. Which of several jobs is to blame is unknown."""
     ERROR = enum.auto()
-    """Something broke, and may work another time. Which of several jobs broke it is unknown."""
+    """The request failed, but may succeed later. Which of several jobs is to blame is unknown."""
     MISPLACED = enum.auto()
-    """As ERROR, and somebody has to mend it: the worker is not where its URL leads, or not what it registered as."""
+    """Like ERROR, but somebody has to fix it: the URL leads elsewhere, or the worker is not of the kind that it
+    registered as."""
 
 
 class JobReport(msgspec.Struct, frozen=True, gc=False):
     """What a worker reports of one job."""
 
     job_id: str | None
-    """None when the worker names none: then the only job of the request is meant. An empty id is wrong."""
+    """The job's id. None: the worker gave none, so the only job of the request is meant. An empty id is an error."""
     report: Report
 
 
 class Refused(NamedTuple):
-    """The worker hands this job back, and has not begun it."""
+    """The worker hands one job back: it did not begin it, or stopped it (see `interruption`)."""
 
     job_id: str | None
     retry_after_s: float | None = None
-    """Seconds that the worker asks for before the next request; None: until it has ended other jobs."""
+    """For how long the worker wants no further request; None: until it has ended other jobs."""
     interruption: str = ""
-    """Why the attempt was interrupted, if the job had begun after all; else empty."""
+    """Why the worker stopped the job after it had begun it; empty: it did not begin it."""
 
 
 class Started(NamedTuple):
-    """The job had to wait at the worker, and begins now."""
+    """The worker begins a job only now, after it had to wait there."""
 
     job_id: str | None
 
 
 class ItemFailures(NamedTuple):
-    """The named jobs failed, all others of the request succeeded. An unknown id makes all fail."""
+    """The named jobs failed, and all others of the request succeeded. If an id is unknown, all fail."""
 
     job_ids: tuple[str, ...] = ()
     status: int = 200
 
 
 class Pending(NamedTuple):
-    """The worker has ended a job; its outcome follows when its end was read, so this only restarts timeouts."""
+    """The worker has ended a job, but the reader does not return its outcome yet. This only restarts the timeouts."""
 
 
 class Unclear(NamedTuple):
-    """A value in an answer that names no known job."""
+    """A value in an answer that cannot be assigned to a job."""
 
     why: str
 
@@ -131,45 +132,48 @@ Answer = JobReport | Refused | Started | ItemFailures | Pending | Unclear
 
 class Reader(Protocol):
     is_decided: bool
-    """Whether the status alone decides: the body is a result, and may be compressed or end with the connection."""
+    """Whether the status alone decides how the job ended. Then the body is its result, and may be compressed or end
+    when the connection closes."""
 
     @property
     def held(self) -> int:
-        """The bytes kept of a value that is not complete."""
+        """Size of the incomplete value that is buffered."""
 
     def is_costly(self, data: bytes) -> bool:
-        """Return whether reading `data` (empty: the end) decodes much JSON: a number like 1e-300 takes 1 us."""
+        """Return whether feeding `data` (empty: the end) would decode much JSON, so that it belongs in a thread: a
+        number like 1e-300 takes 1 us."""
 
     def feed(self, data: bytes) -> Iterable[Answer]:
         """Return the answers that `data` completed.
 
-        Raises AnswerGarbled where reading cannot go on; earlier answers stand.
+        Raises AnswerGarbled if the body is invalid; answers returned before remain valid.
         """
 
     def end(self) -> Sequence[Answer]:
-        """Return the answers that the end of the body completed.
+        """Return the answers that the end of the body completed. They count only if HTTP says that the body is whole.
 
-        Raises AnswerGarbled when the body must not end here. The answers count only if the body was whole by HTTP.
+        Raises AnswerGarbled if the body is incomplete.
         """
 
 
 class WorkerProtocol(ABC):
-    """The protocol of one kind of worker. By default a status means what HTTP says, and cancels are not sent."""
+    """The protocol of one kind of worker. By default, statuses have their HTTP meaning and cancels are not sent."""
 
     single = False
-    """Whether each request has one job, whatever the worker registered."""
+    """Whether each request has only one job, whatever `batch` the worker registered."""
 
     def batch(self, worker: Worker) -> int | None:
-        """Return the most jobs in one request; None: as many as the worker runs at once."""
+        """Return the limit of jobs in one request; None: as many as the worker runs at once."""
         return 1 if self.single else worker.batch
 
     def copies(self, worker: Worker) -> bool:
-        """Return whether arguments are sent without conversion, which takes long for large ones."""
+        """Return whether arguments are copied as they are. Otherwise they are converted, which takes long for large
+        ones."""
         return False
 
     @abstractmethod
     def request(self, sending: Sending) -> Request:
-        """Return the request that gives the worker these jobs."""
+        """Return the request that sends these jobs to their worker."""
 
     def judge(self, status: int) -> Judgement:
         if status == 202:
@@ -184,12 +188,13 @@ class WorkerProtocol(ABC):
 
     @abstractmethod
     def reader(self, sending: Sending, content_type: str, value_bytes_max: int, status: int = 200) -> Reader:
-        """Return a reader of an answer's body. `content_type`: the header, or empty; `value_bytes_max`: limit of one
-        job's outcome; `status`: of the answer, a 2xx.
+        """Return a reader for the body of an answer with this `status`, a 2xx.
+
+        `content_type`: its header, or empty. `value_bytes_max`: limit for the outcome of one job.
         """
 
     def cancel(self, sending: Sending, job_id: str) -> Request | None:
-        """Return the request that cancels a job at the worker; None: it takes no cancels."""
+        """Return the request that cancels a job at its worker; None: the protocol has no cancels."""
         return None
 
 
@@ -207,7 +212,8 @@ def batch_request(
     method: str = "POST",
     more: Headers = (),
 ) -> Request:
-    """Return a request with jobs. `content_type` empty: it has no body; `more`: headers of the protocol."""
+    """Return a request that sends jobs. `content_type`: empty if there is no body; `more`: headers that the protocol
+    adds."""
     first, batch_id, own = sending.held[0], sending.batch_id, sending.worker.headers
     headers = [
         (BATCH_ID, batch_id),
@@ -223,9 +229,10 @@ def batch_request(
 def lasting_of(
     daemon: str, jobtype: str = "", content_type: str = "", accept: str = EITHER, own: tuple[tuple[str, str], ...] = ()
 ) -> str:
-    """Return the header lines that all requests to a worker with jobs of that type share.
+    """Return the header lines that all requests to a worker with jobs of this type share.
 
-    A jobtype outside printable ASCII is percent-encoded as UTF-8; empty: no jobs. `own`: headers of the registration.
+    `jobtype`: percent-encoded as UTF-8 if not printable ASCII; empty: the request has no jobs. `own`: headers of the
+    registration.
     """
     headers = [
         *([("Content-Type", content_type)] if content_type else ()),
@@ -241,8 +248,8 @@ def lasting_of(
 
 
 def trace_of(held: Held | None, batch_id: str = "") -> str:
-    """Return a W3C traceparent: of the job's push, if its pusher named one; else one trace for all attempts of the job
-    at all daemons, with a span for each. `held` None: that of a batch."""
+    """Return a W3C traceparent: that of the job's push; if it had none, one whose trace id all attempts share, with a
+    span id for each attempt. `held` None: that of the batch `batch_id`."""
     if held is not None and held.job.traceparent:
         return held.job.traceparent
     text, span = (batch_id, 1) if held is None else (held.job.id, held.fence or 1)

@@ -1,4 +1,4 @@
-"""Cuts a worker's answer into values while it arrives. Pure.
+"""Splits a worker's answer into values while it arrives. Pure.
 
 MessagePack: values one after another, arrays of them, or both. JSON: an array, one object, or objects one after
 another with any white space between, as in NDJSON. A value is handed on as soon as its last byte is here, so a slow job
@@ -26,14 +26,13 @@ def quote(data: bytes) -> str:
 
 
 class AnswerReader:
-    """Reads one answer. An answer without a body means that every job succeeded."""
+    """Reads the answer to one request. An answer without a body means that every job succeeded."""
 
     is_decided = False
 
     def __init__(self, content_type: str, *, value_bytes_max: int, values_max: int, status: int = 200) -> None:
-        """`value_bytes_max`: limit of one outcome. `values_max`: of outcomes and arrays around them. `status`: of the
-        jobs, if the answer has no body.
-        """
+        """`value_bytes_max`: limit of one outcome. `values_max`: limit of outcomes and arrays around them. `status`:
+        that of all jobs if the answer has no body."""
         self._content_type = content_type
         self._limit, self._status = value_bytes_max, status
         self._counted = _Counted(values_max)
@@ -45,7 +44,8 @@ class AnswerReader:
         return 0 if self._cutter is None else self._cutter.held
 
     def is_costly(self, data: bytes) -> bool:
-        """See Reader. MessagePack is cheap: only the fields of an outcome are read."""
+        """Return whether `data` means much JSON to decode; see Reader. MessagePack is cheap, as only the fields of an
+        outcome are decoded."""
         return isinstance(self._cutter, _JsonCutter) and self._cutter.held + len(data) > READ_AT_ONCE_BYTES
 
     def feed(self, data: bytes) -> Iterator[Answer]:
@@ -63,13 +63,14 @@ class AnswerReader:
 
 
 class _Counted:
-    """Bounds the number of values in an answer: else 64 MiB might be 64 million values of a byte."""
+    """Limits the number of values in an answer, or 64 MiB might be 64 million values of one byte."""
 
     def __init__(self, values_max: int) -> None:
         self._max = self._left = values_max
 
     def take(self, values: int = 1, *, announced: int = 0) -> None:
-        """Count values that came; `announced` ones are only checked. Raises AnswerGarbled where there are too many."""
+        """Count `values` that came, and check that `announced` further ones would fit. Raises AnswerGarbled if they are
+        too many."""
         self._left -= values
         if self._left < announced:
             raise AnswerGarbled(f"the answer has more than {self._max} values, which is many times what was asked for")
@@ -143,7 +144,7 @@ _NO_SPACE = re.compile(rb"[^ \t\r\n\x1e]")  # 0x1e begins the texts of applicati
 
 
 class _JsonCutter:
-    """Finds where JSON objects begin and end. The decoder judges whether they are valid."""
+    """Finds where JSON objects begin and end. Whether they are valid is left to the decoder."""
 
     def __init__(self, value_bytes_max: int, counted: _Counted) -> None:
         self._limit = value_bytes_max
@@ -181,7 +182,7 @@ class _JsonCutter:
             raise AnswerGarbled(f"the worker's answer stops before its JSON is complete; {MEND}")
 
     def _skip_between(self) -> bool:
-        """Drop what stands before the next object. Returns False when none has begun."""
+        """Drop the separators before the next object. Returns False if no object has begun."""
         buffer = self._buffer
         at = 0
         try:
@@ -209,7 +210,7 @@ class _JsonCutter:
             del buffer[:at]
 
     def _value_end(self) -> int | None:
-        """Return the length of the object that the buffer begins with, None while it is incomplete."""
+        """Return the length of the object at the beginning of the buffer; None: it is incomplete."""
         buffer, at = self._buffer, self._seen
         while True:
             found = (_IN_STRING if self._in_string else _STRUCTURE).search(buffer, at)

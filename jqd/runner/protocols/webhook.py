@@ -85,7 +85,8 @@ class WebHook(WorkerProtocol):
 
 @dataclass(slots=True)
 class _Body:
-    """Reads a result; see Reader. Keeps at most `bytes_max`, and nothing if it is not wanted."""
+    """Reads a body that is the job's result; a `Reader`. Keeps at most `bytes_max`, and nothing if the result is not
+    wanted."""
 
     wanted: bool
     content_type: str
@@ -100,7 +101,8 @@ class _Body:
         return len(self.body)
 
     def is_costly(self, data: bytes) -> bool:
-        """See Reader. The body is decoded only at its end."""
+        """Return whether `data` means much JSON to decode; see Reader. Only the end of the body (empty `data`) can, as
+        the body is decoded as a whole."""
         return not data and len(self.body) > READ_AT_ONCE_BYTES and media.language_of(self.content_type) == "json"
 
     def feed(self, data: bytes) -> Sequence[Answer]:
@@ -110,7 +112,8 @@ class _Body:
         return ()
 
     def end(self) -> Sequence[Answer]:
-        """Return the report. The result is the body, decoded by its type, else as text, else bytes; nil when empty."""
+        """Return the report of the job. Its result is the body, decoded by its type, else as text, else as bytes; nil
+        if empty."""
         if not self.wanted or not self.body:
             return [JobReport(None, Report(status=self.status))]
         if self.size > len(self.body):  # a body that was cut cannot be decoded
@@ -134,7 +137,7 @@ class _Body:
 
 
 class _Unread:
-    """Ignores the body of the answer to a callback: its status alone decides. See Reader."""
+    """A `Reader` that ignores the body of the answer to a callback, whose status alone decides."""
 
     is_decided = True
     held = 0

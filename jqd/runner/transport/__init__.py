@@ -1,4 +1,4 @@
-"""Sends requests to workers and reads their answers, whatever they mean."""
+"""Sends requests to workers and reads their answers, without knowing what they mean."""
 
 from jqd.runner.transport.large_reads import LargeReads
 from jqd.runner.transport.pool import Connections, Pool, make_pool

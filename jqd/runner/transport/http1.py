@@ -1,8 +1,8 @@
-"""HTTP/1.1 on a connection to a worker: a request goes out in one piece, its answer is read while it comes.
+"""HTTP/1.1 on a connection to a worker: sends a request as a whole and reads its answer while it arrives.
 
-llhttp reads heads and chunks. An answer's size is bounded whatever it announces: a head, and whatever stands between
-two pieces of a body, has at most HEAD_BYTES_MAX, and a body is handed on as it comes. A connection that sent more than
-its answer, or whose answer was not read to its end, is not used again.
+llhttp parses heads and chunks. What is kept of an answer is bounded: a head, and whatever stands between two chunks of
+a body, may have at most HEAD_BYTES_MAX, and a body is passed on as it arrives. A connection is not used again if it
+sent more than its answer, or if the answer was not read to its end.
 """
 
 import socket
@@ -19,23 +19,23 @@ from jqd.runner.ssrf import AddressPolicy
 HEAD_BYTES_MAX = 131_072  # many times what servers and proxies send
 SEND_S = 30.0  # the longest time to send a request, and longer by its size:
 SEND_BYTES_PER_S = 65_536
-RECEIVE_BYTES = 65_536  # taken in at once
+RECEIVE_BYTES = 65_536  # read from the socket at once
 
 
 class LostError(JqdError):
-    """The connection broke, or the answer is no HTTP, when the request may have reached the worker.
+    """The connection broke, or the answer is not HTTP, and the request may have reached the worker.
 
-    Its jobs are sent anew.
+    What becomes of its jobs: see `failures.py`.
     """
 
     def __init__(self, message: str, kind: str) -> None:
-        """`kind`: the error in a word or two, for logs, without anything that the worker sent."""
+        """`kind`: the error in a word or two, for logs, without any text that the worker sent."""
         super().__init__(message)
         self.kind = kind
 
 
 class Origin(NamedTuple):
-    """Where a connection leads, and for whom it was opened: only a worker with the same origin uses it again."""
+    """Where a connection leads, and for whom. Only a worker with an equal origin may reuse the connection."""
 
     scheme: str
     host: str
@@ -45,8 +45,8 @@ class Origin(NamedTuple):
 
 
 class Line:
-    """A TCP connection to a worker, used by one task at a time. Send and receive raise OSError. Sending is no
-    checkpoint unless it must wait, so an answer in one piece costs one wake-up."""
+    """A TCP connection to a worker, used by one task at a time. Send and receive raise OSError. Sending yields to other
+    tasks only if it has to wait, which saves a wake-up for most requests."""
 
     def __init__(self, raw: socket.socket) -> None:
         self._raw = raw
@@ -68,7 +68,7 @@ class Line:
                 left = left[self._raw.send(left) :]
 
     async def receive(self) -> bytes:
-        """Return what came; empty when the worker closed its side."""
+        """Wait for data and return it; empty: the worker closed its side."""
         while True:
             await trio.lowlevel.wait_readable(self._raw)
             try:
@@ -77,7 +77,7 @@ class Line:
                 continue
 
     def is_quiet(self) -> bool:
-        """Return whether nothing unread has come, not even the end of the connection."""
+        """Return whether nothing has arrived unread, not even the end of the connection."""
         try:
             self._raw.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
@@ -92,7 +92,7 @@ class Line:
 
 
 class Wire:
-    """A connection with a parser of its answers: one request at a time."""
+    """A connection with a parser for the answers. It handles one request at a time."""
 
     def __init__(self, line: Line, origin: Origin) -> None:
         self.origin = origin
@@ -101,18 +101,18 @@ class Wire:
         self.close = line.close
         self.status = 0
         self.headers: dict[bytes, str] = {}
-        """Of the answer, names in lower case; of several with one name the last."""
+        """Headers of the answer, with names in lower case. Of several with the same name only the last is kept."""
         self.pieces = 0
         self._line = line
         self._parser = httptools.HttpResponseParser(self)
         self._body: list[bytes] = []  # pieces that were not handed on yet
         self._quiet_bytes = 0  # received since the last piece of a body
         self._broken: BaseException | None = None  # why the request did not go out whole
-        self._fault: LostError | None = None  # raised after the pieces before it
-        self._whole = self._lasting = True  # nothing was asked yet
+        self._fault: LostError | None = None  # raised after the parts of the body before it were returned
+        self._whole = self._lasting = True  # no request was sent yet
 
     async def ask(self, request: Request) -> None:
-        """Send a request and read the head of its answer into `status` and `headers`. Raises LostError."""
+        """Send a request. Read the head of its answer into `status` and `headers`. Raises LostError."""
         self.status = self.pieces = self._quiet_bytes = 0
         self.headers, self._body, self._broken, self._fault = {}, [], None, None
         self._whole = self._lasting = False
@@ -129,14 +129,14 @@ class Wire:
                 raise LostError("the worker closed the connection without an answer", "closed") from self._broken
 
     async def read(self) -> bytes:
-        """Return the next piece of the body; empty at its end. Raises LostError."""
+        """Return the next part of the body; empty: its end. Raises LostError."""
         while not self._body:
             if self._whole:
                 return b""
             if not await self._take_in():
                 if b"content-length" in self.headers or b"transfer-encoding" in self.headers:
                     raise LostError("the worker closed the connection in the middle of its answer", "closed")
-                self._whole = True  # without a length one cannot tell more
+                self._whole = True  # without a length one cannot know whether the body is whole
         body, self._body = self._body, []
         return body[0] if len(body) == 1 else b"".join(body)
 
@@ -146,7 +146,7 @@ class Wire:
         return self._lasting and self._whole and not self._body and self._broken is None
 
     async def _take_in(self) -> bool:
-        """Read and parse what comes next. Returns False when the worker closed its side."""
+        """Read and parse the data that comes next. Returns False if the worker closed its side."""
         if self._fault is not None:
             raise self._fault
         try:
@@ -174,17 +174,18 @@ class Wire:
     # ------------------------------------------------ what the parser tells
 
     def on_message_begin(self) -> None:
-        """Do not use the connection again if a message begins after the answer."""
+        """Called by the parser when a message begins. If one has ended already, the connection must not be used
+        again."""
         if self._whole:
             self._lasting = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Note a header. Trailers are ignored."""
+        """Called by the parser for each header. Trailers are ignored."""
         if not self.status:
             self.headers[name.lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
-        """Note the status, unless the head is that of an interim 1xx response."""
+        """Called by the parser after a head. Stores the status, unless it is that of an interim response (1xx)."""
         if self._whole:
             return
         status = self._parser.get_status_code()
@@ -199,7 +200,7 @@ class Wire:
             self._body.append(body)
 
     def on_message_complete(self) -> None:
-        """Note the end of the answer. An interim response has no status here."""
+        """Called by the parser when a message has ended, which may be an interim response."""
         if self.status and not self._whole:
             self._whole, self._lasting = True, self._parser.should_keep_alive()
 
@@ -214,7 +215,7 @@ def _no_http(error: Exception, status: int) -> str:
 
 
 def head_of(request: Request) -> bytes:
-    """Return a request's head. Raises ValueError for a header with a line end."""
+    """Return the bytes of a request's head. Raises ValueError if a header contains a line end."""
     method, url, headers, body, _, lasting = request
     _, _, rest = url.partition("://")
     host, _, path = rest.partition("/")

@@ -1,6 +1,8 @@
-"""Limits how many large results are read into memory at once, and begins none while enough wait for the disk.
+"""Limits how many large results are read into memory at once. While too many results wait for the disk, no large read
+begins.
 
-An answer without a turn is not read on, so its worker waits to send. A worker that sends too slowly loses its turn.
+A turn is the permission to read one large result. Without it the answer is not read further, so that its worker has to
+wait. A worker that sends too slowly loses the turn and its job fails.
 """
 
 from collections import Counter
@@ -17,11 +19,12 @@ LOOK_S = 0.05  # between two checks whether the disk took some
 
 
 class LargeReads:
-    """Gives turns to answers. Each tenant has an equal share, or half of what the others leave, so that slow workers of
-    one tenant take none of another's."""
+    """Grants turns (permissions) to read large results. Each tenant gets an equal share, or half of what others leave
+    free, so that slow workers of one tenant do not block another."""
 
     def __init__(self, is_full: Callable[[], bool], tenants: Callable[[], int]) -> None:
-        """`is_full`: returns whether enough results wait for the disk. `tenants`: returns how many have workers."""
+        """`is_full`: returns whether enough results wait for the disk. `tenants`: returns how many tenants have
+        workers."""
         self.is_full = is_full
         self._tenants = tenants
         self.taken: dict[Turn, None] = {}
@@ -33,7 +36,7 @@ class LargeReads:
         await event.wait()
 
     def leave(self, turn: "Turn") -> None:
-        """Give up a turn, or the wait for it."""
+        """Give back a turn (the permission to read a large result), or stop waiting for it."""
         del (self.taken if turn in self.taken else self._waiting)[turn]
         self._admit()
 
@@ -50,14 +53,15 @@ class LargeReads:
 
 
 class Turn:
-    """The turn of one answer: wanted while a large result is read."""
+    """Lets one answer read a large result: waits for the permission, limits the time, and gives the permission back."""
 
     def __init__(self, reads: LargeReads, tenant: str) -> None:
         self.tenant = tenant
         self._reads, self._wants, self._due_s = reads, False, 0.0
 
     async def read(self, wire: Wire) -> bytes:
-        """Return the next piece of the body; empty at its end. Raises LostError, AnswerGarbled."""
+        """Return the next part of the body; empty: its end. Raises LostError, or AnswerGarbled if the worker sends too
+        slowly."""
         if not self._wants:
             return await wire.read()
         with trio.move_on_at(self._due_s):
@@ -65,7 +69,8 @@ class Turn:
         raise AnswerGarbled(f"one outcome of more than {LARGE_BYTES} bytes did not come within {READ_S:g} s")
 
     async def look(self, held: int) -> None:
-        """Wait for a turn when the unfinished result is large; give it up when it is not. `held`: its bytes so far."""
+        """Wait for permission to read on if the unfinished result is large; give it back if it is not. `held`: bytes of
+        it so far."""
         if held <= LARGE_BYTES:
             self.leave()
         elif not self._wants:

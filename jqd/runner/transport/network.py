@@ -1,6 +1,6 @@
-"""Connects to workers: looks a name up once, checks its addresses, and connects to one that is allowed.
+"""Opens connections to workers: looks up the host name once, checks its addresses, and connects to one that is allowed.
 
-Proxies of the environment are not used: the address that was checked is the one connected to.
+Proxies named in the environment are not used, so the address that was checked is the one connected to.
 """
 
 import functools
@@ -34,11 +34,11 @@ Dial = Callable[[str], Awaitable[socket.socket]]
 
 
 class UnreachedError(JqdError):
-    """A worker could not be connected to: nothing was sent. The jobs go back."""
+    """A worker could not be connected to, so nothing was sent and its jobs are handed back."""
 
     def __init__(self, message: str, *, is_shared: bool = True) -> None:
-        """`is_shared`: whether every worker at the host and port is unreachable; else perhaps only those of this
-        tenant, of its address policy, or with TLS."""
+        """`is_shared`: whether every worker at the host and port is unreachable. Else perhaps only workers of this
+        tenant, of this address policy, or with TLS are."""
         super().__init__(message)
         self.is_shared = is_shared
 
@@ -48,7 +48,7 @@ class Network:
         self._ssrf = ssrf
 
     async def connect(self, origin: Origin, within_s: float) -> Line:
-        """Return a new connection. Raises UnreachedError, also for an address that SsrfGuard forbids."""
+        """Open a connection. Raises UnreachedError, also if SsrfGuard forbids the address."""
         host, port = origin.host, origin.port
         found = [host] if ip_of(host) is not None else []
         with trio.move_on_after(within_s):
@@ -82,7 +82,8 @@ class Network:
 
 
 async def _find(host: str, port: int, tenant: str) -> list[str]:
-    """Look up a name. Raises OSError also when this process cannot open sockets, which a look-up does not report."""
+    """Look up a host name. Raises OSError, also if this process cannot open sockets, which a look-up does not report by
+    itself."""
     try:
         return await look_up(host, port, tenant)
     except OSError:
@@ -106,10 +107,10 @@ async def dial(address: str, port: int) -> socket.socket:
 
 
 async def first(dial: Dial, addresses: Sequence[str]) -> socket.socket:
-    """Return the first connection that succeeds. Raises the last error when none does.
+    """Connect to the first address that accepts. Raises the last error if none does.
 
-    Each address gets NEXT_ADDRESS_S before the next is tried beside it. At most two are tried at once: a third replaces
-    the older.
+    If an address does not accept within NEXT_ADDRESS_S, the next is tried beside it. At most two are tried at once: a
+    third replaces the older.
     """
     if len(addresses) == 1:
         return await dial(addresses[0])
@@ -151,6 +152,6 @@ async def first(dial: Dial, addresses: Sequence[str]) -> socket.socket:
 
 @functools.cache
 def tls_context() -> ssl.SSLContext:
-    """Return the TLS context with the root certificates of this system or SSL_CERT_FILE. Reading them takes tens of
-    milliseconds, so it is made once."""
+    """Return the TLS context with the root certificates of the system or of SSL_CERT_FILE. It is made once, because
+    reading them takes tens of milliseconds."""
     return ssl.create_default_context()

@@ -1,7 +1,8 @@
-"""The connections to all workers: one pool for all partitions, and counts of those in use.
+"""The connections to all workers: a pool shared by all partitions, and counts of those in use.
 
-Connections are a share of the process's open files (`jqd/domain/descriptors.py`). When all are taken nothing more is
-claimed. A claimed job that gets no connection in time goes back untried, without a back-off of its worker.
+The limit of connections is a share of the process's open files (`jqd/domain/descriptors.py`). When all are in use, no
+more jobs are claimed for workers with a URL. A claimed job that gets no connection in time is handed back, and its
+worker is not backed off.
 """
 
 import errno
@@ -17,31 +18,32 @@ from jqd.runner.transport.http1 import Origin, Wire
 from jqd.runner.transport.network import Network
 from jqd.runner.worker import Worker
 
-KEPT = 8  # an endpoint with more than its share leaves an eighth of its tenant's connections to the others
-LEFT = 4  # where most of a tenant's endpoints are idle, one has a quarter of the connections that they leave
-PAUSE_S = 0.5  # nothing is claimed for so long after a request got no connection: time for some to end
+KEPT = 8  # an endpoint above its share leaves an eighth of its tenant's connections to other endpoints
+LEFT = 4  # an endpoint may use a quarter of the connections that idle endpoints of its tenant leave
+PAUSE_S = 0.5  # how long nothing is claimed after a request got no connection, so that some can end
 # Errors of the kernel when this process or machine has no more sockets: no worker is to blame.
 OURS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 Place = tuple[str, str]
-"""A tenant, and host and port of its workers."""
+"""A tenant, and the host and port of its workers."""
 
 
 class CrowdedError(JqdError):
-    """All connections are taken. The jobs go back, and no worker is to blame."""
+    """All connections are in use. The jobs are handed back, and no worker is to blame."""
 
 
 class Connections:
-    """Counts requests under way of all runners, in all and by tenant and endpoint, against limits."""
+    """Counts the requests under way of all runners: in total, by tenant and by endpoint. Says how many more may
+    begin."""
 
     def __init__(self, most: int, mono_s: Callable[[], float], freed: Callable[[], None]) -> None:
-        """`most`: the limit. `freed`: called when a connection is free again that was missing."""
+        """`most`: the limit. `freed`: called when a connection becomes free after there was none."""
         self.most = most
         self.taken = 0
         self._taken_by: Counter[str] = Counter()  # by tenant
         self._taken_at: Counter[Place] = Counter()
         self.unanswered: Counter[Place] = Counter()
-        """Requests begun since the last answer there."""
+        """(Tenant, host and port) → number of requests begun since the last answer from there."""
         self._mono_s, self._freed = mono_s, freed
         self._pause_until_s = float("-inf")
         self._is_awaited = False  # `free_for` has returned 0
@@ -51,10 +53,11 @@ class Connections:
         return 0 if self._mono_s() < self._pause_until_s else max(0, self.most - self.taken)
 
     def free_for(self, worker: Worker, workers: Mapping[str, int]) -> int:
-        """Return how many more requests may begin to a worker's host and port. `workers`: how many each tenant has.
+        """Return how many more requests may begin to the host and port of a worker. `workers`: tenant → number of its
+        workers.
 
-        A tenant has its equal share, or half of what the others leave. Of that an endpoint has its equal share, and
-        more if it answers: one that hangs takes no more than its share from the others.
+        A tenant may use an equal share, or half of what others leave free. Each of its endpoints may use an equal share
+        of that, and more if it answers. So an endpoint that hangs takes no connections from others.
         """
         tenant, place = worker.tenant, (worker.tenant, worker.endpoint)
         part = max(1, self.most // len(workers), (self.free + self._taken_by[tenant]) // 2)
@@ -66,7 +69,7 @@ class Connections:
         return room
 
     def begin(self, place: Place) -> None:
-        """Count one request until its `end`: while it is under way, or waits for its connection."""
+        """Count a request until `end`: while it is under way, or waits for its connection."""
         self.taken += 1
         self._taken_by[place[0]] += 1
         self._taken_at[place] += 1
@@ -86,7 +89,7 @@ class Connections:
             self._freed()
 
     def pause(self) -> None:
-        """Claim nothing for a moment: no connection was to be had, although one was counted as free."""
+        """Claim no jobs for a moment: no connection could be had, although one was counted as free."""
         self._pause_until_s = self._mono_s() + PAUSE_S
 
 
@@ -102,9 +105,9 @@ class Pool:
         self._ages: dict[Wire, None] = {}  # all that are kept, the longest unused first
 
     async def take(self, origin: Origin, within_s: float) -> Wire:
-        """Return a connection, to be given back.
+        """Return an open connection, which the caller must give back with `give`.
 
-        Raises CrowdedError when none is free `within_s`, UnreachedError when none can be made.
+        Raises CrowdedError if none is free `within_s`, UnreachedError if none can be opened.
         """
         try:
             self._room.acquire_nowait()
@@ -130,7 +133,7 @@ class Pool:
             raise
 
     def give(self, wire: Wire) -> None:
-        """Take a connection back. It is kept if it can be used again."""
+        """Take back a connection. It is kept open if it can be used again."""
         self._room.release()
         if not wire.is_lasting or len(self._ages) >= self._most // 2:
             wire.close()
@@ -140,7 +143,7 @@ class Pool:
         self._ages[wire] = None
 
     async def _connect(self, origin: Origin, within_s: float) -> Wire:
-        """Open a new connection. If too many idle ones are kept, close those unused for longest."""
+        """Open a new connection. If too many idle ones are open, first close those unused for longest."""
         while self._ages and self._most - self._room.value + len(self._ages) > self._most:
             self._drop(next(iter(self._ages)))
         return Wire(await self._network.connect(origin, within_s), origin)

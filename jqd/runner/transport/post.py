@@ -1,5 +1,4 @@
-"""Posts jobs by HTTP: sends a request, hands the delivery each part of the answer as it arrives, and returns how the
-request ended.
+"""Sends jobs in HTTP requests, passes each outcome to the delivery as it arrives, and returns how the request ended.
 
 The protocol makes the request and interprets the answer. Redirects are never followed, compression is never asked for,
 an answer's size is bounded, and a connection that sent more than its answer is not used again.
@@ -30,15 +29,15 @@ from jqd.runner.transport.pool import OURS, Connections, CrowdedError, Pool
 if TYPE_CHECKING:
     from jqd.runner.delivery import Delivery
 
-FIELDS_BYTES = 131_072  # an outcome's fields beside its result and its followers: message, error, ids
-EXCERPT_BYTES = 2_000  # of an error page, kept for the job's message: its headline, not its stylesheet
+FIELDS_BYTES = 131_072  # size of an outcome's fields beside its result and followers: message, error, ids
+EXCERPT_BYTES = 2_000  # of an error page that are kept for the job's message: its headline, not its stylesheet
 # More bytes of arguments take over a millisecond to convert to JSON, so a thread does it, in pieces
 # (`domain/json_ext.py`): one long call into C would hold up all threads.
 APART_BYTES = 16_384
-PIECES_MAX = 8_192  # in which a body may arrive: each costs time, even of one byte
-PIECES_PER_JOB = 64  # so many more for each job that was sent
-PIECE_BYTES = 256  # and one more for so many bytes
-DRAIN_BYTES_MAX = 65_536  # of a body nobody reads, taken in so that the connection can be used again
+PIECES_MAX = 8_192  # the most chunks in which a body may arrive, as each costs time, even one of a single byte
+PIECES_PER_JOB = 64  # so many chunks more for each job that was sent
+PIECE_BYTES = 256  # and one chunk more for each so many bytes
+DRAIN_BYTES_MAX = 65_536  # read of a body that nobody needs, so that the connection can be used again
 
 T = TypeVar("T")
 _reading = trio.CapacityLimiter(1)  # more threads of Python would only take turns
@@ -47,17 +46,17 @@ _reading = trio.CapacityLimiter(1)  # more threads of Python would only take tur
 class End(enum.Enum):
     COMPLETE = enum.auto()
     STATUS = enum.auto()
-    """The status alone decides."""
+    """The status alone decides what becomes of the jobs."""
     GARBLED = enum.auto()
-    """The answer cannot be read on."""
+    """The rest of the answer cannot be read."""
     LOST = enum.auto()
-    """The connection broke after something may have reached the worker."""
+    """The connection broke, and the worker may have received something."""
     UNREACHABLE = enum.auto()
-    """The connection broke, or failed, before anything reached the worker."""
+    """No connection could be made, or it broke before the worker received anything."""
     CROWDED = enum.auto()
-    """No connection was to be had: all are taken, or this process may open no more."""
+    """There was no free connection, or this process may not open more."""
     REFUSED = enum.auto()
-    """The delivery did not let it out: see `Delivery.sending`."""
+    """The delivery did not allow the request to be sent: see `Delivery.sending`."""
 
 
 class Ending(NamedTuple):
@@ -70,25 +69,25 @@ class Ending(NamedTuple):
     retry_after: str | None = None
     broke: str = ""
     is_shared: bool = True
-    """Of UNREACHABLE: whether it concerns every worker at that host and port."""
+    """Only for UNREACHABLE: whether every worker at the host and port is unreachable."""
 
     @property
     def brief(self) -> str:
-        """How the request ended, for logs: without text of the worker, which `message` may hold."""
+        """How the request ended, for logs. Unlike `message` it contains no text from the worker."""
         what = f"the worker answered {self.status}" if self.end is End.STATUS else self.end.name.lower()
         return f"{what}: {self.broke}" if self.broke else what
 
 
 class PostAnswer(NamedTuple):
-    """How a worker answered a cancel."""
+    """How a worker answered a request that cancels a job."""
 
     status: int
     why: str
-    """What went wrong, for logs: without any text of the worker."""
+    """What went wrong, for logs, without any text from the worker."""
 
 
 class Post:
-    """Posts a request for each batch, and one more for a cancel."""
+    """Sends requests to workers: one for each batch, and one for each cancel."""
 
     def __init__(self, pool: Pool, connections: Connections, config: RunnerConfig, large: LargeReads) -> None:
         self._large = large
@@ -98,7 +97,7 @@ class Post:
     async def carry(self, sending: Sending, delivery: "Delivery") -> Ending:
         """Send the jobs and read the answer. Never raises for what the network or the worker does.
 
-        It takes as long as the worker does: the caller cancels when no job is waited for any more.
+        There is no time limit: the caller cancels this when all jobs have ended.
         """
         worker, style, size = sending.worker, STYLES[sending.worker.style], 0
         for each in sending.held:
@@ -138,7 +137,7 @@ class Post:
             self._connections.end(place)
 
     async def cancel(self, sending: Sending, job_id: str, *, at_ms: int, within_s: float) -> PostAnswer | None:
-        """Send the worker a cancel. Returns its answer; None: it takes no cancels."""
+        """Send the worker a cancel for one job. Returns its answer; None: its protocol has no cancels."""
         worker = sending.worker
         request = STYLES[worker.style].cancel(sending, job_id)
         if request is None:
@@ -164,14 +163,14 @@ class Post:
 
 @lru_cache(maxsize=1_000)  # more workers than are used at once; splitting the URL each time would cost as much as TCP
 def _place(url: str | None, standing: AddressPolicy, where: str, tenant: str) -> tuple[str, Origin]:
-    """Return host and port as the worker's URL has them, and the origin of its connections."""
+    """Return host and port as written in the worker's URL, and the origin for its connections."""
     assert url is not None, "something is to be sent to a worker without a URL"
     scheme, host, port = server_of(url)
     return url.split("/", 3)[2], Origin(scheme, host, port, standing_here(standing, where), tenant)
 
 
 def _unsent(error: JqdError) -> Ending:
-    """Return the ending of a request that was not sent: CROWDED if this process had no connection for it, else
+    """Return the ending for a request that was not sent: CROWDED if this process had no connection, else
     UNREACHABLE."""
     ours = any(isinstance(cause, OSError) and cause.errno in OURS for cause in _causes(error))
     crowded = isinstance(error, CrowdedError) or ours
@@ -181,7 +180,7 @@ def _unsent(error: JqdError) -> Ending:
 
 
 def describe(error: BaseException) -> str:
-    """Return what broke, with the name of the errno where one is known: `ECONNREFUSED: …`."""
+    """Return the text of an error, preceded by the name of its errno if known: `ECONNREFUSED: …`."""
     text = str(error) or type(error).__name__
     for cause in _causes(error):
         if not isinstance(cause, OSError) or isinstance(cause, ssl.SSLError):
@@ -192,8 +191,8 @@ def describe(error: BaseException) -> str:
 
 
 def kind_of(error: BaseException) -> str:
-    """Return the name of the errno, or TLS's reason, where one is known, else the kind of error: nothing that the
-    worker sent."""
+    """Return a short name of an error without any text from the worker: the name of its errno, TLS's reason, or its
+    class."""
     name = describe(error).partition(":")[0]
     if name in errno.errorcode.values():
         return name
@@ -203,7 +202,7 @@ def kind_of(error: BaseException) -> str:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield `error` and its causes; bounded, for chains may be circular."""
+    """Yield `error` and its causes. Their number is limited, because a chain may be circular."""
     stack, seen = [error], 0
     while stack and seen < 64:
         seen += 1
@@ -263,7 +262,7 @@ async def _read_answer(
 
 
 async def _read_status(wire: Wire, judgement: Judgement, config: RunnerConfig) -> Ending:
-    """Return the ending where the status alone decides; its message has the beginning of the body."""
+    """Return the ending of a request whose status alone decides. Its message contains the beginning of the body."""
     excerpt = await read_excerpt(wire, config.linger_s)
     message = f"the worker answered {wire.status}"
     if 300 <= wire.status < 400:
@@ -273,7 +272,8 @@ async def _read_status(wire: Wire, judgement: Judgement, config: RunnerConfig) -
 
 
 async def _read_apart(reader: Reader, chunk: bytes) -> Iterable[Answer]:
-    """Decode a large piece of a JSON answer in a thread. Answers read before an error are returned first."""
+    """Decode a large part of a JSON answer in a thread. If that fails midway, the answers before the error are returned
+    first."""
     answers: list[Answer] = []
 
     def read() -> None:
@@ -297,7 +297,8 @@ def _then(answers: Iterable[Answer], error: AnswerGarbled) -> Iterator[Answer]:
 
 
 async def read_excerpt(wire: Wire, within_s: float) -> str:
-    """Read a body for up to `within_s`, so that the connection can be used again. Returns its beginning as text."""
+    """Read a body to its end, for at most `within_s`, so that the connection can be reused. Returns its beginning as
+    text."""
     begin, size = b"", 0
     try:
         with trio.move_on_after(within_s):

@@ -1,7 +1,7 @@
 """TLS on a connection to a worker.
 
-TLS reads and writes only two memory buffers, and this file moves bytes between them and the socket. So unexpected bytes
-are noticed, decrypted or not, and the answer to a request that did not go out whole can still be read.
+The TLS library works on two memory buffers, and this file copies bytes between them and the socket. So unexpected bytes
+are noticed, decrypted or not, and an answer can be read even if its request was not sent as a whole.
 """
 
 import socket
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 class Secured(Line):
     def __init__(self, raw: socket.socket, context: ssl.SSLContext, host: str) -> None:
-        """`host`: the name that the certificate must have."""
+        """`host`: the name that the certificate must be valid for."""
         super().__init__(raw)
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
@@ -41,15 +41,16 @@ class Secured(Line):
             await self._flush()
 
     async def receive(self) -> bytes:
-        """Return what came, of one record; empty when the worker closed its side, even without a TLS close: HTTP tells
-        whether the answer is whole."""
+        """Wait for data and return that of one TLS record. Empty: the worker closed its side, even without a TLS close;
+        HTTP tells whether the answer is complete."""
         try:
             return await self._act(partial(self._tls.read, RECEIVE_BYTES))
         except ssl.SSLEOFError:
             return b""
 
     def is_quiet(self) -> bool:
-        """Return whether nothing unread has come, decrypted or not, not even part of a record. Loses what has come."""
+        """Return whether nothing has arrived unread, decrypted or not. It may drop data, so close the connection if it
+        is not."""
         if self._head or self._next_at or not super().is_quiet():
             return False
         try:
@@ -61,7 +62,7 @@ class Secured(Line):
         return False
 
     async def _act(self, act: Callable[[], T]) -> T:
-        """Call `act`, after sending and receiving what TLS needs for it."""
+        """Call `act` (an operation of the TLS library), again and again while it needs bytes sent or received first."""
         while True:
             try:
                 return act()
@@ -75,7 +76,8 @@ class Secured(Line):
             await super().send(self._outgoing.read(), float("inf"))
 
     def _take_in(self, data: bytes) -> None:
-        """Give TLS what came; empty: the end. TLS does not tell whether it has part of a record, so this counts."""
+        """Pass received bytes to the TLS library; empty: the end of the data. Note that something came, even part of a
+        record."""
         if not data:
             self._incoming.write_eof()
             return

@@ -8,11 +8,11 @@ from jqd.cli import run
 
 
 class Command(BaseCommand):  # type: ignore[misc]  # Django has no types
-    """Runs `jqd worker jqd.contrib.django.worker`."""
+    """Runs the worker of this Django project, as `jqd worker jqd.contrib.django.worker` does."""
 
     help = "Run the project's tasks. It takes all options of `jqd worker`: --processes 4, --concurrency, --drain, …"
 
     def run_from_argv(self, argv: list[str]) -> None:
-        """Parse Django's own options, and pass all others to `jqd worker`."""
+        """Handle Django's own options, and pass all others on to `jqd worker`."""
         _, others = self.create_parser(argv[0], argv[1]).parse_known_args(argv[2:])
         sys.exit(run(["worker", "jqd.contrib.django.worker", *others]))
