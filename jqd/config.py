@@ -68,7 +68,7 @@ class HttpConfig:
     hosts: Hosts = ()
     """Names that the header `Host` may have besides loopback's. Set it behind a proxy that passes on its own name, and
     with `insecure`, which accepts only addresses, `http.advertise`, and names without a dot, in `.local` or
-    `.internal`. Allowed: names without scheme and port"""
+    `.internal`."""
     tokens: Literal["auto", "required"] = "auto"
     """`auto`: tokens are needed unless the daemon listens on loopback, or is `insecure`; `required`: always, such as
     behind a proxy on the same machine."""
@@ -98,13 +98,14 @@ class HttpConfig:
             )
 
     def advertised(self, url: str) -> str:
-        """Return the URL that workers elsewhere use, if the daemon listens at `url`; empty if it is unknown."""
+        """Return the URL by which workers on other machines reach the daemon, which listens at `url`; empty if there is
+        none."""
         is_wildcard = address.parse(self.bind).host in address.WILDCARDS
         return self.advertise.rstrip("/") or ("" if is_wildcard else url)
 
     @property
     def is_loopback(self) -> bool:
-        """Return whether only this machine reaches the daemon."""
+        """Return whether the daemon can be reached only from this machine."""
         return address.is_loopback(address.parse(self.bind).host)
 
     @property
@@ -114,7 +115,7 @@ class HttpConfig:
 
     @property
     def certificate(self) -> tuple[Path, Path] | None:
-        """Return the files of certificate and key; None: no TLS."""
+        """Return the files of the certificate and its key; None: the daemon does not use TLS."""
         return (self.tls_cert, self.tls_key) if self.tls_cert and self.tls_key else None
 
 
@@ -162,7 +163,7 @@ class Config:
 
     @property
     def backoff(self) -> Backoff:
-        """Return the back-off between attempts, with `job.retry_for_s`, after which there are no further ones."""
+        """Return the back-off between attempts. After `job.retry_for_s` a job gets no further attempt."""
         return dataclasses.replace(self.retry, for_s=self.job.retry_for_s)
 
     @property
@@ -172,7 +173,7 @@ class Config:
 
     @property
     def guard(self) -> Guard:
-        """Return the guard against requests of foreign web pages."""
+        """Return the guard that refuses requests of foreign web pages."""
         http, is_open = self.http, not self.needs_tokens
         own = (
             (urlsplit(http.advertise).hostname, address.parse(http.bind).host)
@@ -203,7 +204,7 @@ class Loaded(NamedTuple):
 
     config: Config
     origins: Mapping[str, str]
-    """Dotted key → the file, variable or flag that set it; a key that is not here has its default."""
+    """Dotted key → the file, variable or flag that set it. A key that is missing has its default."""
 
 
 def load(
@@ -215,8 +216,8 @@ def load(
 ) -> Config:
     """Return the configuration. Raises ConfigError with all that is wrong.
 
-    `flags`: dotted key → value; None for a flag that was not given. `defaults`: dotted key → value, for a command with
-    other defaults; all other sources win over them.
+    `flags`: dotted key → value; None for a flag that was not given. `defaults`: dotted key → value, for a command whose
+    defaults differ; values from files, the environment and flags win over them.
     """
     return load_all(file=file, environ=environ, flags=flags, defaults=defaults).config
 
@@ -228,7 +229,7 @@ def load_all(
     flags: Mapping[str, Any] | None = None,
     defaults: Mapping[str, Any] | None = None,
 ) -> Loaded:
-    """Return the configuration like `load`, and where each setting comes from."""
+    """Return the configuration like `load`, together with the source of each setting."""
     env = os.environ if environ is None else environ
     path = file or (Path(env["JQD_CONFIG"]) if env.get("JQD_CONFIG") else None)
     secrets = {key for key, field in settings(Config) if SECRET in field.metadata}
@@ -264,7 +265,7 @@ def load_all(
 
 
 def settings(kind: Any, above: str = "") -> Iterator[tuple[str, dataclasses.Field[Any]]]:
-    """Yield (dotted key, field) of each setting that is not internal."""
+    """Yield (dotted key, dataclass field) of each setting, without internal ones."""
     hints = get_type_hints(kind, include_extras=True)
     for each in dataclasses.fields(kind):
         if INTERNAL in each.metadata:
@@ -276,20 +277,20 @@ def settings(kind: Any, above: str = "") -> Iterator[tuple[str, dataclasses.Fiel
 
 
 def _manager(env: Mapping[str, str]) -> Manager:
-    """Return how to notify the service manager, by the environment variables that systemd sets."""
+    """Return how to notify the service manager. The environment variables that systemd sets say it."""
     watchdog, ours = env.get("WATCHDOG_USEC", ""), env.get("WATCHDOG_PID") in (None, str(os.getpid()))
     return Manager(env.get("NOTIFY_SOCKET", ""), int(watchdog) / 1e6 if watchdog.isdecimal() and ours else None)
 
 
 def store_flags(urls: list[str] | None) -> dict[str, Any]:
-    """Return the flags for `load` that stand for one or several `--store URL`."""
+    """Convert the values of one or more `--store URL` flags to `flags` for `load`."""
     if urls and len(urls) == 1:
         return {"store.url": urls[0]}
     return {"store.urls": urls or None}
 
 
 def _take_back(merged: dict[str, Any], path: tuple[str, ...], origins: dict[tuple[str, ...], str]) -> None:
-    """Remove the value that an earlier source set."""
+    """Remove the value of a setting at `path` that an earlier source set, if there is one."""
     if origins.pop(path, None) is not None:
         place = merged
         for section in path[:-1]:
@@ -312,7 +313,7 @@ def _put(merged: dict[str, Any], setting: Setting, origins: dict[tuple[str, ...]
 
 
 def _unknown(setting: Setting) -> str:
-    """Return the message for an unknown setting: where it comes from, and what was probably meant."""
+    """Return the error message for an unknown setting: where it comes from, and which setting was probably meant."""
     given, known = ".".join(setting.path), [key for key, _ in settings(Config)]
     elsewhere = suggest.settings(given)
     if instead := suggest.no_setting(given):
@@ -336,7 +337,7 @@ def _unknown(setting: Setting) -> str:
 
 
 def _fields(kind: Any) -> dict[str, Any]:
-    """Return name → type of a section's settings, without internal ones."""
+    """Return name → type of the settings in a section, without internal ones."""
     hints = get_type_hints(kind, include_extras=True)
     return {field.name: hints[field.name] for field in dataclasses.fields(kind) if INTERNAL not in field.metadata}
 
@@ -353,8 +354,8 @@ def _build(
     origins: Mapping[tuple[str, ...], str],
     wrong: list[str],
 ) -> Any:
-    """Build the dataclass of a section. If something is wrong, return None, and add it to `wrong`: so all errors are
-    reported at once."""
+    """Build the dataclass of a section from its settings. Errors are added to `wrong`, so that all are reported
+    together; the function then returns None."""
     hints, before = _fields(kind), len(wrong)
     built = {}
     whole = {field.name: field.metadata.get(SECRET) for field in dataclasses.fields(kind)}
@@ -382,7 +383,7 @@ def _build(
 
 
 def _named_by(path: tuple[str, ...], message: str, origins: Mapping[tuple[str, ...], str]) -> str:
-    """Return, for an error of a section, the sources of the settings that its message names."""
+    """Return the end of an error message about a section: which source set each setting that the message mentions."""
     named = [
         f"{'.'.join(place)} from {origin}"
         for place, origin in origins.items()

@@ -1,6 +1,6 @@
-"""What the service needs of the whole daemon: readiness, warnings, counters, and how far the journal is applied.
+"""Answers the service's questions about the whole daemon: readiness, warnings, counters, and progress of the journal.
 
-Readiness has two halves: pushing only needs the journal, running also needs the store.
+Readiness has two halves: pushing only needs the journal; running jobs also needs the store.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
@@ -51,25 +51,25 @@ SICK_SHOWN_MAX = 10  # workers in trouble that warnings name; `GET /v1/workers` 
 
 
 class Control:
-    """Answers questions about the daemon from its parts."""
+    """Answers questions about the whole daemon by asking its parts."""
 
     def __init__(
         self, shared: SharedParts, partitions: Sequence[Partition], runners: Runners, retention: Retention
     ) -> None:
         self.draining = False
         self.schedules: Schedules | None = None
-        """Set by the daemon, as is `quotas`."""
+        """Set by the daemon after this object is made; so is `quotas`."""
         self.quotas: Quotas | None = None
         self.reload: Reload | None = None
-        """Set if the configuration can be reloaded."""
+        """Reloads the configuration; None if it cannot be reloaded."""
         self.certificate: Certificate | None = None
-        """The listener's certificate, once the listener is made."""
+        """The listener's certificate; set once the listener exists."""
         self._disk = watch_nothing()
         self._shared = shared
         self._surplus = shared.config.process.surplus
         self._journal = shared.journal
         self._partitions, self._runners, self._retention = partitions, runners, retention
-        self._log = get_logger("push").bind()  # bound here, as that would take too long in each push
+        self._log = get_logger("push").bind()  # bound here, because binding takes too long for each push
         self._started_at_s = shared.clock.mono_s()
         self._had = [shared.journal.opened_at] * len(partitions)  # position up to which each partition had all records
         stores = [partition.store for partition in partitions]
@@ -82,16 +82,16 @@ class Control:
 
     @property
     def sysid(self) -> str:
-        """Return this daemon's name in the store."""
+        """Return this daemon's name in the store (its sysid)."""
         return self._partitions[0].membership.sysid
 
     def watch_disk(self, directory: Path, *looks: Callable[[], Iterable[Diagnostic]]) -> None:
-        """Set up the watch over the journal's disk; to be called before the daemon runs. `looks`: further checks."""
+        """Set up regular checks of the journal's disk; call it before the daemon runs. `looks`: additional checks."""
         looks = (partial(self._shared.meter.look_at_disk, directory), *looks)
         self._disk = watch_disk(partial(examine_room, directory), *looks)
 
     def loops(self, services: Services) -> Sequence[Callable[..., Awaitable[None]]]:
-        """Return the daemon's loops that only watch, measure, or notify the administrator."""
+        """Return the daemon's loops that only observe, measure, or notify the administrator."""
         lag = partial(self._shared.meter.watch, lambda: self._journal.end, self._behind_bytes)
         notices = [self.notices.run] if self.notices else ()
         return lag, self.pressure.run, self._disk.run, self.history.run, partial(sample, services), *notices
@@ -103,11 +103,11 @@ class Control:
         return self._surplus or self._journal.refusing
 
     def pressed(self) -> Overloaded | None:
-        """Return the error for a push that backpressure refuses now."""
+        """Return the error for a push if too much work is waiting (backpressure); None if pushes are accepted."""
         return self.pressure.refusal() if self.pressure.reached else None
 
     def run_ready(self) -> str | None:
-        """Return why no jobs are run; None if they are."""
+        """Return why no jobs are run; None if jobs are run."""
         if self.draining:
             return "this daemon is shutting down"
         reasons = [partition.not_ready_reason for partition in self._partitions]
@@ -120,7 +120,7 @@ class Control:
         return "; ".join(does if reason is None else f"{does} NOT: {reason}" for does, reason in halves)
 
     def warnings(self) -> list[str]:
-        """Return warnings: what is wrong, although the daemon as a whole works."""
+        """Return texts about what is wrong, although the daemon as a whole works."""
         failing = (self._shared.joblog.failing, self._retention.standstill.complaint)
         found = (finding for partition in self._partitions for finding in partition.watch.warnings)
         not_ready = [
@@ -155,17 +155,17 @@ class Control:
         ]
 
     def owed(self, tenant: str) -> int:
-        """Return how many jobs of a tenant have followers that wait for its quota."""
+        """Return how many jobs of a tenant have followers that wait until the tenant's quota has room."""
         shelves = (each.outbox.shelves.get(tenant) for each in self._partitions)
         return sum(shelf.entries for shelf in shelves if shelf is not None)
 
     def owes(self, tenant: str) -> bool:
-        """Return whether followers of a tenant's jobs waited for its quota when the store was last asked."""
+        """Return whether followers of a tenant's jobs were waiting for its quota when the store was last asked."""
         return any(each.outbox.owes(tenant) for each in self._partitions)
 
     def owed_text(self, tenant: str) -> str | None:
-        """Return a warning about a tenant's waiting followers, if they wait for long or are many. (If the quota is a
-        rate, many wait for some seconds.)"""
+        """Return a warning about a tenant's followers that wait for its quota, if they wait for long or are many; else
+        None. (Followers that wait only seconds are normal if the quota is a rate.)"""
         since_ms = self._owed_since_ms(tenant)
         is_much = (jobs := self.owed(tenant)) >= OWED_JOBS_WARN
         if since_ms is None or not (is_much or since_ms <= self._shared.clock.wall_ms() - OWED_S * 1000):
@@ -179,7 +179,8 @@ class Control:
         return min((shelf.since_ms for shelf in shelves if shelf is not None), default=None)
 
     def _shelf_warnings(self) -> list[str]:
-        """Return warnings about waiting followers, by tenant: first those with very many, then the oldest."""
+        """Return warnings about followers that wait for a quota, one for each tenant: first tenants with very many,
+        then those whose followers have waited longest."""
         tenants = sorted(
             {tenant for each in self._partitions for tenant in each.outbox.shelves},
             key=lambda tenant: (self.owed(tenant) < OWED_JOBS_WARN, self._owed_since_ms(tenant) or 0),
@@ -196,9 +197,9 @@ class Control:
         return {"tenants": len(tenants), "jobs": sum(map(self.owed, tenants))}
 
     def entered(self, job_ids: Sequence[str], jobs: Sequence[JobSpec], tenant: str = "") -> None:
-        """Count and log pushed jobs, which are in the journal. `job_ids`: the daemon's ids."""
+        """Count and log pushed jobs that are in the journal now. `job_ids`: the daemon's ids of the jobs."""
         self._log.debug("push.batch", count=len(jobs))
-        pushed = self._tally.pushed  # counted without calls, as all pushes pass here
+        pushed = self._tally.pushed  # counted without a call, because each push pays for it
         for job in jobs:
             of = tenant, job.name
             pushed[of] = pushed.get(of, 0) + 1
@@ -213,7 +214,7 @@ class Control:
         self._shared.joblog.write("entered", rows)
 
     def followed(self, jobs: Sequence[Job]) -> None:
-        """Count and log followers that came with their parent's outcome, like pushed jobs."""
+        """Count and log followers that came with their parent's outcome. They count as pushed jobs."""
         pushed = self._tally.pushed
         for of in ((job.tenant, bare(job.jobtype)) for job in jobs):
             pushed[of] = pushed.get(of, 0) + 1
@@ -227,13 +228,11 @@ class Control:
         return self._shared.joblog.listening(listener)
 
     def settled(self, where: Collection[int]) -> bool:
-        """Return whether recovery of these partitions is over: all daemons have applied their journals, so the
-        partitions' answers are final."""
+        """Return whether all daemons have applied their journals to these partitions, so their answers are final."""
         return all(self._partitions[number].membership.settled for number in where)
 
     async def wait_caught_up(self, lane: Lane, position: int, timeout_s: float, where: Collection[int]) -> bool:
-        """Wait up to `timeout_s` until these partitions have applied a lane up to `position`. Return whether they
-        have."""
+        """Wait up to `timeout_s` until these partitions have applied a lane to `position`. Return whether they have."""
         with trio.move_on_after(timeout_s):
             for number in where:
                 await self._partitions[number].lanes[lane].wait_caught_up(position)
@@ -241,8 +240,8 @@ class Control:
         return False
 
     async def wait_ingested(self, timeout_s: float) -> bool:
-        """Wait up to `timeout_s` until all that is journaled here is in the store, with its links to other jobs. Return
-        whether it is. Partitions that are known to be away are not waited for."""
+        """Wait up to `timeout_s` until all records journaled here are in the store, with jobs' links to other jobs.
+        Return whether they are. Partitions that are known to be away are not waited for."""
         end = self._journal.end
         there = [partition for partition in self._partitions if partition.flows.backoff.reason is None]
 
@@ -258,7 +257,7 @@ class Control:
         return len(there) == len(self._partitions) and not waiting.cancelled_caught
 
     def daemons(self) -> list[Peer]:
-        """Return the daemons of the store, from the last heartbeats: each with its worst state in any partition."""
+        """Return the daemons of the store, by the last heartbeats; each in its worst state in any partition."""
 
         def rank(peer: Peer) -> tuple[int, bool]:
             return 2 if peer.living is None else int(peer.living), peer.through
@@ -272,36 +271,36 @@ class Control:
         return list(worst.values())
 
     def sharers(self) -> list[str]:
-        """Return the daemons that share the slots of workers, this one first: those that live in some partition."""
+        """Return the daemons that share workers' slots, this one first: all that are alive in some partition."""
         living = {peer.sysid for partition in self._partitions for peer in partition.heartbeat.peers() if peer.living}
         return [self.sysid, *sorted(living - {self.sysid})]
 
     def posted(self, worker_id: str) -> int:
-        """Return how many jobs this daemon has posted to a worker and waits for."""
+        """Return how many jobs this daemon has sent to a worker whose outcome is still missing."""
         return self._shared.capacity.in_flight(worker_id)
 
     def seen(self, worker_id: str) -> dict[str, WorkerHealth]:
-        """Return daemon → how it sees a worker, for living daemons."""
+        """Return, for each living daemon, how it sees the health of a worker."""
         return self._shared.worker_views.of(worker_id, self.sharers())
 
     def gone(self, kind: Kind) -> list[Gone]:
-        """Return the daemons, or workers, that went away within the last day, the newest first."""
+        """Return the daemons, or the workers, that went away within the last 24 hours, the latest first."""
         return self._shared.worker_views.gone(kind)
 
     def urls(self, peer: str | None, *, absent: bool = False) -> list[str]:
-        """Return the URLs of the living daemons for a client at `peer`, this one first.
+        """Return the URLs of the living daemons as a client at the address `peer` can use them, this daemon's first.
 
-        `absent`: also those of daemons that were seen recently.
+        `absent`: whether to include daemons that were seen recently but are not alive now.
         """
         others = self._shared.worker_views.recent() if absent else []
         return self._shared.worker_views.urls(dict.fromkeys([*self.sharers(), *others]), peer)
 
     def place(self, machine: str | None = None) -> tuple[int, int]:
-        """Return this daemon's index, by name, among the daemons that take pushes, and their number. `machine`: only
-        daemons that send jobs to workers there ("": to workers anywhere) count."""
+        """Return this daemon's index, by name, among the daemons that take pushes, and the number of these daemons.
+        `machine`: count only daemons that send jobs to workers on this machine ("": to any workers)."""
         others = [name for name in self.sharers()[1:] if self._shared.worker_views.begins(name, machine)]
         if self._surplus:
-            return len(others), max(1, len(others))  # behind all others, so it has no share
+            return len(others), max(1, len(others))  # a surplus process comes after all others, so it has no share
         return sum(name < self.sysid for name in others), len(others) + 1
 
     async def in_flight(self, sysid: str) -> int | None:
@@ -321,8 +320,8 @@ class Control:
     def stats(self) -> dict[str, object]:
         """Return the counters of this daemon for `GET /v1/stats`.
 
-        With several partitions, `partitions` has a row for each; other fields are those of the first, and `lanes` has
-        the positions that all have reached."""
+        With several partitions, `partitions` has a row for each. `lanes` then has the positions that all partitions
+        have reached, and the other fields are those of the first partition."""
         rows = [self._look(partition) for partition in self._partitions]
         lanes = {
             lane.name.lower(): self._place(lane, _least(partition.lanes[lane].done for partition in self._partitions))
@@ -364,9 +363,9 @@ class Control:
         return families(own)
 
     def _behind_bytes(self) -> int:
-        """Return the bytes of the journal, of those written since the start, that some partition never had.
+        """Return how many bytes, of those journaled since the daemon's start, some partition has not had yet.
 
-        If a store was emptied or set back, older bytes are applied again, but do not count: pushes are still accepted.
+        If a store was emptied or rolled back, it gets older bytes again; these do not count, so pushes are accepted.
         """
         for number, partition in enumerate(self._partitions):
             applied = [
@@ -388,12 +387,12 @@ class Control:
         }
 
     def _place(self, lane: Lane, position: int | None) -> dict[str, int | None]:
-        """Return how far a lane is applied: `applied` is `end` if none of its records is left."""
+        """Return how far a lane (kind of record) is applied: `applied` equals `end` if no record is left."""
         applied = None if position is None else self._journal.reached(lane, position)
         return {"applied": applied, "end": self._journal.end}
 
 
 def _least(positions: Iterable[int | None]) -> int | None:
-    """Return the least of some positions; None if one of them is unknown."""
+    """Return the lowest of some journal positions; None if one of them is unknown."""
     known = list(positions)
     return None if None in known else min(position for position in known if position is not None)

@@ -2,9 +2,10 @@
 
     start     lock and recover the journal → open the store (it may be away) → join, run the loops → read the own
               settings → listen
-    shutdown  refuse pushes → stop dispatching → drain the runner → settle → hand back the rest → leave → close
+    shutdown  refuse pushes → stop dispatching → drain the runner → settle → give back jobs not started → leave → close
 
-After SIGTERM as after kill -9, the next start recovers; a shutdown by SIGTERM only makes that quick.
+The next start recovers after a SIGTERM as well as after a kill -9; a shutdown by SIGTERM only makes the recovery
+quicker.
 """
 
 import random
@@ -80,7 +81,7 @@ class Daemon:
         source: random.Random,
         watches: Sequence[Watch] | None = None,
     ) -> None:
-        """`stores`: one for each partition. `watches`: one for each store's server; None: none is watched."""
+        """`stores`: one for each partition. `watches`: the watch of each store's server; None: no server is watched."""
         self.config, self.journal, self.clock = config, journal, clock
         sysid = journal.journal_id[:10]
         ssrf = SsrfGuard(config.runner.worker_networks, config.runner.callback_networks)
@@ -175,10 +176,12 @@ class Daemon:
             http_closed.set()
 
     async def _know_settings(self, stop: trio.Event) -> bool:
-        """Wait until the settings in this daemon's journal are known, then SETTINGS_S for those of other daemons.
+        """Wait until the settings in this daemon's journal are known, then up to SETTINGS_S more for those of other
+        daemons.
 
-        Without the former a revoked token would be accepted and a valid one refused; so a disk that does not give them
-        is waited for, as long as no store sends them. Returns False if the daemon is to stop before they are known.
+        Without the own settings, a revoked token would be accepted and a valid one refused. So if the disk does not
+        deliver them, this waits until it does, or until a store has sent settings. Returns False if the daemon is to
+        stop before that.
         """
         settings = self.workers.settings
 
@@ -199,7 +202,7 @@ class Daemon:
         return settings.loaded.is_set()
 
     def _sibling_loops(self) -> Sequence[Callable[..., Any]]:
-        """Return the loop that sends settings to sibling processes, if there are any."""
+        """Return the loop that sends settings to the other processes of this port; empty if there are none."""
         siblings = self.parts.siblings
         loop = SiblingSettings(
             journal=self.journal,
@@ -262,9 +265,10 @@ class Daemon:
         return services
 
     def change(self, config: Config) -> None:
-        """Use the settings of another configuration that can change while the daemon runs.
+        """Put those settings of another configuration into force that can change while the daemon runs.
 
-        Raises ConfigError for a bad certificate, before anything changes."""
+        Raises ConfigError for a bad certificate, before anything changes.
+        """
         self.config, before = config, self.config
         try:
             if self.server is not None:
@@ -288,9 +292,8 @@ class Daemon:
         )
 
     async def _shut_down(self) -> None:
-        """Shut down all partitions at the same time, so that one that is away takes no time of the others. Each stage
-        of that has a time limit, and none can lose a job.
-        """
+        """Shut down all partitions at the same time, so that a partition that is away does not delay the others. Each
+        stage of the shutdown has a time limit. No job is lost if one is exceeded."""
         log.info("daemon.draining", in_flight=self.runners.in_flight, drain_s=self.config.drain_s)
         async with trio.open_nursery() as nursery:
             for partition in self.partitions:

@@ -1,5 +1,5 @@
-"""Applies the journal's records to one partition: how each lane applies its records to the store, and which loops are
-told or woken then.
+"""Applies the journal's records to one partition of the store. Each kind of record (lane) is applied by its own loop,
+and afterwards wakes other loops:
 
 jobs, changes ──▶ claims, flows      outcomes ──▶ runner, outbox, flows, claims      cancels ──▶ runner, flows
 settings ───────▶ the daemon's table of settings
@@ -30,21 +30,21 @@ from jqd.store import Store
 
 
 class Applied(NamedTuple):
-    """Outcomes that were applied to the store."""
+    """Outcomes that were applied to the store, and the result of that."""
 
     outcomes: Sequence[Outcome]
     late: Collection[int] | None
-    """Places of outcomes that came too late to count; None: unknown, as they were applied before."""
+    """Indexes of outcomes that came too late to count; None: unknown, because the outcomes had been applied before."""
     followers: Mapping[int, Sequence[Job]]
-    """Place → jobs that the outcome contained."""
+    """Index of an outcome → followers that the outcome contained."""
 
 
-MATCH_S = 0.01  # of matching jobs with constraints at a time, as it blocks the event loop
-GATHER_S = 0.002  # single pushes of so long become one call of the store; a job may begin so much later
+MATCH_S = 0.01  # the longest time to match jobs with constraints at once, because it blocks the event loop
+GATHER_S = 0.002  # pushes that arrive within this time become one call of the store; a job may begin so much later
 
 
 class PartitionLanes:
-    """Applies the journal's records to one partition, each kind of record in a lane of its own."""
+    """Applies the journal's records to one partition; each kind of record is a lane with a loop of its own."""
 
     def __init__(
         self,
@@ -74,7 +74,8 @@ class PartitionLanes:
         return partition_of(job_id, self._shared.partitions) == self._number
 
     def build(self, rolled_back: Callable[[], None]) -> dict[Lane, Ingest[Any]]:
-        """Return the loop of each lane. `rolled_back`: called when the store has lost records that it had applied."""
+        """Return the loop of each lane. `rolled_back`: a function to call when the store has lost records that it had
+        applied."""
         shared, store, mine = self._shared, self._store, self.is_mine
         some = shared.partitions > 1
         whole: LaneRules[Job] = LaneRules(
@@ -127,8 +128,8 @@ class PartitionLanes:
         return await self._store.apply_changes(journal_id, start, end, self._queued(self._links.here(jobs)))
 
     def _queued(self, jobs: Sequence[Job]) -> Sequence[Job]:
-        """Return jobs with the queues that constraints give them. After MATCH_S the others get none: the daemon that
-        claims them matches them."""
+        """Set the queue of each job by the constraints that limit it, and return the jobs. After MATCH_S the remaining
+        jobs get no queue here: the daemon that claims them later determines it."""
         constraints, clock = self._shared.constraints, self._shared.clock
         if not constraints.known:
             return jobs
@@ -136,8 +137,8 @@ class PartitionLanes:
         return [replace(job, queue=constraints.queue_of(job)) if clock.mono_s() < until_s else job for job in jobs]
 
     async def _apply_outcomes(self, journal_id: str, start: int, end: int, outcomes: Sequence[Outcome]) -> Applied:
-        """Apply outcomes to the store. Returns them as they were applied: a result may have been dropped for lack of
-        room."""
+        """Apply outcomes to the store. Returns them as applied: the store may have had no room for a result, which is
+        then dropped."""
         journal = self._shared.journal
         # Before this position, followers were applied or copied already, and may have ended and been deleted since.
         left_out = end <= journal.retired
@@ -187,7 +188,7 @@ class PartitionLanes:
         shared.joblog.ended(outcomes, void)
 
     def _followed(self, jobs: Sequence[Job]) -> None:
-        """Handle followers that came with their parent's outcome like pushed and ingested jobs."""
+        """Treat followers that came with their parent's outcome like jobs that were pushed and are in the store now."""
         self._shared.followed(jobs)
         self._ingested(jobs, None)
 

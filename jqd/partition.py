@@ -1,4 +1,5 @@
-"""What a daemon has for one partition of the store: its membership there, the jobs that run, and the loops.
+"""The part of a daemon that works for one partition of the store: the membership there, the running jobs, and the
+loops.
 
     journal ──lanes──▶ store ──claims──▶ runner ──outcomes──▶ journal      one such circle per partition
 
@@ -49,14 +50,14 @@ log = get_logger("daemon")
 
 
 class Partition:
-    """One partition of the store at this daemon; `start` starts its loops."""
+    """The part of a daemon that works for one partition of the store. `start` starts its loops."""
 
     def __init__(self, shared: SharedParts, number: int, store: Store, watch: Watch) -> None:
         config, clock, source, gone = shared.config, shared.clock, shared.source, shared.workers.departures
         sysid = shared.journal.journal_id[:10]
         self.number, self.store, self.watch, self._shared = number, store, watch, shared
         self._log_fields = {"partition": number} if shared.partitions > 1 else {}
-        # The daemon's own store is in its data directory, so no other daemon can hold jobs of it.
+        # The daemon's own store is in its data directory, so no other daemon can hold jobs in this store.
         self.membership = Membership(sysid, config.lease, clock, sole=config.store.is_own)
         self._drains = Pauses(shared.workers.settings, DRAIN)
         self.runner = self._build_runner(sysid)
@@ -106,7 +107,8 @@ class Partition:
         )  # fmt: skip
 
     def loops(self) -> list[Callable[..., Any]]:
-        """Return all loops that run until the last outcome is in the store, in the order of their start."""
+        """Return all loops that must run until the last outcome is in the store, in the order in which to start
+        them."""
         # Any daemon can do the work of these loops; a surplus process must not, because its journal is to become empty.
         writing = (
             [] if self._shared.config.process.surplus else [self.worker_timeouts.run, self.outbox.run, self.flows.run]
@@ -129,7 +131,8 @@ class Partition:
         ]
 
     async def start(self, nursery: trio.Nursery, loops: Sequence[Callable[..., Any]]) -> None:
-        """Start loops of this partition. If there are several partitions, the loops' log lines name theirs."""
+        """Start loops of this partition. If there are several partitions, the log lines of the loops contain the
+        partition's number."""
         with logging_with(**self._log_fields):
             for loop in loops:
                 await nursery.start(loop)
@@ -163,19 +166,20 @@ class Partition:
                     log.warning("daemon.not_left", error=str(error))
 
     async def _drain_outcomes(self) -> None:
-        """Wait until all outcomes are in the journal and the store, and all jobs not started are given back."""
+        """Wait until all outcomes are in the journal and the store, and all jobs that were not started are given back
+        to the store."""
         while self.runner.in_flight or self.outcomes.pending:  # noqa: ASYNC110 - three parts, one short moment
             await trio.sleep(0.02)
         await self.lanes[Lane.OUTCOMES].wait_caught_up(self._shared.journal.end)
 
     @property
     def retention(self) -> PartitionRetention:
-        """Return what retention must know about this partition before it deletes a segment of the journal."""
+        """Return what retention (the deletion of old journal segments) must know about this partition."""
         return PartitionRetention(self.store, self.membership, self.lanes, lambda: self.watch.reason is not None)
 
     @property
     def not_ready_reason(self) -> str | None:
-        """Why no jobs of this partition are run now, or None."""
+        """Return why no jobs of this partition are run now; None if they are."""
         return self._known_not_ready_reason() or self.progress.reason
 
     def _known_not_ready_reason(self) -> str | None:
@@ -188,7 +192,8 @@ class Partition:
 
     @property
     def rests(self) -> bool:
-        """Return whether no job runs here and none is started: the daemon is drained or cannot write outcomes."""
+        """Return whether this daemon runs no jobs of this partition and starts none, because it is drained or cannot
+        write outcomes."""
         return not (self.starts_jobs or self.claims.is_claiming or self.claims.is_working)
 
     @property

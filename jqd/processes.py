@@ -1,6 +1,8 @@
-"""The processes of one `jqd serve --processes N`: which ones there are, and how their configurations differ.
+"""Describes the processes of one `jqd serve --processes N`: which processes there are, and how their configurations
+differ.
 
-A process is *surplus* if its number is N or more: N was larger before, and its journal may still have jobs.
+A process is *surplus* if its number is N or more: an earlier start had a larger N, and the journal of the process may
+still have jobs.
 """
 
 import shutil
@@ -29,7 +31,7 @@ JOBS = frozenset(Lane) - {Lane.RULES}
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """How the configuration of one process differs from the common configuration."""
+    """What differs in the configuration of one process from the common configuration."""
 
     process: Process
     bind: str
@@ -55,27 +57,28 @@ class Fit:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What the supervisor sends, pickled, to a process that it starts, before anything else."""
+    """What the supervisor sends to a process that it starts, pickled, as the first data on its stdin."""
 
     config: Config
-    """The common configuration, including what was reloaded since the supervisor started."""
+    """The common configuration, including settings that were reloaded since the supervisor started."""
     file: Path | None
     flags: Mapping[str, Any]
     fit: Fit
     own_fd: int
-    """The file descriptor of a socket where the other processes reach exactly this process."""
+    """The file descriptor of a listening socket, at which the other processes reach this process alone."""
     root: str
     """The root token, which is the same in all processes."""
 
     def load(self) -> Config:
-        """Read the configuration again and return it with what differs for this process. Raises ConfigError."""
+        """Read the configuration again, and apply what differs for this process. Raises ConfigError."""
         return self.fit.fit(load(file=self.file, flags=self.flags))
 
 
 def directories(number: int, config: Config) -> tuple[Path, Path]:
-    """Return the data directory and the journal directory of a process. Process 0 has those of a single daemon.
+    """Return the data directory and the journal directory of a process. Process 0 uses the same directories as a daemon
+    with a single process.
 
-    The journals of the others are inside the journal directory of process 0, so that whoever moves it moves them too.
+    The journals of the other processes are inside the journal directory of process 0, so that they are moved together.
     """
     if number == 0:
         return config.data_dir, config.journal.directory
@@ -84,7 +87,8 @@ def directories(number: int, config: Config) -> tuple[Path, Path]:
 
 
 def journals(directory: Path) -> dict[int, Path]:
-    """Return the journals of the other processes, by number, which are in the journal directory of process 0."""
+    """Return process number → journal directory for the other processes. They are inside the journal directory of
+    process 0."""
     texts = {path.name.removeprefix(NAME): path for path in directory.glob(f"{NAME}*") if path.is_dir()}
     found = {int(text): path for text, path in texts.items() if text.isdecimal() and int(text) < PROCESSES_MAX}
     return dict(sorted(found.items()))
@@ -92,9 +96,10 @@ def journals(directory: Path) -> dict[int, Path]:
 
 def surplus(config: Config) -> list[int]:
     """Return the numbers of the surplus processes: those beyond `--processes` whose journals may still be needed.
+    Renames the journals that are no longer needed.
 
-    A journal that is no longer needed is renamed. Otherwise, when there are that many processes again one day, settings
-    would come back from it whose deletions have been forgotten by then.
+    If such a journal were used again by a later start with more processes, it would bring back deleted settings, whose
+    deletions are forgotten by then.
     """
     there = journals(config.journal.directory)
     beyond = {number: journal for number, journal in there.items() if number >= config.processes}
@@ -108,9 +113,9 @@ def _is_put_aside(journal: Path, stay: Sequence[Path]) -> bool:
             if _is_needed(journal, stay):
                 return False
             left = journal.with_name(journal.name + LEFT)
-            shutil.rmtree(left, ignore_errors=True)  # one that was renamed long ago
+            shutil.rmtree(left, ignore_errors=True)  # a journal that was renamed long ago
             journal.replace(left)
-    except (JqdError, OSError):  # a daemon uses it, or the disk is bad: its own process reports that
+    except (JqdError, OSError):  # a daemon uses the journal, or the disk is bad: its own process reports that
         return False
     return True
 
@@ -118,8 +123,8 @@ def _is_put_aside(journal: Path, stay: Sequence[Path]) -> bool:
 def _is_needed(journal: Path, stay: Sequence[Path]) -> bool:
     """Return whether a journal is still needed.
 
-    It is if it has a job, an end that a job in another journal needs, something that cannot be read, or a setting that
-    none of the journals in `stay` has.
+    It is needed if it contains a job, an outcome or cancel that a job in another journal needs, something unreadable,
+    or a setting that no journal in `stay` has.
     """
     settings, now_ms = dict[tuple[str, str], Setting](), SystemClock().wall_ms()
     for seen in snapshot(Files(), journal):
@@ -140,7 +145,7 @@ def _is_needed(journal: Path, stay: Sequence[Path]) -> bool:
 
 
 def _settings(seen: SegmentView) -> Iterator[Setting]:
-    """Yield the settings in a segment of a journal. Raises JournalDamaged."""
+    """Yield the settings in one segment of a journal. Raises JournalDamaged."""
     for each in walk(Files(), seen, kinds=[Lane.RULES]):
         if isinstance(each, Good):
             yield from decode_rules(each.body)

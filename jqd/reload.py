@@ -1,8 +1,8 @@
-"""Reloads the configuration when the process gets SIGHUP.
+"""Reloads the configuration when the process receives SIGHUP.
 
-Settings that can change while a daemon runs are changed. The others need a restart: they are named in the log and in
-the daemon's health until it is restarted or the change is undone, so that nobody relies on a limit that is not in
-force. A configuration with an error changes nothing.
+Settings that can change while a daemon runs are put into force. Changes of other settings need a restart. The log and
+the daemon's health name them until it is restarted or the change is undone, so that nobody relies on a limit that is
+not in force. If the configuration has an error, nothing changes.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ from jqd.domain.errors import ConfigError
 from jqd.domain.log import get_logger
 from jqd.domain.setting_text import SECRET, masked, text_of
 
-# The settings that a running daemon changes are these, and all in RELOADED_SECTIONS. The certificate's files are read
+# A running daemon can change these settings, and all settings in RELOADED_SECTIONS. The certificate's files are read
 # again, too. Their paths need a restart, because whether the daemon uses TLS is part of the URL that workers know.
 RELOADED = frozenset(
     {
@@ -36,20 +36,22 @@ RELOADED_SECTIONS = frozenset({"api", "pressure"})
 
 
 def reloads(key: str) -> bool:
-    """Whether a change of that setting takes effect without a restart."""
+    """Return whether a change of this setting takes effect without a restart."""
     return key in RELOADED or key.partition(".")[0] in RELOADED_SECTIONS
 
 
 class Reload:
-    """Holds the present configuration, also while a daemon starts again with a new journal id (serve.py)."""
+    """Holds the configuration in force. It stays the same object when a daemon starts again with a new journal id
+    (serve.py)."""
 
     def __init__(self, config: Config, load: Callable[[], Config] | None) -> None:
-        """`load` reads the configuration from the same places as at the start; it raises ConfigError."""
+        """`load`: a function that reads the configuration from the same sources as at the start, and raises
+        ConfigError; None if it cannot be read again."""
         self.config = config
         self.complaints: Sequence[str] = ()
-        """What is wrong with the configuration or waits for a restart, for `/readyz`."""
+        """Texts for `/readyz`: what is wrong with the configuration, and which changes wait for a restart."""
         self.change: Callable[[Config], None] = lambda config: None
-        """Puts a configuration into force. If it raises ConfigError, nothing has changed."""
+        """The function that puts a configuration into force. If it raises ConfigError, nothing has changed."""
         self._load = load
         self._lock = trio.Lock()
         self._log = get_logger("config")
@@ -60,9 +62,9 @@ class Reload:
         return self.now if self._load is not None else None
 
     async def now(self) -> None:
-        """Load the configuration and put what changed into force, one call at a time.
+        """Load the configuration, and put changed settings into force. Only one call at a time does this.
 
-        A configuration with an error is logged and kept for `complaints`; it raises nothing.
+        An error in the configuration is not raised: it is logged, and kept in `complaints`.
         """
         assert self._load is not None, "on_signal says so"
         async with self._lock:
@@ -103,7 +105,8 @@ def _value(config: Any, key: str) -> Any:
 
 
 def _merged(config: Config, wanted: Config, keys: Sequence[str]) -> Config:
-    """Return `config` with these settings from `wanted`. Raises ConfigError if they contradict the other settings."""
+    """Return a copy of `config` in which the settings `keys` are taken from `wanted`. Raises ConfigError if they
+    contradict the other settings."""
     sections: dict[str, dict[str, Any]] = {}
     for key in keys:
         section, _, name = key.rpartition(".")

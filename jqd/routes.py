@@ -1,7 +1,7 @@
 """The table of all routes: their handlers, and the types of their requests and responses.
 
-A route that answers with an error sends `problems.Details`. Which status an error has is in `problems.STATUSES`; the
-LightJQ, miniq and Skygear routes have tables and bodies of their own (`jqd/api/compat`).
+Errors are answered with the type `problems.Details`, and `problems.STATUSES` has the status for each error. The
+LightJQ, miniq and Skygear routes have tables and types of their own for errors (`jqd/api/compat`).
 """
 
 from typing import Any

@@ -1,6 +1,6 @@
 """Runs a daemon until it is stopped, in one or more *lives*. Each life opens the journal and the stores anew.
 
-look at the servers ─▶ a life: journal, stores, Daemon.run ─▶ stopped; or the journal was forked: another life
+check the servers ─▶ a life: journal, stores, Daemon.run ─▶ stopped; or the journal was forked: another life
 
 A journal is *forked* if its directory was copied and two daemons use the copies under the same id. Then one of them
 begins another life with a new id.
@@ -45,11 +45,11 @@ E = TypeVar("E", bound=Exception)
 
 
 class Seat(NamedTuple):
-    """What a daemon has in addition if it is one of several processes on a port (supervisor.py)."""
+    """What a daemon needs in addition if it is one of several processes that share a port (supervisor.py)."""
 
     siblings: Siblings
     own: socket.socket
-    """A listening socket where the other processes reach exactly this one."""
+    """A listening socket, at which the other processes reach this process alone."""
     root: str
     """The root token, which is the same in all processes."""
 
@@ -62,14 +62,14 @@ async def serve(
     load: Callable[[], Config] | None = None,
     seat: Seat | None = None,
 ) -> None:
-    """Run one daemon until SIGTERM or SIGINT; a second signal, or the end of the drain time, ends it at once.
+    """Run one daemon until SIGTERM or SIGINT. A second signal, or the end of the drain time, ends it at once.
 
-    `ready` is called with the URL once jobs are accepted; `interrupted` is called at the first Ctrl-C with the number
-    of jobs that the daemon waits for. `load` reads the configuration again from the same places, for SIGHUP. `seat` is
-    given if this is one of several processes. Raises ConfigError, JournalLocked, JournalVersion and StoreUnsafe before
-    anything is accepted.
+    `ready` is called with the URL once jobs are accepted. `interrupted` is called at the first Ctrl-C with the number
+    of running jobs for which the daemon waits. `load` reads the configuration again from the same sources, after a
+    SIGHUP. `seat` is given if this is one of several processes. Raises ConfigError, JournalLocked, JournalVersion and
+    StoreUnsafe before anything is accepted.
     """
-    if load is not None:  # until the daemon handles it: a start reads the files anyway
+    if load is not None:  # until the daemon handles the signal: a start reads the files anyway
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     share_out(open_files_max(), partitions=len(config.store.parts()))
     if config.http.certificate:
@@ -97,7 +97,7 @@ async def serve(
 
 
 async def _look_at_all(parts: Sequence[StoreConfig]) -> list[Watch]:
-    """Examine all servers of the store concurrently, and return their watches, which have logged what they found.
+    """Examine all servers of the store at the same time. Returns a watch for each server; findings have been logged.
 
     Raises ConfigError, StoreUnsafe.
     """
@@ -127,7 +127,8 @@ async def _serve_once(
     watches: Sequence[Watch],
     seat: Seat | None,
 ) -> bytes | None:
-    """Run one life of the daemon. Returns the journal id for the next one, or None if a signal stopped the daemon."""
+    """Run one life of the daemon. Returns the journal id for the next life; None if the daemon was stopped by a
+    signal."""
     clock, source, config = SystemClock(), random.Random(), reload.config
     forked: bytes | None = None
     async with AsyncExitStack() as stack:
@@ -171,10 +172,12 @@ def _leaf(group: ExceptionGroup[E]) -> E:
 
 
 async def _fork(daemon: Daemon, stop: trio.Event) -> bytes | None:
-    """Return a new id for this journal directory, once each partition has noted what was applied under the old one.
+    """Give this journal directory a new id, and return the id. Before that, wait until each partition has noted which
+    records were applied under the old id.
 
-    This waits for partitions that cannot be reached, and accepts no jobs meanwhile: the next life could not tell what
-    this life accepted from what the other copy's daemon had applied. Returns None if it was told to stop.
+    Partitions that cannot be reached are waited for, and no jobs are accepted meanwhile. Otherwise the next life could
+    not tell the jobs of this life from what the daemon with the other copy had applied. Returns None if `stop` was set
+    meanwhile.
     """
     async with _going_on(daemon.config, "its journal gets a new id"):
         return await _hand_down_all(daemon, stop)
@@ -182,9 +185,9 @@ async def _fork(daemon: Daemon, stop: trio.Event) -> bytes | None:
 
 @asynccontextmanager
 async def _going_on(config: Config, state: str) -> AsyncIterator[trio.CancelScope]:
-    """Tell the service manager that the daemon is alive, until the yielded scope is cancelled.
+    """Tell the service manager regularly that the daemon is alive, until the yielded scope is cancelled.
 
-    So it is not killed while it waits for a partition or reads a long journal.
+    So the service manager does not kill the daemon while it waits for a partition or reads a long journal.
     """
     rounds, scope = count(), trio.CancelScope()
     notifier = SystemdNotifier(config.manager, lambda: next(rounds), lambda: state)
@@ -221,9 +224,9 @@ async def _hand_down_all(daemon: Daemon, stop: trio.Event) -> bytes | None:
 async def _store_settings(
     config: Config, watches: Sequence[Watch]
 ) -> AsyncIterator[tuple[StoreConfig, Sequence[Watch]]]:
-    """Yield the settings and the watches of the configured store.
+    """Yield the settings of the store and the watches of its servers.
 
-    If none is configured, start the daemon's own store and examine it. Raises StoreUnsafe.
+    If no store is configured, start the daemon's own store server, and examine it. Raises StoreUnsafe.
     """
     if not config.store.is_own:
         yield config.store, watches

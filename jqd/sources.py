@@ -1,7 +1,7 @@
-"""Reads settings from where they are given: TOML files, environment variables, files with secrets, and flags.
+"""Reads settings from their sources: TOML files, environment variables, files with secrets, and flags.
 
-The environment of a process is a bad place for a secret: its children inherit it, and `docker inspect` shows it. So
-`JQD_SECTION__KEY_FILE` names a file with the secret, which is how container platforms provide secrets.
+The environment of a process is a bad place for a secret: child processes inherit it, and `docker inspect` shows it. So
+the variable `JQD_SECTION__KEY_FILE` may name a file with the secret, which is how container platforms provide secrets.
 """
 
 import re
@@ -52,7 +52,8 @@ FLAGS = {
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting from one source. `path` is its key, as in ("store", "url"); `origin` names the source in messages."""
+    """One setting from one source. `path`: its key in parts, such as ("store", "url"). `origin`: the source, as
+    messages name it."""
 
     path: tuple[str, ...]
     value: Any
@@ -60,13 +61,13 @@ class Setting:
 
 
 def from_code(values: Mapping[str, Any]) -> Iterator[Setting]:
-    """Yield the defaults of a command."""
+    """Yield the settings for which a command has other defaults. `values`: dotted key → value."""
     for key, value in values.items():
         yield Setting(tuple(key.split(".")), value, "default")
 
 
 def from_flags(flags: Mapping[str, Any]) -> Iterator[Setting]:
-    """Yield the settings of flags. `flags`: dotted key → value; None for a flag that was not given."""
+    """Yield the settings that were given as flags. `flags`: dotted key → value; None for a flag that was not given."""
     for key, value in flags.items():
         if value is not None:
             flag = FLAGS.get(key, f"--{key.rpartition('.')[2].replace('_', '-')}")
@@ -95,7 +96,7 @@ def _walk(tree: Mapping[str, Any], path: tuple[str, ...], origin: str) -> Iterat
 
 
 def from_environment(environ: Mapping[str, str], secrets: Collection[str]) -> Iterator[Setting]:
-    """Yield the settings of environment variables. `secrets`: the dotted keys whose value may be in a file.
+    """Yield the settings in environment variables. `secrets`: dotted keys of the settings that may be given in a file.
 
     Raises ConfigError, which names the variable and the file.
     """
@@ -116,9 +117,9 @@ def from_environment(environ: Mapping[str, str], secrets: Collection[str]) -> It
 
 
 def read_secret(name: str, path: Path) -> str:
-    """Return the text of a file, without white space around it.
+    """Return the text of a file without the white space around it.
 
-    `name` is the name of the variable, for messages. Raises ConfigError.
+    `name`: the environment variable that names the file, for messages. Raises ConfigError.
     """
     try:
         with path.open("rb") as file:

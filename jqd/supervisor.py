@@ -1,9 +1,9 @@
-"""Runs `jqd serve --processes N`: N daemons on one port, each in a process, which is started again when it dies.
+"""Runs `jqd serve --processes N`: N daemons on one port, each in its own process. A process that dies is started again.
 
-    supervisor   holds the port (SO_REUSEPORT), the own store where none is named, and the root token
+    supervisor   holds the port (SO_REUSEPORT), a store server if no store is configured, and the root token
       ├─ process 0   the journal that a single daemon has     ◀─ stdin: what it is, then which others are away
       ├─ process 1   a journal of its own                     ─▶ sd_notify: ready, its state, that it is alive
-      └─ process 2   surplus, where N is 2 now: its journal may be needed yet; it takes no pushes
+      └─ process 2   surplus if N is 2 now: its journal may still be needed; it takes no pushes
 
 The processes send it the messages that a daemon sends systemd (loops/systemd.py). When the supervisor dies, their stdin
 ends, and they stop. A process is *away* while it is dead and not ready again.
@@ -41,7 +41,7 @@ from jqd.signals import EXIT_GRACE_S
 from jqd.store import open_embedded
 from jqd.worker.programs import children_of, ending, wait_dead
 
-FAILED = 1  # the exit code if a process did not stop in order
+FAILED = 1  # the exit code if a process ended with an error
 CALM_S = 60.0  # when a process has lived so long, its deaths are counted from 1 again
 BACKOFF = Backoff(first_s=0.5, factor=2.0, cap_s=30.0)  # a process that dies at once must not use up a core
 KILL_S = 5.0  # processes end by themselves soon after the drain time; so long after that they are killed
@@ -59,9 +59,9 @@ async def supervise(
 ) -> int:
     """Run the processes until SIGTERM or SIGINT; a second signal ends them at once. Returns the exit code.
 
-    `ready` is called with the URL once all processes accept jobs. `file` and `flags` are where the configuration was
-    read from. If a process fails before all have been ready once, all are stopped, and its exit code is returned; it
-    has printed the reason. Raises ConfigError, StoreRefused.
+    `ready` is called with the URL once all processes accept jobs. `file` and `flags` are the sources from which the
+    configuration was read. If a process fails before all have been ready once, it has printed the reason; then all are
+    stopped, and its exit code is returned. Raises ConfigError, StoreRefused.
     """
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until it is handled below: the files were read a moment ago
     async with AsyncExitStack() as stack:
@@ -78,16 +78,17 @@ async def supervise(
 
 
 def _read_certificate(config: Config) -> None:
-    """Raise ConfigError for a certificate that the processes would refuse.
+    """Read the TLS certificate once. Raises ConfigError if it is one that the processes would refuse.
 
-    Then the supervisor keeps its configuration as they do, so that a process started later has the same settings.
+    In this case the supervisor keeps its old configuration, as the processes do, so that a process started later has
+    the same settings.
     """
     if config.http.certificate:
         tls_context(*config.http.certificate, config.http.tls_clients)
 
 
 class _Member(ExitStack):
-    """The place of one process: when the process dies, another one is started here."""
+    """The place of one process. When the process dies, a new one is started in the same place."""
 
     def __init__(self, number: int, base: Path) -> None:
         super().__init__()
@@ -101,16 +102,17 @@ class _Member(ExitStack):
         self.is_ready, self.was_ready = False, trio.Event()
         self.state = "starts"
         self.silent_s = 0.0
-        """How long it has sent no sign of life, counted in checks: time in which the supervisor hung does not count."""
+        """For how many seconds the process has sent no sign of life. Only checks are counted, so time in which the
+        supervisor itself hung does not count."""
         self.is_informed = True
-        """Whether the last line about the processes that are away was written to it completely."""
+        """Whether the process has been sent the complete list of the processes that are away."""
         self.deaths = 0
-        """How often it died in a row."""
+        """How many times in a row it has died. After a life of CALM_S or more, deaths are counted from 1 again."""
         self.away = ""
-        """Why it is away; empty if it is not."""
+        """Why the process is away (dead, or not ready again); empty if it is not."""
 
     def start(self, start: Start) -> "subprocess.Popen[bytes]":
-        """Start a process here. Raises OSError."""
+        """Start a process in this place, and send it its configuration. Raises OSError."""
         self.is_ready, self.state, self.config = False, "starts", start.config
         command = [sys.executable, "-m", "jqd.cli.process", str(self.number)]
         # In a session of its own, so that Ctrl-C reaches the supervisor only, which stops the processes.
@@ -127,7 +129,7 @@ class _Member(ExitStack):
         return process
 
     def notice(self) -> str:
-        """Return the next message of the process, or "" if there is none."""
+        """Return the next message from the process; "" if there is none."""
         try:
             return self.notices.recv(NOTICE_BYTES).decode("utf-8", "replace")
         except BlockingIOError:
@@ -138,9 +140,9 @@ class _Member(ExitStack):
             self.process.send_signal(number)
 
     def send(self, away: Mapping[int, str]) -> None:
-        """Write to its stdin one line with all processes that are away.
+        """Write to the process's stdin one line that names all processes that are away, and why.
 
-        A line break comes first, which ends a line that was only partly written before.
+        It begins with a line break, which ends an earlier line that was written only in part.
         """
         if self.process is not None and self.process.stdin is not None and self.process.poll() is None:
             line = b"\n%b\n" % msgspec.json.encode(away)
@@ -186,7 +188,8 @@ class _Supervisor:
     # ------------------------------------------------------------ one process
 
     async def _keep(self, member: _Member) -> None:
-        """Start a process, and again whenever it dies, after a longer pause each time. Returns when all are to stop."""
+        """Start a process, and start it again whenever it dies, after longer and longer pauses. Returns when all
+        processes are to stop."""
         while not self._stopping.is_set():
             began_s = trio.current_time()
             how, code = await self._live(member)
@@ -211,7 +214,7 @@ class _Supervisor:
                 await self._stopping.wait()
 
     async def _live(self, member: _Member) -> tuple[str, int]:
-        """Run a process until it ends. Returns how it ended, as text, and its exit code."""
+        """Start a process, and wait until it ends. Returns how it ended, as text, and its exit code."""
         number, sharing = member.number, self._reload.config.processes
         urls = dict.fromkeys(range(1 + max(each.number for each in self._members)), "")
         urls |= {each.number: url_of(each.own) for each in self._members}
@@ -226,13 +229,13 @@ class _Supervisor:
         self._send_away()
         await wait_dead(child)
         while member.notice():
-            log.debug("supervisor.notice_dropped", process=number)  # of this life, which is over
+            log.debug("supervisor.notice_dropped", process=number)  # it is of the process that has just ended
         assert child.stdin is not None
         child.stdin.close()
         return ending(child.returncode), child.returncode
 
     async def _listen(self, member: _Member) -> None:
-        """Note the messages of a process: its state, that it is ready, and that it is alive."""
+        """Receive the messages of a process: its state, that it is ready, and that it is alive."""
         while True:
             await trio.lowlevel.wait_readable(member.notices)
             for line in member.notice().splitlines():
@@ -241,7 +244,7 @@ class _Supervisor:
                     member.state = value
                 elif name == "WATCHDOG":
                     member.silent_s = 0.0
-                elif name == "READY" and not member.is_ready:  # it comes again with each of its beats
+                elif name == "READY" and not member.is_ready:  # it is repeated with each sign of life
                     member.is_ready, member.away, member.silent_s = True, "", 0.0
                     member.was_ready.set()
                     self._send_away()
@@ -287,14 +290,15 @@ class _Supervisor:
             member.signal(number)
 
     async def _end_overdue(self) -> None:
-        """Kill the processes that have not ended by themselves long after they were told to stop."""
+        """Kill the processes that still run when the time for stopping is over."""
         await self._stopping.wait()
         await trio.sleep(self._reload.config.drain_s + EXIT_GRACE_S + KILL_S)
         for member in self._members:
             member.signal(signal.SIGKILL)
 
     async def _look(self) -> None:
-        """Each second kill processes that hang, repeat lines that were cut, and reap orphans if this is pid 1."""
+        """Each second: kill processes that hang, send lists again that were cut off, and reap orphans if this process
+        has pid 1."""
         dead = frozenset[int]()
         while True:
             await trio.sleep(LOOK_S)
@@ -318,9 +322,11 @@ class _Supervisor:
 
 
 def reap(before: frozenset[int]) -> frozenset[int]:
-    """Reap the children that are dead and were dead at the check `before`. Returns those that have died since.
+    """Reap the dead children in `before`, which were already dead at the last check. Returns the other children that
+    are dead now.
 
-    A child that this process started is reaped elsewhere within that time, so what is left was an orphan.
+    A child that this process started itself is reaped by other code between two checks. So a child that is still dead
+    at the second check is an orphan.
     """
     flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
     dead = frozenset(pid for pid in children_of(os.getpid()) if os.waitid(os.P_PID, pid, flags) is not None)

@@ -1,4 +1,5 @@
-"""The HTTP API: each route decodes a request, makes one call of the service, and encodes the answer."""
+"""The HTTP API. Each route's handler decodes a request, makes one call of the service (jqd/service), and encodes the
+answer."""
 
 from jqd.api.app import Api
 from jqd.api.auth import Authenticator

@@ -1,4 +1,5 @@
-"""The API: checks the head, reads the body, and calls the handler of the route. All errors become responses here."""
+"""The HTTP application of the API: it checks the head of a request, reads the body, and calls the handler of the route.
+It turns all errors into responses."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -46,16 +47,16 @@ TOKEN_S = 1.0  # between checks whether a waiting caller's token was revoked: it
 
 
 class Admission(Struct, gc=False):
-    """What follows from a request's head: its route, and how large its body may be."""
+    """What the API knows of a request from its head: the route, and how large the body may be."""
 
     found: Found
-    """All routes of the path, by method."""
+    """All routes of this path, by method."""
     route: Route | None
-    """The route of path and method; None: there is none."""
+    """The route of this path and method; None if there is none."""
     names: dict[str, str]
-    """Parameters of the path, by name."""
+    """Path parameter → its value."""
     bytes_max: int = -1
-    """The most bytes that the body may have. Below 0: the head is not checked yet."""
+    """The most bytes that the body may have. A negative number: the head is not checked yet."""
 
 
 class Call(NamedTuple):
@@ -64,7 +65,7 @@ class Call(NamedTuple):
     route: Route
     names: dict[str, str]
     parts: ApiContext
-    """Acting for the caller."""
+    """The context that acts for the caller."""
     request: Request
 
 
@@ -84,7 +85,7 @@ class Api:
         self._take_keys(parts.config)
 
     async def __call__(self, request: Request) -> Response | None:
-        """Answer one request; return None if its client left before the end."""
+        """Answer one request; return None if its client has left before the answer was complete."""
         admission: Admission = request.heading.admission or self._admit(request.heading)
         try:
             try:
@@ -132,8 +133,9 @@ class Api:
         return parts if who is parts.services.principal else parts.as_principal(who)
 
     def whose(self, asked: Request) -> str:
-        """Return the owner of a request, for fairness: the tenant of its token, else its address. Owners are noted, as
-        large bodies go slower while there are others; health checks do not count."""
+        """Return the owner of a request, for fair shares: its token's tenant, or else the client's address. Notes the
+        owner, because large bodies are processed more slowly while there are several owners; health checks are not
+        noted."""
         header = asked.heading.headers.get(AUTHORIZATION)
         tenant = self._parts.auth.tenant(header) if header else ""
         owner = f"tenant {tenant}" if tenant else by_address(asked)
@@ -143,17 +145,18 @@ class Api:
         return owner
 
     def _whose_body(self, request: Request) -> Owner:
-        """Return the owner of a request's body: workers' reports have a share beside the pushes of the same owner."""
+        """Return the owner of a request's body. Memory for workers' reports is counted apart from that for pushes of
+        the same owner."""
         route = self._admit(request.heading).route
         return self.whose(request), route is not None and route.method != "GET" and bool(route.urgency)
 
     def urgent(self, asked: Request) -> Urgency:
-        """Return the urgency of a request, by its route."""
+        """Return how urgent a request is, by its route."""
         route = self._admit(asked.heading).route
         return Urgency.NOT if route is None else route.urgency
 
     def change(self, config: ApiConfig, guard: Guard) -> None:
-        """Use other limits from the next request on."""
+        """Put new limits and keys of a reloaded configuration into force, from the next request on."""
         self._parts.config = self._parts.services.config = config
         self._parts.guard = guard
         self._take_keys(config)
@@ -163,14 +166,15 @@ class Api:
         self._parts.auth = self._parts.auth._replace(keys=ApiKeys(config.master_key, config.client_key))
 
     async def watch(self, partition: int, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Wake the long polls and streams of one partition's jobs when these have ended; as long as the daemon runs."""
+        """Wake long polls and event streams that wait for jobs of one partition, whenever these jobs change. Runs as
+        long as the daemon."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(find.watch, self._parts.services, partition)
             nursery.start_soon(job_events.watch, self._parts.services, partition)
             task_status.started()
 
     def _admit(self, heading: RequestHead) -> Admission:
-        """Return what follows from a head; it is kept there for later requests with the same head."""
+        """Return the `Admission` for a head. It is stored in the head, which later requests with equal heads share."""
         admission: Admission | None = heading.admission
         if admission is None:
             found = self.table.match(heading.raw_path)
@@ -179,7 +183,8 @@ class Api:
         return admission
 
     def _check(self, heading: RequestHead, admission: Admission) -> None:
-        """Check a head, once for all requests with the same head, so that bad requests are refused unread.
+        """Check a head against the limits, so that bad requests are refused before their bodies are read. Done once for
+        all requests with equal heads.
 
         Raises Problem, Refused.
         """
@@ -194,7 +199,7 @@ class Api:
         admission.bytes_max = bytes_max
 
     def _unrouted(self, request: Request, admission: Admission) -> Response:
-        """Return the response to an unknown path, to a method that the path does not take, or to OPTIONS."""
+        """Return the response to an unknown path, to a method that the path does not support, or to OPTIONS."""
         found = admission.found
         if not found:
             path = _short(request.path)
@@ -212,7 +217,8 @@ class Api:
         return response
 
     def _render(self, request: Request, admission: Admission, error: JqdError) -> Response:
-        """Return an error in the form of the API that the path belongs to. The guard's errors are the same in all."""
+        """Return an error in the format of the API (jqd's own or a compatible one) to which the path belongs. Errors of
+        the guard have the same format in all."""
         if isinstance(error, Foreign):
             return refuse(request, error)
         if admission.route is not None:
@@ -220,7 +226,7 @@ class Api:
         return self._surfaces.get(_root(request.path), refuse)(request, error)
 
     async def _serve(self, call: Call) -> Response:
-        """Answer a long poll, a list, or a call with a large body."""
+        """Answer a call that needs care: a long poll, a list, or a call with a large body."""
         route, request = call.route, call.request
         if route.polls:
             return await self._poll(call)
@@ -234,7 +240,8 @@ class Api:
         return await self._sized(call)
 
     async def _sized(self, call: Call) -> Response:
-        """Answer a call; if its body is much work, when its owner's turn comes."""
+        """Answer a call that may have a large body. If the body is much work, wait first until its owner may process
+        one more."""
         request = call.request
         size = len(request.body)
         if size <= SOME_BYTES or call.route.urgency is Urgency.ANY_SIZE:
@@ -249,8 +256,8 @@ class Api:
         return response
 
     async def _poll(self, call: Call) -> Response:
-        """Answer a long poll. If its client closes its side, the poll ends early and is answered, as the client may
-        still listen; if its token is revoked, it gets 401."""
+        """Answer a long poll. If the client closes its sending side, the poll ends early and is answered, because the
+        client may still read. If the token becomes invalid, the answer is 401."""
         answered: list[Response] = []
         request, services = call.request, call.parts.services
         tokens, token = services.tokens, services.principal.token
@@ -279,7 +286,7 @@ class Api:
         return await self._answer(call)
 
     async def _answer(self, call: Call) -> Response:
-        """Call the handler; all of its errors become responses here."""
+        """Call the route's handler, and return its answer. All errors become responses here."""
         route, names, parts, request = call
         try:
             if route.query is NoQuery and request.heading.query:
@@ -298,13 +305,14 @@ class Api:
             return route.refuse(request, self._internal_error(error))
 
     def _internal_error(self, error: BaseException) -> Problem:
-        """Log an internal error, and return the problem for the client, with the id of the log's entry."""
+        """Log an internal error, and return the problem for the client, which contains the id of the log's entry."""
         fault = log_internal_error(self._log, "api.failed", error)
         return Problem(500, f"an internal error; the daemon's log tells more under the id {fault}", fault=fault)
 
 
 def _root(path: str) -> str:
-    """Return the part of a path that decides which API it is of: `/worker` → itself, `/job/7/polling` → `/job/`."""
+    """Return the beginning of a path, which decides to which API it belongs: `/worker` → `/worker`, `/job/7/polling` →
+    `/job/`."""
     pieces = path.split("/", 2)
     return f"/{pieces[1]}/" if len(pieces) > 2 else path
 

@@ -1,5 +1,5 @@
-"""Authentication: finds the principal of a request, and checks that its role may make the call. Each route names the
-roles that may; health checks name none."""
+"""Authentication: finds out who sends a request, and checks that this principal's role may make the call. Each route
+names the roles that may call it; health checks name none."""
 
 import re
 from collections.abc import Mapping
@@ -12,8 +12,8 @@ from jqd.domain.tenant import IN_WORDS, is_tenant
 from jqd.domain.tokens import Role, Tokens, same_secret
 from jqd.service.principal import EVERYBODY, Principal
 
-TENANT = "jqd-tenant"  # header: a principal that sees all tenants speaks for this one
-ALL = "*"  # its value for all tenants
+TENANT = "jqd-tenant"  # header: names the tenant for which a principal acts that sees all tenants
+ALL = "*"  # value of this header that stands for all tenants
 AUTHORIZATION = "authorization"
 ROOT = "root"  # the token id of a caller with the daemon's root token
 
@@ -28,22 +28,23 @@ _BEARER = re.compile(r"bearer +(\S.*)", re.IGNORECASE)
 
 
 class ApiKeys:
-    """The master key and the client key of the configuration; an empty key is not set."""
+    """The master key and the client key from the configuration. An empty key is not set."""
 
     def __init__(self, master: str = "", client: str = "") -> None:
         self._master, self._client = master.encode(), client.encode()
         self.everybody = EVERYBODY._replace(is_server=False) if master else EVERYBODY
-        """The principal of requests without a token, if none is needed."""
+        """The principal of requests without a token, where no token is needed."""
 
     def principal(self, given: str) -> Principal | None:
-        """Return the principal of a key, or None. Takes the same time for any text, also if no key is set."""
+        """Return the principal that a key stands for; None for any other text. Takes the same time for any text, even
+        if no key is set."""
         key = given.encode("utf-8", "surrogatepass")
         is_master, is_client = compare_digest(key, self._master), compare_digest(key, self._client)
         return (MASTER if is_master else CLIENT if is_client else None) if key else None
 
     def is_server(self, who: Principal, authorization: str) -> bool:
-        """Return whether the caller may push and change `server_only` jobs: with the master key as bearer if one is
-        set, or a token of the role master; without a master key, any operator may."""
+        """Return whether the caller may push and change `server_only` jobs. If a master key is set, the caller needs it
+        as bearer token, or a token of the role master. Otherwise any operator may."""
         if not self._master:
             return who.may(Role.OPERATOR)
         if who.token and who.may(Role.MASTER):
@@ -57,14 +58,14 @@ class Authenticator(NamedTuple):
 
     tokens: Tokens
     required: bool = False
-    """Whether calls need a token. If not, anybody may do everything, as only this machine can connect."""
+    """Whether calls need a token. If not, anybody may do everything, because only this machine can connect."""
     root: str = ""
-    """The daemon's root token, which is in its data directory: whoever may read that is a master."""
+    """The daemon's root token, which is in a file of its data directory. Whoever can read the file is a master."""
     keys: ApiKeys = ApiKeys()
     """The keys of the configuration, which count as tokens."""
 
     def principal(self, headers: Mapping[str, str], route: Route) -> Principal:
-        """Return the principal of a request, if it may call the route. Raises Problem 401, 403, 422."""
+        """Return the principal of a request; check that it may call the route. Raises Problem 401, 403, 422."""
         header = headers.get(AUTHORIZATION)
         named = headers.get(TENANT)
         if header is None and named is None and not self.required:
@@ -72,7 +73,7 @@ class Authenticator(NamedTuple):
         needs = route.needs
         if not needs:
             return self._looking(header)
-        # If no token is needed, one that is not jqd's is ignored: it may be a key, or for a proxy.
+        # If no token is needed, a token that is not jqd's is ignored: it may be a key, or meant for a proxy.
         for_us = header is not None and " jqd_" in header
         who = self.by_token(_bearer(header)) if self.required or for_us else EVERYBODY
         if named is not None:
@@ -86,15 +87,16 @@ class Authenticator(NamedTuple):
         return who if self.keys.is_server(who, header or "") else who._replace(is_server=False)
 
     def tenant(self, header: str) -> str:
-        """Return the tenant of an Authorization header's token; empty if it has none, or is unknown."""
+        """Return the tenant of the token in an Authorization header; empty if the token is unknown, or belongs to no
+        tenant."""
         try:
             return self.by_token(_bearer(header)).tenant
         except Problem:
             return ""
 
     def _looking(self, header: str | None) -> Principal:
-        """Return the principal of a health check: without a valid token, one that may see nothing if tokens are
-        needed."""
+        """Return the principal of a health check. If tokens are needed and the header has no valid one, it is a
+        principal that sees no details."""
         if not self.required:
             return EVERYBODY
         try:
@@ -103,7 +105,7 @@ class Authenticator(NamedTuple):
             return NOBODY
 
     def by_token(self, text: str) -> Principal:
-        """Return the principal of a token or key. Raises Problem 401, which says nothing about why it is unknown."""
+        """Return the principal of a token or key. Raises Problem 401, which does not say why the token is invalid."""
         if same_secret(text, self.root):
             return Principal(sees_all=True, token=ROOT)
         if (who := self.keys.principal(text)) is not None:
@@ -117,7 +119,8 @@ class Authenticator(NamedTuple):
 
 
 def speaking_for(who: Principal, tenant: str) -> Principal:
-    """Return the principal acting for another tenant, if it may; `tenant` may be ALL. Raises Problem 403, 422."""
+    """Return the principal acting for the tenant that the request names; ALL stands for all tenants. Raises Problem 403
+    if the principal may not, 422 for an invalid name."""
     if tenant == (ALL if who.sees_all else who.tenant):
         return who
     if tenant not in ("", ALL) and not is_tenant(tenant):

@@ -1,4 +1,4 @@
-"""The context of route handlers: the service, and the parts that only HTTP has."""
+"""The context of route handlers: the service, and what handlers need only because of HTTP."""
 
 from dataclasses import dataclass, field, replace
 
@@ -15,25 +15,27 @@ from jqd.service.principal import Principal
 
 @dataclass(slots=True, eq=False)
 class ApiContext:
-    """The service, authentication, and the limits of HTTP. `config` and `guard` change at a reload."""
+    """What route handlers need: the service, authentication, and the limits of HTTP. `config` and `guard` change at a
+    reload."""
 
     config: ApiConfig
     services: Services
     auth: Authenticator
-    """Finds the principal of a request."""
+    """Finds out who sends a request."""
     guard: Guard = field(default_factory=Guard)
     siblings: Siblings = field(default_factory=Siblings)
     """The other processes that share the port."""
     types: KeptTypes = field(default_factory=KeptTypes)
     read: trio.CapacityLimiter = field(default_factory=lambda: trio.CapacityLimiter(1))
-    """For threads that decode large bodies, one at a time: each may take 300 MB as objects (v1/push.py)."""
+    """Limits the threads that decode large bodies to one at a time, because each may take 300 MB for objects
+    (v1/push.py)."""
     shown: trio.CapacityLimiter = field(default_factory=lambda: trio.CapacityLimiter(1))
-    """For threads that encode large answers, one at a time, as above (large_bodies.py)."""
+    """Limits the threads that encode large answers to one at a time, for the same reason (large_bodies.py)."""
     bodies: BodyBudget = field(default_factory=lambda: BodyBudget(0, lambda _: ("", False), lambda: False))
-    """Memory for bodies, set by `Api`; large answers that are made as a whole count in it, too."""
+    """The memory for bodies of requests, set by `Api`. Large answers that are made as a whole count, too."""
 
     def as_principal(self, principal: Principal) -> "ApiContext":
-        """Return this context with its service acting for a principal."""
+        """Return a copy of this context whose service acts for a principal."""
         if principal is self.services.principal:
             return self
         return replace(self, services=self.services.as_principal(principal))

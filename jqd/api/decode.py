@@ -23,11 +23,12 @@ T = TypeVar("T", bound=msgspec.Struct)
 Flag = Literal["true", "false", "1", "0"]
 YES: tuple[Flag, ...] = ("true", "1")
 Seconds = Annotated[float, Meta(ge=-1e99, le=1e99, description="a number of seconds")]
-"""A wait, for `Request.wait_s`: below 0 it counts as 0, above the limit as the limit."""
+"""The type of a wait in seconds, for `Request.wait_s`: a negative number counts as 0, one above the limit as the
+limit."""
 
 
 Revision = Annotated[int, Meta(ge=0)] | None
-"""The revision of a setting, as an answer gave it."""
+"""The type of a setting's revision, as an earlier answer gave it."""
 
 
 def instant_in(value: Raw) -> int | None:
@@ -41,7 +42,7 @@ def instant_in(value: Raw) -> int | None:
 
 
 def read_body(request: Request, kind: type[T]) -> T:
-    """Decode a body as `kind`; a `msgspec.Raw` field gets MessagePack.
+    """Decode a body as `kind`, in which a `msgspec.Raw` field gets MessagePack.
 
     Raises Invalid, which names the wrong fields, Unreadable, Problem 400, 413, 415.
     """
@@ -78,7 +79,9 @@ def query_of(request: Request) -> list[tuple[str, str]]:
 def read_query(request: Request, kind: type[T]) -> T:
     """Decode the query as `kind`. Raises Invalid, which names the parameter, and Problem 400 for an unreadable query.
 
-    Of a parameter given twice, a `kind` that ignores unknown names takes the last; others refuse it."""
+    If a parameter is given twice, a `kind` that ignores unknown names takes the last value; any other `kind` refuses
+    the query.
+    """
     if not request.heading.query:
         empty: T = _empty(kind)
         return empty

@@ -13,9 +13,11 @@ LENGTH_DIGITS_MAX = 18  # of a Content-Length: a longer one is above any limit
 
 
 def check_head(heading: RequestHead, bytes_max: int, *, is_native: bool) -> None:
-    """Check a head. `bytes_max`: of the body. `is_native`: the path is of jqd's own API.
+    """Check a head against the limits. `bytes_max`: the most bytes of the body. `is_native`: whether the path belongs
+    to jqd's own API.
 
-    Raises Problem 404, 414, 415, 422, 431, Refused 413."""
+    Raises Problem 404, 414, 415, 422, 431, Refused 413.
+    """
     headers = heading.headers
     target_length = len(heading.path) + len(heading.query)
     if target_length > TARGET_LENGTH_MAX:

@@ -1,7 +1,7 @@
 """Finds the jobs in a JSON body without decoding them.
 
-A number may take two bytes in JSON, and sixty as a Python object: so whether there are too many must be found out
-without decoding. Each function stops at the first item above its limit.
+A number may take two bytes in JSON, and sixty as a Python object. So jobs and values must be counted without decoding
+them. Each function stops at the first item above its limit.
 """
 
 import re
@@ -26,15 +26,15 @@ _BLANK = re.compile(rb"[ \t\n\r]*+")
 
 
 def json_lines(body: bytes, most: int) -> list[bytes]:
-    """Return the lines that are not blank, at most `most + 1`."""
+    """Return the lines that are not blank; at most `most + 1`, so that a caller can tell that there are too many."""
     return [match.group() for match in islice(_LINE.finditer(body), most + 1)]
 
 
 def json_items(body: bytes, most: int) -> Sequence[bytes | Raw]:
-    """Return the items of a JSON array as bytes, of a large body at most `most + 1`.
+    """Return the undecoded items of a JSON array. For a large body it stops after `most + 1` items.
 
-    Raises msgspec.DecodeError or RecursionError if the part that was read is no JSON. Texts that are no Unicode are
-    let pass: they are a fault of their item alone.
+    Raises msgspec.DecodeError or RecursionError if the part that was read is no JSON. Texts with invalid Unicode pass
+    here, because the error concerns only the item that contains them.
     """
     try:
         if len(body) <= SMALL_BYTES:
@@ -48,9 +48,8 @@ def json_items(body: bytes, most: int) -> Sequence[bytes | Raw]:
 
 
 def has_values(body: bytes, most: int) -> bool:
-    """Return whether a JSON text has more than `most` values. One of the characters `, : [ {` is before each but the
-    first, so these are counted.
-    """
+    """Return whether a JSON text has more than `most` values. Each value except the first follows one of the characters
+    `, : [ {`, so these are counted."""
     if sum(map(body.count, _BEFORE_VALUES)) < most:
         return False
     # Some may be in strings, where they do not count.
@@ -65,10 +64,11 @@ def _signs(body: bytes) -> Iterator[int]:
 
 
 def _each_item(body: bytes, readable: bytes) -> Iterator[bytes]:
-    """Yield the items of an array one after another. To find an item's end, the decoder is given the rest of the body:
-    its error names the comma after the item.
+    """Yield the items of an array one after another. An item's end is found by giving the rest of the body to the
+    decoder, whose error message names the position of the comma after the item.
 
-    `readable`: a copy of the body of the same length that the decoder can read, searched in its place.
+    `readable`: a copy of the body of the same length, without characters that the decoder refuses. It is searched
+    instead of the body.
     """
     view = memoryview(readable)
     at = _after_blanks(body, 0) + 1  # behind the bracket
@@ -85,7 +85,7 @@ def _each_item(body: bytes, readable: bytes) -> Iterator[bytes]:
 
 
 def _end_of_value(view: memoryview, at: int) -> int:
-    """Return where the next character after the value at `at` is, blanks skipped."""
+    """Return the position of the first character after the value at `at` that is not blank."""
     try:
         _json_skim(view[at:])
     except msgspec.DecodeError as error:

@@ -1,17 +1,17 @@
-"""Keeps the jobtypes read for the first page of a list for its other pages."""
+"""Caches the jobtypes read for the first page of a list, for the list's later pages."""
 
 import trio
 
 from jqd.store import EdgeStore, TypeView
 
-KEPT_S = 10.0  # between two pages of a list; who reads on later gets numbers read anew
+KEPT_S = 10.0  # the longest time between two pages of a list; for a page after it the jobtypes are read again
 
 
 class KeptTypes:
-    """The jobtypes that were read last, if they are more than one page.
+    """The jobtypes that were read last, kept only if they do not fit into one page.
 
-    A page has up to 1,000 jobtypes, but the store gives all of them, which takes a second for 12,000: with a read for
-    each page `jqd status` took 17 s.
+    A page has up to 1,000 jobtypes. But the store always returns all of them, which takes a second for 12,000. When
+    each page read them anew, `jqd status` took 17 s.
     """
 
     def __init__(self) -> None:
@@ -19,7 +19,8 @@ class KeptTypes:
         self._until_s = 0.0
 
     async def read(self, store: EdgeStore, limit: int, *, goes_on: bool) -> list[TypeView]:
-        """Return all jobtypes. `goes_on`: for a later page, so those of the page before are good enough.
+        """Return all jobtypes. `goes_on`: whether this is a later page of a list. If so, jobtypes that were read at
+        most KEPT_S ago may be returned.
 
         Raises StoreAway and StoreRefused.
         """

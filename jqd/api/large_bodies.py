@@ -1,12 +1,12 @@
 """Converts large bodies between JSON and MessagePack in threads, and answers with large results.
 
 A result of 1 MiB with a million small values takes Python up to two seconds to convert to JSON. In the event loop that
-would hold up all requests, and a few in a row would cost the daemon its lease. Beside a thread the loop gets its turn
-every few milliseconds.
+would block all requests, and a few in a row would cost the daemon its lease. While a thread does it, the loop still
+runs every few milliseconds.
 
-A large result is in the store in pieces. In MessagePack it is sent as it is read, piece by piece, so a slow client
-keeps only one in memory. For JSON, or in LightJQ's form, it is made as a whole, and counts in the memory for bodies
-until it is sent.
+A large result is in the store in pieces. As MessagePack it is sent piece by piece while it is read, so a slow client
+keeps only one piece in memory. As JSON, or in LightJQ's format, the answer is made as a whole, and counts in the memory
+for bodies until it is sent.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,8 +33,8 @@ AT_ONCE_BYTES = 32 * 1024  # converted without a thread: most take below 1 ms, t
 
 
 async def answer_any(parts: ApiContext, value: Any, language: Language, status: int = 200) -> Response:
-    """Answer with a value of any size, or with an empty body for None. Large JSON is made in a thread, one after
-    another, as each takes much memory."""
+    """Return the response with a value of any size, or with an empty body for None. Large JSON is made in a thread, one
+    answer at a time, because each takes much memory."""
     if value is None:
         return Response(status)
     if language == "msgpack" or _packed_bytes(value) <= AT_ONCE_BYTES:
@@ -50,7 +50,7 @@ async def packed_body(parts: ApiContext, request: Request) -> bytes:
 
 
 def _packed_bytes(value: Any) -> int:
-    """Return how many bytes of raw MessagePack a response contains, all of its fields together."""
+    """Return how many bytes of MessagePack a response contains in fields of type `Raw`."""
     match value:
         case Raw():
             return memoryview(value).nbytes
@@ -70,9 +70,11 @@ WRITE_BYTES = 256 << 10  # of a large body in one write; the write's time limit 
 async def send_result(
     parts: ApiContext, request: Request, large: LargeResult, made: Callable[[bytes], Struct], *, consume: bool
 ) -> Response:
-    """Answer with a large result. `made` returns the answer's struct for a result, which must be its last field.
+    """Answer with a large result. `made` returns the answer's struct for a result, which must be the struct's last
+    field.
 
-    `consume`: drop the result once it is written."""
+    `consume`: whether to delete the result from the store once it is sent.
+    """
     if request.answer_language() != "msgpack":
         response = await render(parts, request, large, made, request.answer_language())
         if consume:
@@ -85,7 +87,7 @@ async def send_result(
 
 
 async def _write(services: Services, large: LargeResult, before: bytes, consume: bool, write: Write) -> str | None:
-    """Write `before` and the result. Returns why it could not be read to its end, or None."""
+    """Send `before` and then the result. Returns why the result could not be read completely; None if it was."""
     await write(before)
     wanted = False
     try:
@@ -102,9 +104,10 @@ async def _write(services: Services, large: LargeResult, before: bytes, consume:
 async def render(
     parts: ApiContext, request: Request, large: LargeResult, made: Callable[[bytes], Struct], language: Language
 ) -> Response:
-    """Answer with a large result that is converted as a whole. `made` returns the answer's struct for a result.
+    """Answer with a large result that has to be converted as a whole. `made` returns the answer's struct for a result.
 
-    Raises Refused 503 if there is no memory for it, StoreError."""
+    Raises Refused 503 if there is no memory for it, StoreError.
+    """
     bodies, size = parts.bodies, HELD_TIMES * large.bytes
     made_of = Request(request.heading, request.peer)
     try:

@@ -1,7 +1,7 @@
-"""Lists: limits how many are made at once, and cuts them into pages.
+"""Lists of jobs, workers and so on: limits how many are made at once, and divides them into pages.
 
-A cursor is the last name of the page before, in base64: it works even if that was deleted meanwhile, and a qualified
-name has a character that no request may contain (domain/tenant.py).
+A cursor is the last name of the previous page, in base64. So it works even if the thing with this name was deleted
+meanwhile. Base64 is needed because a qualified name has a character that no request may contain (domain/tenant.py).
 """
 
 import base64
@@ -42,11 +42,12 @@ class ListQuery(Struct, frozen=True, forbid_unknown_fields=True):
 
     limit: PageLimit = PAGE
     cursor: str = ""
-    """The cursor of the page before; empty: begin with the first."""
+    """The previous page's cursor; empty: begin with the first."""
 
     @property
     def behind(self) -> str:
-        """Return the last name of the page before; empty for the first page. Raises Invalid for a wrong cursor."""
+        """Return the last name of the previous page, from the cursor; empty for the first page. Raises Invalid for a
+        wrong cursor."""
         try:
             return base64.b64decode(self.cursor + "=" * (-len(self.cursor) % 4), altchars=b"-_", validate=True).decode()
         except ValueError as error:
@@ -54,7 +55,7 @@ class ListQuery(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Page(Struct, frozen=True, kw_only=True):
-    """One page of a list: its rows are the first field."""
+    """One page of a list. The first field has the rows."""
 
     cursor: str = ""
     """Where the next page begins; empty: there is none."""
@@ -74,23 +75,23 @@ async def answer_page(
     found: Iterable[tuple[str, T]],
     row: Callable[[T], Struct | None],
 ) -> Response:
-    """Answer with one page of a list, sorted by name. `found`: see `page_of`. `row`: makes the row of an item, or
-    returns None if the item is gone."""
+    """Answer with one page of a list, sorted by name. `found`: see `page_of`. `row`: makes the row of an item; it
+    returns None if the item no longer exists."""
     first, cursor = await page_of(request, wanted, found)
     rows = (each for each in map(row, first) if each is not None)
     return await answer_rows(request, page([], cursor=cursor), rows)
 
 
 async def page_of(request: Request, wanted: ListQuery, found: Iterable[tuple[str, T]]) -> tuple[list[T], str]:
-    """Return the items of one page, and the cursor for the next one (empty: none). `found`: (name, item) in any order;
-    other tasks run while it is read, so it must not iterate over what may change."""
+    """Return the items of one page, and the cursor of the next page (empty: there is none). `found`: (name, item) pairs
+    in any order. Other tasks run while they are read, so `found` must not iterate over a collection that may change."""
     first = await in_steps(_first(found, wanted.behind, wanted.limit + 1), request.breathe)
     cursor = _cursor_of(first[wanted.limit - 1][0]) if len(first) > wanted.limit else ""
     return [item for _, item in first[: wanted.limit]], cursor
 
 
 def _first(found: Iterable[tuple[str, T]], behind: str, most: int) -> Steps[list[tuple[str, T]]]:
-    """Return the first `most` (name, item) after the name `behind`, sorted; a piece of `found` in each step."""
+    """Sort (name, item) pairs, and return the first `most` after the name `behind`. Each step reads some of `found`."""
     pieces, first = iter(found), list[tuple[str, T]]()
     while piece := [*islice(pieces, STEP)]:
         last = first[-1][0] if len(first) == most else None
@@ -106,15 +107,16 @@ def _cursor_of(name: str) -> str:
 
 
 class ListLimit:
-    """Limits the lists under way, by owner: each makes several calls to the store, and takes memory."""
+    """Limits how many lists are made at the same time, for each owner: a list makes several calls of the store, and
+    takes memory."""
 
     def __init__(self) -> None:
         self._of: Counter[str] = Counter()
 
     @contextmanager
     def place(self, owner: str, address: str) -> Iterator[None]:
-        """Count one list while it is made (`with`). `owner`: its tenant, else `address`. Raises Problem 429 for too
-        many lists."""
+        """Count one list during the `with` block. `owner`: the caller's tenant, or else `address`. Raises Problem 429
+        if there are too many lists."""
         left = LISTS_MAX - self._of[ALL] + self._of[owner]
         own_max, all_max = TENANT_LISTS_MAX, LISTS_MAX - KEPT
         if owner == address:

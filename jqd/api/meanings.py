@@ -1,7 +1,7 @@
-"""Says what the fields of requests and answers mean, for the OpenAPI document and use/REFERENCE.md.
+"""The meanings of the fields of requests and answers, for the OpenAPI document and use/REFERENCE.md.
 
-A meaning is the text below the field in its class. For fields of requests that many classes have, it is in WORDS. Links
-in it lead from docs/use/.
+The meaning of a field is the docstring below it in its class. The meanings of request fields that many classes have are
+in WORDS. Links in these texts are relative to docs/use/.
 """
 
 import ast
@@ -133,17 +133,17 @@ WORDS = {
 
 
 def meaning(kind: type[Struct], name: str, shown: str) -> str:
-    """Return the meaning of a field of a request, or "" if there is none. `shown`: its name in bodies."""
+    """Return the meaning of a field of a request, or "" if it has none. `shown`: the field's name in bodies."""
     return WORDS.get(f"{kind.__name__}.{shown}") or text_of(kind, name, shown) or WORDS.get(shown, "")
 
 
 def text_of(kind: type[Struct], name: str, shown: str) -> str:
-    """Return the text below a field in its class, on one line, or "" if there is none."""
+    """Return the docstring below a field in its class, on one line, or "" if there is none."""
     return " ".join(texts_of(kind).get(name, "").split()).rstrip(".")
 
 
 def structs_in(kinds: Iterable[Any]) -> list[type[Struct]]:
-    """Return all Struct classes with fields that occur in these types or in their fields, each once."""
+    """Return all Struct classes with fields that occur in these types, or within their fields, without repetition."""
     found: dict[type[Struct], None] = {}
 
     def look(kind: Any) -> None:
@@ -162,7 +162,7 @@ def structs_in(kinds: Iterable[Any]) -> list[type[Struct]]:
 
 
 def texts_of(kind: type[Any]) -> dict[str, str]:
-    """Return field → the text below it, of a class and its base classes."""
+    """Return field → the docstring below it, for a class and its base classes."""
     texts: dict[str, str] = {}
     for each in reversed(kind.__mro__[:-1]):
         if each.__module__.partition(".")[0] == "jqd":
@@ -172,7 +172,7 @@ def texts_of(kind: type[Any]) -> dict[str, str]:
 
 @cache
 def _texts_in(module: str) -> dict[str, dict[str, str]]:
-    """Class → field → the text below it."""
+    """Return class → field → the docstring below the field, for all classes of a module."""
     found: dict[str, dict[str, str]] = {}
     for node in ast.parse(inspect.getsource(sys.modules[module])).body:
         if not isinstance(node, ast.ClassDef):

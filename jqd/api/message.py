@@ -20,8 +20,8 @@ _json_encoder = msgspec.json.Encoder()
 
 
 async def answer_rows(request: Request, page: Struct, rows: Iterable[Any]) -> Response:
-    """Answer 200 with a page, its first field filled with these rows. They are encoded one by one, as a thousand at
-    once would hold the loop for a tenth of a second."""
+    """Answer 200 with a page whose first field has these rows. The rows are encoded one by one, because encoding a
+    thousand at once would block the event loop for a tenth of a second."""
     language, field = request.answer_language(), page.__struct_fields__[0]
     body = await in_steps(_rendered(rows, language), request.breathe)
     if language == "msgpack":
@@ -40,12 +40,13 @@ def _rendered(rows: Iterable[Any], language: Language) -> Steps[list[Raw]]:
 
 
 def alike(kind: type[Struct], noun: Struct, **others: Any) -> dict[str, Any]:
-    """Return the fields of an answer `kind`: those that `noun` has under the same names, and `others`."""
+    """Return the field values for a struct `kind`: those of the fields that `noun` has under the same names, and
+    `others`."""
     return {name: getattr(noun, name) for name in kind.__struct_fields__ if name in noun.__struct_fields__} | others
 
 
 def problem_answer(problem: Problem, language: Language) -> Response:
-    """Render an error in the client's language."""
+    """Return the response for a problem, in the format that the client wants."""
     headers = {**problem.headers}
     if problem.retry_after_s is not None:
         headers["retry-after"] = str(problem.retry_after_s)
@@ -56,12 +57,12 @@ def problem_answer(problem: Problem, language: Language) -> Response:
 
 
 def refuse(request: Request, error: JqdError) -> Response:
-    """Return an error in the form of jqd's own API."""
+    """Return the response for an error, in the format of jqd's own API."""
     return problem_answer(as_problem(error), request.answer_language())
 
 
 def read_value(request: Request) -> Any:
-    """Return the body as Python values. Raises Invalid, Unreadable; Problem 413 or 415."""
+    """Decode the body to Python values. Raises Invalid, Unreadable; Problem 413 or 415."""
     kind = request.media_type()
     try:
         if kind in MSGPACK_TYPES:
@@ -78,7 +79,7 @@ def read_value(request: Request) -> Any:
 
 
 def misread(body: bytes) -> Invalid:
-    """Return the error for JSON with an integer of more than 64 bits, or with an invalid `$` form (`json_ext`)."""
+    """Return the error for JSON that contains an integer of more than 64 bits, or an invalid `$` form (`json_ext`)."""
     pointer, why = json_ext.fault_of(body)
     return Invalid.at(pointer, f"{pointer[1:] or 'the body'}: {why}")
 
@@ -92,6 +93,6 @@ def not_read(language: str, body: bytes, error: BaseException) -> Unreadable:
 
 
 def unsupported(kind: str) -> Problem:
-    """Return the 415 for a Content-Type, which names those that are accepted."""
+    """Return the error 415 for an unsupported Content-Type. It names the supported ones."""
     named = f"Content-Type {kind!r} is not understood" if kind else "there is no Content-Type"
     return Problem(415, f"{named}; send {media.BOTH}")

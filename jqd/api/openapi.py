@@ -44,7 +44,7 @@ PROBLEMS = {
 INT32 = 2**31 - 1  # generators of clients take an integer without a format for one of 32 bits
 
 _NAME = re.compile(r"<(\w+)>")
-_ASKED = re.compile(r"^`[A-Z]+ /[^`]*`(?:: | → |, )?")  # the call at the beginning of a docstring
+_ASKED = re.compile(r"^`[A-Z]+ /[^`]*`(?:: | → |, )?")  # method and path at the beginning of a handler's docstring
 _LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")
 _RAISES = re.compile(r"\s*\bRaises\b.*", re.DOTALL)
 
@@ -61,7 +61,7 @@ def draw(routes: Sequence[Route]) -> dict[str, Any]:
     for each in (*drawn, *schemas.values()):
         _mark_sizes(each)
     schemas = {_name(name): each for name, each in schemas.items()}
-    # Queries are no schemas of the document: each call has their parameters.
+    # Query types are not among the document's schemas: each call lists its parameters itself.
     of_queries = {route.query for route in routes}
     queries = {kind: schemas.pop(schema[kind]["$ref"].removeprefix(SCHEMAS)) for kind in of_queries}
     paths: dict[str, dict[str, Any]] = {}
@@ -88,14 +88,15 @@ def draw(routes: Sequence[Route]) -> dict[str, Any]:
 
 
 def _name(name: str) -> str:
-    """Return a type's name in the document: `TokenNew` for `NewToken`, as in Go that would be a constructor."""
+    """Return the name for a type in the document: `TokenNew` for `NewToken`, because Go programmers would take
+    `NewToken` for a constructor."""
     return f"{name.removeprefix('New')}New" if name.startswith("New") else name
 
 
 def _add_meanings(
     kind: type[Struct], schema: dict[str, Any], text_for: Callable[[type[Struct], str, str], str]
 ) -> None:
-    """Put the meaning of each field before the description of its values."""
+    """Put the meaning of each field of a class before the description of its values, in the class's schema."""
     for field in msgspec.structs.fields(kind):
         text = _LINK.sub(r"\1", text_for(kind, field.name, field.encode_name))
         drawn = schema["properties"].get(field.encode_name)
@@ -104,8 +105,8 @@ def _add_meanings(
 
 
 def _mark_sizes(schema: dict[str, Any]) -> None:
-    """Add the size of numbers, as generators of clients may take 32 bits otherwise. Remove defaults that are a map or
-    an array, which generators cannot use."""
+    """Add sizes to the numbers in a schema, because generators of clients may assume 32 bits otherwise. Remove defaults
+    that are a map or an array, which these generators cannot use."""
     least, most = schema.get("minimum", -INT32 - 2), schema.get("maximum", INT32 + 1)
     if schema.get("type") == "integer" and (least < -INT32 - 1 or most > INT32):
         schema["format"] = "int64"
@@ -121,7 +122,7 @@ def _mark_sizes(schema: dict[str, Any]) -> None:
 
 
 def tag_of(route: Route) -> str:
-    """Return the tag of a call, of TAGS."""
+    """Return the tag (a key of TAGS) under which a call is listed."""
     path, surface = route.path, route.handler.__module__.rpartition(".")[2]
     if surface in SURFACES:
         return surface
@@ -141,7 +142,7 @@ def _several(kinds: Any) -> tuple[Any, ...]:
 
 
 def _kinds(route: Route) -> Iterator[Any]:
-    """Return the types of a route's bodies."""
+    """Yield the types of a route's request and response bodies."""
     for kinds in (route.body, *route.answers.values()):
         for kind in _several(kinds):
             if kind is not None and not isinstance(kind, Document):
@@ -195,7 +196,7 @@ def _parameters(route: Route, query: dict[str, Any]) -> Iterator[dict[str, Any]]
 
 
 def _without_null(kind: dict[str, Any]) -> dict[str, Any]:
-    """Return a type without null: a query has no null, a parameter is left out instead."""
+    """Return a type without null. A query cannot contain null: a parameter is left out instead."""
     if {"type": "null"} not in kind.get("anyOf", ()):
         return kind
     several = [each for each in kind["anyOf"] if each != {"type": "null"}]
@@ -231,7 +232,7 @@ def _content(kinds: Any, schema: dict[Any, Any], json: str = media.JSON) -> dict
 
 
 def _refused(name: str, kind: type[Struct]) -> str:
-    """Return the name of a response with an error, which is of another type in each API."""
+    """Return the name of a response with an error. Each API has errors of another type, so the names differ, too."""
     return name if kind is Details else f"{kind.__name__}{name}"
 
 

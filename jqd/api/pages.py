@@ -31,11 +31,11 @@ td:first-child { white-space: nowrap; }
 
 
 class Pages:
-    """The documents, each made in a thread at its first request: all take 0.2 s."""
+    """The documentation in all formats. Each is made in a thread at its first request; all together take 0.2 s."""
 
     def __init__(self) -> None:
         self.routes: Sequence[Route] = ()
-        """All routes, those of these pages too; set by whoever makes the table of routes."""
+        """All routes, including those of these pages. Set by the code that makes the table of routes."""
         self._making = trio.CapacityLimiter(1)  # so that concurrent requests do not each make the document
 
     async def as_json(self, parts: ApiContext, request: Request) -> Response:
@@ -67,7 +67,7 @@ class Pages:
 
 
 def page(drawn: dict[str, Any]) -> str:
-    """Return an OpenAPI document as HTML."""
+    """Convert an OpenAPI document to an HTML page."""
     info = drawn["info"]
     parts = [
         "<!doctype html>",
@@ -134,7 +134,7 @@ def _type(name: str, schema: dict[str, Any]) -> str:
 
 
 def _words(schema: dict[str, Any]) -> str:
-    """Return in a few words which values a schema allows, as HTML."""
+    """Describe in a few words which values a schema allows, as HTML."""
     if "$ref" in schema:
         name = escape(schema["$ref"].removeprefix(SCHEMAS))
         words = f'<a href="#{name}">{name}</a>'

@@ -1,4 +1,5 @@
-"""Matches paths to routes. A path is split before it is decoded: a pusher's own job id may contain a slash, as %2F."""
+"""Matches paths to routes. A path is split at slashes before it is percent-decoded, because a pusher's own job id may
+contain a slash, written as %2F."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -7,14 +8,15 @@ from urllib.parse import unquote
 from jqd.api.route import Route
 
 Found = dict[str, tuple[Route, dict[str, str]]]
-"""Method → its route, and the values of the parameters in its path."""
+"""Method → (its route, path parameter → value)."""
 
 _LEAF = ()  # key of a node's routes; no piece of a path is equal to this or to _ANY
 _ANY = None  # key of the node for any piece
 
 
 class RouteTable:
-    """Routes as a tree of path pieces; `<name>` stands for any piece that is not empty."""
+    """Routes as a tree, with one level for each part of a path between slashes; `<name>` stands for any part that is
+    not empty."""
 
     def __init__(self, routes: Iterable[Route]) -> None:
         self._root: dict[Any, Any] = {}
@@ -27,7 +29,8 @@ class RouteTable:
             node.setdefault(_LEAF, {})[route.method] = (route, names)
 
     def match(self, raw_path: str) -> Found:
-        """Return the routes of a path by method. If several match, a literal piece wins over `<name>`."""
+        """Return method → (route, path parameters) for a path. If several routes match, a literal part wins over
+        `<name>`."""
         found: Found = {}
         self._walk(self._root, raw_path.split("/"), 1, (), found)
         return found

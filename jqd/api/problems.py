@@ -27,14 +27,15 @@ STATUSES: tuple[tuple[type[JqdError], int], ...] = (
     (ours.StoreAway, 503),
     (ours.StoreRefused, 503),
 )
-"""Error → status in jqd's own API: the first row that fits counts. If the disk is full it is 507 instead."""
+"""Error → status in jqd's own API. The first row whose class matches counts. If the disk is full, the status is 507
+instead."""
 
 
 class Error(Struct, kw_only=True, frozen=True):
     """One fault of a request."""
 
     index: int | UnsetType = UNSET
-    """The place of the job in the request, if that is an array; the pointer begins with it."""
+    """The index of the job in the request's array; the pointer begins with it."""
     pointer: Annotated[str, Meta(description="a JSON pointer into the body")]
     detail: str
 
@@ -52,7 +53,8 @@ class Details(Struct, frozen=True):
 
 
 class Problem(JqdError):
-    """An error that is answered to a request with this status. `Api` makes the response; nothing was done."""
+    """An error that is sent to the client with this status; `Api` makes the response. Nothing was done for the
+    request."""
 
     def __init__(
         self,
@@ -65,8 +67,8 @@ class Problem(JqdError):
         uri: str = "about:blank",
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """`fault`: the id of the log's entry. `headers`: further ones for the response. `uri`: the type of the problem,
-        by which programs recognize it."""
+        """`fault`: the id of the entry in the daemon's log. `headers`: additional headers of the response. `uri`: the
+        `type` of the problem details, by which programs recognize the problem."""
         super().__init__(detail)
         self.status = status
         self.detail = detail
@@ -83,7 +85,7 @@ class Problem(JqdError):
 
 
 def as_problem(error: JqdError, statuses: Sequence[tuple[type[JqdError], int]] = STATUSES) -> Problem:
-    """Return the problem for any error. `statuses`: the table of the request's API."""
+    """Convert any error to a problem. `statuses`: the table of the request's API, from errors to statuses."""
     match error:
         case Problem():
             return error
@@ -106,7 +108,8 @@ def as_problem(error: JqdError, statuses: Sequence[tuple[type[JqdError], int]] =
 
 
 def errors_of(faults: Sequence[Fault]) -> list[Error]:
-    """Return the member `errors` of problem details. Pointers of an array's jobs begin with their places."""
+    """Convert faults to the member `errors` of problem details. For jobs in an array, the pointer begins with the job's
+    index."""
     return [
         Error(pointer=pointer, detail=detail)
         if place is None

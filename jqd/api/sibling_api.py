@@ -1,7 +1,8 @@
-"""The API of a process for its siblings, at an address of its own: only what they ask each other.
+"""The HTTP API between the processes of one `jqd serve --processes N`. Each process has its own address for it, and
+answers only what other processes ask.
 
-Anybody on this machine can connect there, past the limits and certificates of the shared address. So siblings must send
-the root token, which all of them have, beside the token of their caller.
+Anybody on this machine can connect there, without the limits and certificates of the shared address. So siblings must
+send the root token, which all processes have, besides the token of the caller for whom they ask.
 """
 
 from jqd.api.app import Api
@@ -40,7 +41,8 @@ class SiblingApi:
         return refuse(request, Problem(404, "no process asks this of another"))
 
     async def _learn(self, request: Request) -> Response | None:
-        """Save settings that a sibling has saved. Raises NotYet, JournalRefused, JournalDamaged, Refused."""
+        """Save settings that another process sends because it has saved them. Raises NotYet, JournalRefused,
+        JournalDamaged, Refused."""
         if (body := await self._bodies.read(request, RULES_BYTES_MAX)) is None:
             return None
         await learn(self._parts.services, decode_rules(body))

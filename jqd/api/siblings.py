@@ -1,7 +1,6 @@
-"""The other processes of one `jqd serve --processes N`: asks them, so that any process can answer a health check or a
-scrape for all, and sends them settings. Each has an address of its own on loopback (sibling_api.py), where it answers
-for itself alone.
-"""
+"""Calls the other processes of one `jqd serve --processes N`. So any process can answer a health check or a request for
+metrics for all of them, and can send them settings. Each process has an address of its own on loopback
+(sibling_api.py), where it answers only for itself."""
 
 from collections.abc import Mapping, Sequence
 
@@ -22,17 +21,17 @@ SAME = (AUTHORIZATION, TENANT)  # headers passed on to siblings, so that they se
 
 
 class Siblings:
-    """Calls the other processes. A daemon of one process has none."""
+    """Calls the other processes. A daemon with a single process has no others."""
 
     def __init__(self, process: Process = ALONE, root: str = "") -> None:
         """`root`: the root token, which all processes have."""
         self.process, self._root = process, root
         self.away: Mapping[int, str] = {}
-        """Number of a process that is down → why; set by the supervisor's messages."""
+        """Number of a process that is down → why it is. The supervisor's messages set it."""
         self._http: httpx2.AsyncClient | None = None  # made at the first call, as that takes 15 ms
 
     def asked(self, request: Request) -> Sequence[int]:
-        """Return the numbers of the processes to be asked for a request; none if a sibling sent it."""
+        """Return the numbers of the processes to ask for a request; empty if a sibling process sent the request."""
         return [] if FOR_ITSELF in request.headers else self.others
 
     @property
@@ -41,8 +40,8 @@ class Siblings:
         return [number for number, url in enumerate(self.process.urls) if url and number != self.process.number]
 
     async def ask(self, request: Request, path: str, kind: str, timeout_s: float) -> dict[int, bytes | str]:
-        """Ask the siblings for `path` on behalf of the request's caller. Returns number → body of the answer, or a text
-        that says why there is none. `kind`: the media type wanted."""
+        """Ask the other processes for `path` on behalf of the request's caller. Returns process number → body of its
+        answer, or a text that says why there is none. `kind`: the wanted media type."""
         found: dict[int, bytes | str] = {}
         headers = {FOR_ITSELF: self._root, "accept": kind, "accept-encoding": "identity"}
         headers |= {name: request.headers[name] for name in SAME if name in request.headers}
@@ -50,7 +49,7 @@ class Siblings:
         async def fetch(number: int) -> None:
             try:
                 answer = await self._client().get(self.process.urls[number] + path, headers=headers)
-                # Only of a health check is a 503 an answer; in a scrape it is an error, whose body has no samples.
+                # A health check may be answered with 503. For metrics a 503 is an error, and its body has no samples.
                 is_answer = answer.status_code == 200 or (answer.status_code == 503 and path == "/readyz")
                 found[number] = answer.content if is_answer else f"it answers {answer.status_code}"
             except httpx2.HTTPError as error:
@@ -67,7 +66,7 @@ class Siblings:
         return {number: found.get(number, late) for number in asked}
 
     async def send_settings(self, number: int, frame: bytes) -> bool:
-        """Send a frame of settings to a process. Returns whether it has them in its journal."""
+        """Send a frame of settings to a process. Returns whether the process has written them to its journal."""
         if number in self.away:
             return False
         headers, url = {FOR_ITSELF: self._root}, self.process.urls[number] + SETTINGS
@@ -84,7 +83,8 @@ class Siblings:
 
 
 def labelled(documents: Mapping[int, bytes]) -> bytes:
-    """Merge documents of Prometheus samples by process number, and give each sample the label `process`."""
+    """Merge the Prometheus metrics of several processes (number → document), and give each sample the label
+    `process`."""
     comments: dict[bytes, list[bytes]] = {}
     samples: dict[bytes, list[bytes]] = {}
     for number, document in documents.items():

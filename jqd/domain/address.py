@@ -13,7 +13,7 @@ IP = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class Address(NamedTuple):
-    """A host and a port; an IPv6 host without brackets."""
+    """A host and a port. The host of an IPv6 address has no brackets."""
 
     host: str
     port: int
@@ -34,7 +34,7 @@ def parse(text: str) -> Address:
 
 
 def ip_of(host: str) -> IP | None:
-    """Return the IP address that a host is, without brackets and zone; None if it is a name."""
+    """Return the IP address that the text of a host spells, with or without brackets and zone; None if it is a name."""
     try:
         return ipaddress.ip_address(host.strip("[]").partition("%")[0])
     except ValueError:
@@ -57,5 +57,5 @@ def is_http(url: str) -> bool:
 
 
 def names_version(url: str) -> bool:
-    """Return whether a URL's path contains `/v1`, which clients add themselves."""
+    """Return whether a URL's path contains `/v1`. Clients add `/v1` themselves, so a base URL must not have it."""
     return "v1" in urlsplit(url).path.split("/")

@@ -1,4 +1,5 @@
-"""Splits a large MessagePack array into pieces, and does long work in steps, so that the event loop is not held up."""
+"""Splits a large MessagePack array into pieces, and runs long work in short steps, so that it does not block the event
+loop."""
 
 from collections.abc import Awaitable, Callable, Generator, Iterator
 from typing import NamedTuple, TypeVar
@@ -19,7 +20,7 @@ Steps = Generator[None, None, T]
 
 
 class Piece(NamedTuple):
-    """Neighbouring items of an array: from byte `begin` to before byte `end`."""
+    """Some neighbouring items of an encoded array: its bytes from `begin` up to, but not including, `end`."""
 
     begin: int
     end: int
@@ -37,7 +38,8 @@ def finish(steps: Steps[T]) -> T:
 
 
 async def in_steps(steps: Steps[T], breathe: Callable[[], Awaitable[None]]) -> T:
-    """Run all steps and return their result. Await `breathe` whenever the loop was held for HELD_S."""
+    """Run all steps and return their result. Whenever the steps have used HELD_S of processor time, await `breathe`,
+    which lets other tasks run."""
     began_s = thread_s()
     while True:
         try:
@@ -51,7 +53,7 @@ async def in_steps(steps: Steps[T], breathe: Callable[[], Awaitable[None]]) -> T
 
 
 def array_of(data: bytes, piece: Piece) -> bytes:
-    """Return a piece's items as an array of their own."""
+    """Return the items of a piece as a MessagePack array."""
     return array_head(piece.items) + data[piece.begin : piece.end]
 
 
@@ -75,10 +77,11 @@ def array_items(data: bytes) -> int | None:
 
 
 def cut(data: bytes, at: int = 0) -> Steps[list[Piece]]:
-    """Split the array from byte `at` to the end of `data` into pieces, each a millisecond of work unless an item alone
-    is more. Raises MALFORMED.
+    """Split the array that begins at byte `at` and ends with `data` into pieces. Each piece takes about a millisecond
+    to decode, unless one item alone takes more. Raises MALFORMED.
 
-    The reader continues where it stopped when it is fed more data, so an item of any size is skimmed only once.
+    Data is fed to the parser in windows. The parser continues where it stopped, so it parses an item of any size only
+    once.
     """
     reader = msgpack.Unpacker(max_buffer_size=len(data) + 1)
     windows = _windows(data, at)
@@ -98,7 +101,7 @@ def cut(data: bytes, at: int = 0) -> Steps[list[Piece]]:
 
 
 def skipped(data: bytes, at: int, values: int) -> list[int]:
-    """Return the byte behind each of the next `values` values from byte `at` on. Raises MALFORMED."""
+    """Skip `values` values that begin at byte `at`; return the byte position after each of them. Raises MALFORMED."""
     reader, windows, ends = msgpack.Unpacker(max_buffer_size=len(data) + 1), _windows(data, at), list[int]()
     for _ in range(values):
         finish(_skip(reader, windows))

@@ -1,5 +1,5 @@
-"""The audit log: notes of who changed what. A note is a setting, so all daemons and their journals have it. Its name is
-the tenant and the date. Only acts with a token are noted."""
+"""The audit log: it notes who changed what, for acts of callers with a token. Each note is saved as a setting
+(settings.py), so all daemons and their journals have it. The setting's name consists of the tenant and the date."""
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -18,8 +18,8 @@ KEPT_S = 90 * 86_400.0
 KEPT_MAX = 5_000  # newest notes kept of a tenant, some 2 MB in each daemon
 ALL_MAX = 100_000  # notes kept of all tenants but "", some 30 MB in each daemon, and 60 MB at worst. If there are more,
 # the tenants with the most notes keep fewer
-FULL_PART = 2  # a tenant may have so many times the notes that are kept, until the oldest are dropped, once a minute;
-# then its acts are refused
+FULL_PART = 2  # a tenant with this many times the notes that it may keep gets its acts refused, until the oldest notes
+# are dropped, which happens once a minute
 OTHERS_PART = 1.5  # the same for acts of callers who may not operate: they cannot keep an operator from an act
 IN_A_ROW = 1_000  # notes examined before other tasks have their turn: a millisecond
 WHAT_BYTES_MAX = 300  # bytes kept of an act's object
@@ -34,7 +34,7 @@ class Note(msgspec.Struct, frozen=True, array_like=True):
     """The token's id."""
     role: str
     act: str
-    """Such as `schedule set`, `job cancel`."""
+    """What was done, such as `schedule set` or `job cancel`."""
     what: str
     """The act's object: a name, an id or a filter."""
     tenant: str = ""
@@ -42,14 +42,15 @@ class Note(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Doer(NamedTuple):
-    """The token behind an act, for its note."""
+    """Who does something, for the note: the caller's token, and the tenants concerned."""
 
     token: str
     role: str
     tenant: str
     """The tenant whose jobs and settings the act changes."""
     counts_for: str
-    """The tenant whose limit of notes counts: "" for operators of jqd, even if they speak for a tenant."""
+    """The tenant against whose limit of notes the note counts. For operators of jqd itself it is "", even if they act
+    for another tenant."""
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -57,12 +58,13 @@ _decoder = msgspec.msgpack.Decoder(Note)
 
 
 def read_notes(settings: SettingTable) -> None:
-    """Let the setting table decode notes, so that it refuses unreadable ones."""
+    """Register the decoder of notes at the setting table, so that the table refuses unreadable notes."""
     settings.read(AUDIT, lambda setting: _decoder.decode(setting.body))
 
 
 def note_of(doer: Doer, act: str, what: str, now_ms: int, place: int) -> tuple[tuple[str, str], bytes]:
-    """Return key and body of a note. `place`: tells apart notes of the same moment and journal."""
+    """Return the key and the body of the setting for a note. `place`: a number that distinguishes notes of the same
+    journal and millisecond."""
     data = what.encode()
     text = what if len(data) <= WHAT_BYTES_MAX else f"{data[:WHAT_BYTES_MAX].decode(errors='ignore')}…"
     note = Note(now_ms, doer.token, doer.role, act, bare(text), tenant_of(what) or doer.tenant)
@@ -70,23 +72,23 @@ def note_of(doer: Doer, act: str, what: str, now_ms: int, place: int) -> tuple[t
 
 
 def is_full(settings: SettingTable, tenant: str, *, operates: bool) -> bool:
-    """Return whether a tenant has so many notes that its acts are refused until the oldest are dropped. `operates`:
-    whether the caller may operate, for whom the limit is higher."""
+    """Return whether a tenant has so many notes that its acts are refused until the oldest notes are dropped.
+    `operates`: whether the caller is an operator, for whom the limit is higher."""
     part = FULL_PART if operates else OTHERS_PART
     return settings.notes[tenant] >= part * (kept_of_each(settings.notes) if tenant else KEPT_MAX)
 
 
 def kept_of_each(there: Mapping[str, int]) -> int:
-    """Return how many notes of each tenant but "" are kept at most. `there`: tenant → how many it has.
+    """Return how many notes each tenant (except "") may keep, given how many notes each tenant has now.
 
-    A tenant that has fewer loses none: no tenant's acts push out those of another.
+    Only tenants with more notes than this lose some, so no tenant's acts push out the notes of another tenant.
     """
     return _part_of_each([count for tenant, count in there.items() if tenant and count > 0], ALL_MAX)
 
 
 def _part_of_each(counts: Iterable[int], most: int) -> int:
-    """Return the largest limit for each, up to KEPT_MAX, with which all together keep at most `most`. `counts`: how
-    many each has."""
+    """Return the largest limit per owner, at most KEPT_MAX, with which all owners together keep at most `most` notes.
+    `counts`: how many notes each owner has."""
     there, left = sorted(counts), most
     for place, count in enumerate(there):
         part = left // (len(there) - place)
@@ -97,8 +99,8 @@ def _part_of_each(counts: Iterable[int], most: int) -> int:
 
 
 def of_rules(settings: Iterable[tuple[tuple[str, str], bytes]], act: str) -> list[tuple[str, str]]:
-    """Return (act, object) to be noted for settings that are about to be saved. `act`: given, or it follows from the
-    kind of setting."""
+    """Return the (act, object) pairs to note for settings that are about to be saved. `act`: the name of the act; if
+    empty, it is made from each setting's kind."""
     acts = (
         (act or f"{kind} {'delete' if body == NIL else 'set'}", name)
         for (kind, name), body in settings
@@ -110,8 +112,8 @@ def of_rules(settings: Iterable[tuple[tuple[str, str], bytes]], act: str) -> lis
 def newest(
     settings: SettingTable, most: int, before: str, tenants: Collection[str] | None, fits: Callable[[Note], bool]
 ) -> Steps[list[tuple[str, Note]]]:
-    """Return (date, note) of the `most` newest notes that fit, the newest first. `before`: only notes with earlier
-    dates; empty: all. `tenants`: only notes that count for these; None: all."""
+    """Return (date, note) of the `most` newest notes for which `fits` is true, newest first. `before`: only notes with
+    earlier dates; empty: all. `tenants`: only notes that count against the limits of these tenants; None: all."""
     known, first = settings.all(AUDIT), list[tuple[str, Note]]()
     while piece := [*islice(known, IN_A_ROW)]:
         last = first[-1][0] if len(first) == most else ""
@@ -125,8 +127,8 @@ def newest(
 
 
 async def stale(settings: SettingTable, now_ms: int) -> list[Setting]:
-    """Return the notes to be dropped: those that are too old, and of each tenant those above its limit. Other tasks run
-    in between."""
+    """Return the notes to drop: notes that are too old, and notes above their tenant's limit. Lets other tasks run in
+    between."""
     kept = kept_of_each(settings.notes)
     full = {tenant for tenant, count in settings.notes.items() if count > (kept if tenant else KEPT_MAX)}
     gone, many = list[Setting](), defaultdict[str, list[Setting]](list)
@@ -145,8 +147,8 @@ async def stale(settings: SettingTable, now_ms: int) -> list[Setting]:
 
 
 async def _surplus(notes: list[Setting], most: int) -> list[Setting]:
-    """Return the notes of one tenant above `most`: the oldest of those kinds of act, by token, that it has most of. So
-    nobody can hide an act behind thousands of others."""
+    """Return the notes of one tenant that exceed the limit `most`. They are the oldest notes of the most frequent
+    combinations of token and act, so nobody can push out the note of one act by thousands of other acts."""
     notes.sort(key=attrgetter("name"))  # for one tenant this is by date
     alike = defaultdict[tuple[str, str], list[Setting]](list)
     for at in range(0, len(notes), IN_A_ROW):

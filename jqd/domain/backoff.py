@@ -12,7 +12,7 @@ STEPS_MAX = 64
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Exponential back-off with jitter, also at the cap."""
+    """Exponential back-off with jitter. The jitter also applies to waits at the cap."""
 
     first_s: float = 1.0
     """The wait after the first failed attempt.
@@ -51,8 +51,9 @@ class Backoff:
         return self._jittered_s(delay_s, source)
 
     def asked_s(self, asked: float | Sequence[float], failures: int, source: random.Random) -> float:
-        """Return the seconds to wait by a job's own `backoff`. A number is the first wait, which grows, and may be
-        above the cap. A list has all waits; the last one stays. An empty list means the daemon's back-off."""
+        """Return the seconds to wait before the next attempt, by a job's own `backoff` option (`asked`). A number is
+        the first wait, from which further waits grow; it may exceed the cap. A list gives the wait after each failure;
+        its last item is used for all later failures. An empty list stands for the daemon's back-off."""
         if isinstance(asked, float | int):
             first = replace(self, first_s=asked, cap_s=max(self.cap_s, asked))
             return first.delay_s(failures, source)

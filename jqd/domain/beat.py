@@ -1,7 +1,7 @@
-"""Lets periodic loops wake at common moments: multiples of their periods on trio's clock.
+"""Makes periodic loops wake at the same moments: at multiples of their periods on trio's clock.
 
-The cost of an idle daemon is how often it wakes, more than what it does then. Daemons on one machine wake at different
-moments, as each process has a random zero of trio's clock.
+An idle daemon costs processor time mainly by how often it wakes. Different daemons on one machine still wake at
+different moments, because trio's clock starts at a random value in each process.
 """
 
 import math

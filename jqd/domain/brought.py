@@ -1,5 +1,5 @@
-"""Followers (jobs that follow a success) that need no push of their own: they are part of their parent's outcome, and
-the store gets both in one call (docs/adr/0047).
+"""Encodes followers, which are jobs that a worker reports with a success to be run next, inside the outcome of their
+parent. The store gets both in one call, without a separate push (docs/adr/0047).
 
 Outcome.follows     [ {first: "", at, …}, [ {name, job_id, parent, …}, … ] ]     the body of a `jobs` frame (record.py)
 """
@@ -23,18 +23,19 @@ PARENT = b"\xa6parent"  # the encoded name of a field that each follower has
 _FIXMAP, _MAP16 = 8, 0xDE  # MessagePack: upper half of a small map's first byte; first byte of a larger map
 
 Options = list[tuple[JobOptions, list[int]]]
-"""As in `record.Head`."""
+"""Default options, each with the indexes of the jobs that it is for, as `options` of `record.Head`."""
 
 _date_decoder = msgspec.msgpack.Decoder(str | float)
 _encoder = msgspec.msgpack.Encoder()
 
 
 FollowerOptions = Callable[[str, Sequence[Item]], Options | None]
-"""Tenant, followers → default options that they leave out; None: they have to be pushed."""
+"""A function of (tenant, followers). It returns the default options for these followers, or None if they have to be
+pushed separately."""
 
 
 def by_push(*_: object) -> None:
-    """A `FollowerOptions` for which all followers have to be pushed."""
+    """Return None: a `FollowerOptions` with which all followers are pushed separately."""
 
 
 def following(
@@ -46,8 +47,8 @@ def following(
     trace: str,
     options: FollowerOptions,
 ) -> bytes:
-    """Return the `Outcome.follows` of a success with these checked followers: the jobs themselves, or if they have to
-    be pushed, an entry for the outbox."""
+    """Return the `Outcome.follows` of a success with these validated followers. It contains the jobs themselves, or an
+    entry for the outbox if they have to be pushed separately."""
     parents = parent, jobtype, generation, ended_at_ms, trace
     if (given := options(tenant_of(jobtype), items)) is None:
         return named(items, *parents)
@@ -55,7 +56,7 @@ def following(
 
 
 def need_push(items: Sequence[Item]) -> bool:
-    """Return whether any of these followers has a field that only a push can handle."""
+    """Return whether any of these followers has a field that only a separate push can handle."""
     return any(not is_nil(item.get(field)) for item in items for field in BY_PUSH)
 
 
@@ -69,7 +70,7 @@ def brought(
     *,
     options: Options,
 ) -> bytes:
-    """Return the `Outcome.follows` that contains these checked followers as jobs."""
+    """Return the `Outcome.follows` that contains these validated followers as jobs."""
     jobs = with_ids(items, parent, generation, ended_at_ms, trace)
     eligible = {place: _date_ms(job["run_at"]) for place, job in enumerate(jobs) if not is_nil(job.get("run_at"))}
     head = Head("", ended_at_ms, eligible, options=options, tenant=tenant_of(jobtype))
@@ -77,13 +78,14 @@ def brought(
 
 
 def has_jobs(follows: bytes) -> bool:
-    """Return whether an `Outcome.follows` contains jobs, which the store gets with the outcome. Else it is an entry for
-    the outbox, or empty."""
+    """Return whether an `Outcome.follows` contains jobs, which the store gets with the outcome. Otherwise it is an
+    entry for the outbox, or empty."""
     return len(follows) > 1 and (follows[1] >> 4 == _FIXMAP or follows[1] == _MAP16)
 
 
 def followers_in(outcomes: Sequence[Outcome]) -> dict[int, list[Job]]:
-    """Return place of an outcome → the jobs that it contains. The outbox reports unreadable ones."""
+    """Return index of an outcome → the followers that it contains. Outcomes whose followers cannot be decoded are left
+    out; the outbox reports them."""
     found: dict[int, list[Job]] = {}
     for place, outcome in enumerate(outcomes):
         if outcome.follows and has_jobs(outcome.follows):

@@ -1,5 +1,5 @@
-"""Makes the frames that retention copies to a journal's end: of jobs that have not ended, from frames of jobs, or from
-outcomes that contain them as followers."""
+"""Makes the frames that retention writes at a journal's end before it deletes an old segment: copies of jobs that have
+not ended. They come from frames of jobs, and from outcomes that contain jobs as followers."""
 
 import itertools
 from collections.abc import Collection, Iterator
@@ -15,7 +15,7 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 def jobs_in(lane: Lane, body: bytes) -> dict[str, int]:
-    """Return id → average bytes of the jobs in a frame. Raises JournalDamaged."""
+    """Return id → approximate bytes of each job in a frame. Raises JournalDamaged."""
     if lane is Lane.OUTCOMES:
         return _followers_in(body) if PARENT in body else {}  # a quick check: nearly no frame has followers
     ids = job_ids(body)
@@ -23,15 +23,16 @@ def jobs_in(lane: Lane, body: bytes) -> dict[str, int]:
 
 
 def carry(lane: Lane, body: bytes, keep: Collection[str], position: int) -> Iterator[tuple[Lane, int, bytes]]:
-    """Copy those jobs of a frame whose ids are in `keep`. Returns (lane, records, body) of new frames.
+    """Copy the jobs of a frame whose ids are in `keep`. Yields each new frame as (lane, number of records, body).
 
-    `position`: of the frame, which copies name as their origin. Raises JournalDamaged."""
+    `position`: the journal position of the frame, which the copies record as their origin. Raises JournalDamaged.
+    """
     return (_carry_followers if lane is Lane.OUTCOMES else carry_jobs)(body, keep, position)
 
 
 def carry_jobs(body: bytes, keep: Collection[str], position: int) -> Iterator[tuple[Lane, int, bytes]]:
-    """Copy jobs byte for byte as they were pushed. Each run of neighbours gets a frame of its own, as a frame names
-    only its first id. Arguments: see `carry`."""
+    """Copy jobs byte for byte as they were pushed. A frame names only its first id, so jobs that are not neighbours go
+    into separate frames. Arguments and results: see `carry`."""
     head, records, ids = read_jobs(body)
     first_at = head.copied[0] if head.copied else position
     given = IdRange(head.first, len(records), head.homes).ids()
@@ -67,13 +68,15 @@ def carry_jobs(body: bytes, keep: Collection[str], position: int) -> Iterator[tu
 
 
 def generations(body: bytes) -> dict[str, int]:
-    """Return id → generation of the jobs in a frame of changes. Raises JournalDamaged."""
+    """Return job id → generation (the number of its content's version) for the jobs in a frame of changes. Raises
+    JournalDamaged."""
     head, _, _ = read_jobs(body)
     return {job_id: generation for job_id, _, generation, _ in head.changes.values()}
 
 
 def _carry_followers(body: bytes, keep: Collection[str], position: int) -> Iterator[tuple[Lane, int, bytes]]:
-    """Copy followers with the outcomes that contain them. Results are left out, as the store has them already."""
+    """Copy followers together with the outcomes that contain them, as `carry` does. The outcomes' results are left out,
+    because the store has them already."""
     carried = []
     for index, outcome in enumerate(decode_outcomes(body)):
         if not has_jobs(outcome.follows):

@@ -1,11 +1,12 @@
-"""A push's charge on its tenant's quota."""
+"""What a push reserves of its tenant's quota."""
 
 from collections.abc import Callable, Sequence
 from typing import Self
 
 
 class Charge:
-    """What a push has reserved of its tenant's quota. At the end of the `with` block the unused part goes back."""
+    """The jobs and bytes that a push has reserved of its tenant's quota. At the end of the `with` block the unused part
+    is given back to the quota."""
 
     def __init__(self, jobs: int = 0, size_bytes: int = 0) -> None:
         self.reserved = jobs, size_bytes
@@ -14,9 +15,9 @@ class Charge:
         self._settle: list[Callable[[int, int], None]] = []
 
     def taken(self, homes: Sequence[int], size_bytes: int) -> None:
-        """Note that jobs of the push are in the journal and use their part of the reservation.
+        """Note that jobs of the push are in the journal, so their part of the reservation is used up.
 
-        `homes`: the partition of each job. `size_bytes`: of all of them.
+        `homes`: the partition of each job. `size_bytes`: the size of all these jobs together.
         """
         if self._settle:
             self._taken = self._taken[0] + len(homes), self._taken[1] + size_bytes
@@ -24,21 +25,22 @@ class Charge:
             self._move(homes)
 
     def when_taken(self, move: Callable[[Sequence[int]], None]) -> None:
-        """Call `move` with the partitions of jobs when they are journaled."""
+        """Register a function to call with the partitions of jobs when they have been journaled."""
         self._move = move
 
     def when_over(self, settle: Callable[[int, int], None]) -> None:
-        """Call `settle` at the end with the number of jobs and bytes that were journaled."""
+        """Register a function to call at the end of the `with` block with the number of jobs and of bytes that were
+        journaled."""
         self._settle.append(settle)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Call the functions of `when_over`, which give back what the push did not use."""
+        """Call the functions registered by `when_over`, which give the unused part back to the quota."""
         for settle in self._settle:
             settle(*self._taken)
 
 
 FREE = Charge()
-"""The charge of pushes that no quota limits."""
+"""The charge for pushes that no quota limits: it reserves nothing."""

@@ -1,8 +1,8 @@
 """The clocks, and measurements by them. Only this file imports `time`.
 
     wall time        ids, log lines, dates of jobs; it may jump, so it never decides whether a lock holds
-    monotonic time   timeouts, rates, leases of others; it stops while the machine is suspended, which can only make a
-                     daemon late in giving up another one
+    monotonic time   timeouts, rates, leases of others; it stops while the machine is suspended, which can only make
+                     this daemon late in taking over the jobs of another one
     time since boot  whether this daemon still owns its jobs; it goes on while the machine is suspended
 
 Components take a `Clock`; tests give them a `ManualClock` (jqd.testing.clock).
@@ -26,11 +26,12 @@ class Clock(Protocol):
         ...
 
     def mono_s(self) -> float:
-        """Return seconds on a clock that only grows; its zero means nothing."""
+        """Return seconds on a clock that never goes back. Only differences are meaningful."""
         ...
 
     def boot_s(self) -> float:
-        """Return seconds on a clock like `mono_s`, with another zero, that also runs while the machine is suspended."""
+        """Return seconds on a clock that never goes back and also runs while the machine is suspended. Its zero differs
+        from that of `mono_s`."""
         ...
 
 
@@ -46,10 +47,11 @@ class SystemClock:
 
 
 class StoreClock:
-    """A clock with the wall time of the store; of several partitions, of the one furthest behind. Before any answered,
-    it has the daemon's own wall time.
+    """A clock that shows the store's wall time. With several partitions it shows the time of the partition that is
+    furthest behind. Before any partition has answered, it shows the daemon's own wall time.
 
-    It is for all dates that a daemon shows, or compares with dates of other daemons, whose clocks may differ."""
+    It is for all dates that a daemon shows, or compares with dates of other daemons, whose clocks may differ.
+    """
 
     def __init__(self, ahead_ms: Mapping[object, int], clock: Clock) -> None:
         """`ahead_ms`: partition → the store's wall time minus `clock.boot_s`, in ms; it may change."""
@@ -62,7 +64,8 @@ class StoreClock:
 
     @property
     def apart_s(self) -> float:
-        """Return how many seconds the store's time and the daemon's own are apart; either may be the wrong one."""
+        """Return by how many seconds the store's wall time and the daemon's own differ. Either of the two may be the
+        wrong one."""
         return abs(self.wall_ms() - self._clock.wall_ms()) / 1000
 
 
@@ -78,7 +81,8 @@ def thread_s() -> float:
 
 @dataclass(slots=True)
 class Speed:
-    """Measures how many jobs of one jobtype a worker ends per second while it has some."""
+    """Measures how many jobs of one jobtype a worker finishes per second, counting only the time in which it has such
+    jobs."""
 
     in_flight: int = 0
     rate: float = 0.0
@@ -93,7 +97,8 @@ class Speed:
         self.in_flight += count
 
     def give(self, count: int, now_s: float, *, ended: bool) -> None:
-        """Count jobs that left the worker. `ended`: they were run, not returned. Only time with such jobs counts."""
+        """Count jobs that left the worker, at the time `now_s`. `ended`: whether they were run; otherwise the worker
+        returned them unstarted."""
         self.in_flight -= count
         self.ended += count if ended else 0
         self.busy_s += now_s - self.busy_since_s
@@ -101,7 +106,7 @@ class Speed:
         if self.busy_s < SAMPLE_S:
             return
         sample = self.ended / self.busy_s
-        # The longer the sample, the less the rate before it counts.
+        # The longer the sample, the less the earlier rate counts.
         weight = self.busy_s / (self.busy_s + SAMPLE_S) if self.rate else 1.0
         self.rate += (sample - self.rate) * weight
         self.busy_s, self.ended = 0.0, 0
@@ -109,18 +114,19 @@ class Speed:
 
 @dataclass(slots=True)
 class Inactivity:
-    """Measures how long nothing was heard of somebody. It stands still while this daemon does not listen (`pause`)."""
+    """Measures for how long a peer has sent nothing. The time in which this daemon does not listen does not count
+    (`pause`)."""
 
     since_s: float = 0.0
     paused_at_s: float = math.inf
 
     def lasts_s(self, now_s: float) -> float:
-        """Return the seconds since `since_s`, without pauses."""
+        """Return the seconds of silence since `since_s`, without the pauses."""
         return min(now_s, max(self.paused_at_s, self.since_s)) - self.since_s
 
     @contextmanager
     def pause(self, mono_s: Callable[[], float]) -> Iterator[None]:
-        """Stand still during the `with` block."""
+        """Do not count the time of the `with` block as silence."""
         paused_at_s = self.paused_at_s = mono_s()
         try:
             yield

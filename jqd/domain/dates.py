@@ -1,4 +1,4 @@
-"""Dates: Unix milliseconds inside jqd, ISO 8601 in UTC outside."""
+"""Converts dates. jqd uses Unix milliseconds inside, and ISO 8601 in UTC in its interfaces."""
 
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -11,7 +11,8 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 def date_of(at_ms: int) -> datetime:
-    """Return the date of Unix milliseconds; outside the years 1970 to 9999 the nearest in them."""
+    """Return Unix milliseconds as a date. A value outside the years 1970 to 9999 becomes the nearest date within
+    them."""
     return _EPOCH + min(max(0, at_ms), INSTANT_MS_MAX) * _MILLISECOND
 
 
@@ -42,8 +43,8 @@ def iso_of(date: datetime) -> str:
 
 
 def instant_ms(instant: str | float) -> int:
-    """Return a client's date as Unix milliseconds. It is ISO 8601 with a time zone, or Unix seconds, of the years 1970
-    to 9999 in UTC, so that every accepted date can be shown. Raises ValueError."""
+    """Return a date that a client sent as Unix milliseconds. The date is ISO 8601 with a time zone, or Unix seconds.
+    Raises ValueError for dates before 1970 or after 9999 in UTC, as these could not be shown."""
     quoted = repr(instant[:QUOTE_LENGTH_MAX] if isinstance(instant, str) else instant)
     if isinstance(instant, str):
         try:
@@ -63,7 +64,7 @@ def instant_ms(instant: str | float) -> int:
 
 
 def date_in(value: Any) -> datetime | None:
-    """Return a date from an answer of the API; None for anything that is no date."""
+    """Return a date from a value of an API answer; None if the value is no date."""
     if isinstance(value, datetime):
         return value
     try:
@@ -86,7 +87,7 @@ def lasting(seconds: float) -> str:
 
 
 def ago(value: Any, now: datetime | None = None) -> str:
-    """Return how far a date is from now, such as "5 s ago" or "in 2 d"; empty for no date."""
+    """Return how far a date is from `now`, such as "5 s ago" or "in 2 d"; empty if the value is no date."""
     at = date_in(value)
     if at is None:
         return ""

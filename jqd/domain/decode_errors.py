@@ -26,20 +26,22 @@ _WORDS = {
 
 
 def half_at(text: bytes) -> int | None:
-    r"""Return the byte of JSON with the first lone surrogate (`\uD800` to `\uDFFF`), which is no text, or None."""
+    r"""Return the byte position of the first lone surrogate (`\uD800` to `\uDFFF`) in a JSON text; None if there is
+    none. A lone surrogate is half of a character and no valid text."""
     match = _TO_HALF.match(text)
     return match.start(2) if match and match[2] else None
 
 
 def without_halves(text: bytes) -> bytes:
-    """Return JSON of the same length with U+FFFD in place of lone surrogates."""
+    """Replace each escaped lone surrogate in a JSON text by U+FFFD; the length stays the same."""
     return _TO_HALF.sub(lambda found: found[1] + (b"\\ufffd" if found[2] else b""), text)
 
 
 def why(error: BaseException, *, before: int = 0, text: bytes = b"") -> str:
-    """Return the reason to be put after 'this is no JSON: ', with `(byte N)`, counted from 0, if the place is known.
+    """Return why a body cannot be decoded, as the end of a sentence like "this is no JSON: …". It contains `(byte N)`,
+    counted from 0, if the position is known.
 
-    `before`: bytes that were put before the client's. `text`: the body, if it is JSON.
+    `before`: number of bytes that were put before the client's bytes. `text`: the body, if it is JSON.
     """
     if isinstance(error, RecursionError):
         return DEEP

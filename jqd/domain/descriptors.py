@@ -1,9 +1,9 @@
 """Divides the files that the process may open (RLIMIT_NOFILE, `ulimit -n`).
 
     reserve    for journal, store, log, the listening socket, and files that a library opens for a moment. It is not
-               counted: it stays free because the other two keep to their parts
-    workers    connections to workers, of all partitions (`runner/transport/pool.py`): half of the rest, unless
-               `runner.connections_max` is less. A job for which no connection becomes free goes back untried
+               counted: it stays free because `workers` and `incoming` keep to their shares
+    workers    connections to workers, of all partitions (`runner/transport/pool.py`): half of what remains, unless
+               `runner.connections_max` is less. A job for which no connection becomes free is given back
     incoming   connections from clients and workers (`http`): the other half, at most INCOMING_MAX. Further ones wait in
                the kernel's backlog, or are asked to try again
 
@@ -28,7 +28,7 @@ class Shares(NamedTuple):
 
 
 def share_out(limit: int, *, partitions: int = 1) -> Shares:
-    """Divide `limit` descriptors. Raises ConfigError if they are too few."""
+    """Divide `limit` file descriptors into the three shares. Raises ConfigError if `limit` is too low."""
     reserve = RESERVE + RESERVE_PARTITION * partitions
     rest = limit - reserve
     if rest < 2 * PART_MIN:

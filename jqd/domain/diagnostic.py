@@ -1,4 +1,5 @@
-"""Findings of the checks of a store's server or a disk: settings that would lose jobs, and conditions worth knowing."""
+"""What checks of a store's server or of a disk have found: settings with which jobs would be lost, and conditions that
+somebody should know of."""
 
 import enum
 
@@ -7,9 +8,9 @@ import msgspec
 
 class Severity(enum.StrEnum):
     REFUSE = "refuse"
-    """Jobs would be lost: the daemon does not start, or takes no more jobs into that store until this is mended."""
+    """Jobs would be lost. The daemon does not start, or takes no more jobs into that store until this is corrected."""
     WARN = "warn"
-    """The daemon runs, but somebody should look."""
+    """The daemon runs, but an operator should look into it."""
 
 
 # Codes with which the store cannot be used at all, whatever its operator accepts.
@@ -34,7 +35,7 @@ PASSING = frozenset(
 
 class Diagnostic(msgspec.Struct, frozen=True):
     code: str
-    """A name for programs, which stays the same if the sentences change."""
+    """A name of the finding for programs. It stays the same if the text changes."""
     severity: Severity
     what: str
     why: str
@@ -46,7 +47,8 @@ class Diagnostic(msgspec.Struct, frozen=True):
 
     @property
     def is_loss(self) -> bool:
-        """Return whether an operator may accept the finding: the store can be used, but may lose jobs."""
+        """Return whether an operator may accept this finding and use the store nevertheless, at the risk of losing
+        jobs."""
         return self.code not in UNUSABLE
 
 

@@ -1,9 +1,10 @@
-"""Makes the pattern of an error's line, to group errors: parts that differ from job to job are folded to "…".
+"""Makes a pattern of an error message, to group similar errors: parts that differ from job to job are replaced by "…".
 
     no user 4711 in 'eu-west' after 30.5s   →   no user … in '…' after …s
 
-Folded are numbers, dates, UUIDs, addresses, hexadecimal numbers, ids, and text in quotes. Names with a few digits stay
-(`sha256`, `s3`, `utf8`). A pattern is never longer than its line, and folding it again changes nothing.
+Replaced are numbers, dates, UUIDs, addresses, hexadecimal numbers, ids, and text in quotes. Names with a few digits
+stay (`sha256`, `s3`, `utf8`). A pattern is never longer than its line, and the pattern of a pattern is the same
+pattern.
 """
 
 import re
@@ -46,7 +47,7 @@ _SEVERAL = re.compile(r"…(?:[,;]?[ ]?…)+")  # a list of folded parts, which 
 
 @lru_cache(maxsize=1_024)
 def fold(line: str) -> str:
-    """Return the pattern of a line."""
+    """Return the pattern of an error message of one line."""
     text, before = line[:LENGTH_MAX], ""
     while text != before:  # it ends, as each round but the last makes the text shorter or leaves fewer digits
         before = text

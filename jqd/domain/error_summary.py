@@ -15,8 +15,8 @@ _TAG = re.compile(r"<[^<>]*>")
 def error_line(text: str) -> str:
     """Return the line of an error's text that says what went wrong.
 
-    It is the nearest line above the last stack that begins with an error's name, or else the line directly above it;
-    without a stack it is the last line.
+    If the text contains a stack, it is the nearest line above the last stack that begins with an error's name, or else
+    the line directly above that stack. Without a stack it is the last line.
     """
     lines = [line for line in readable(text).split("\n") if line.strip()]
     above: str | None = None
@@ -32,7 +32,7 @@ def error_line(text: str) -> str:
 
 
 def readable(text: str) -> str:
-    """Return a text with an HTML page in it reduced to the page's words, and its title on the last line."""
+    """Replace an HTML page within a text by the words of the page, with the page's title as the last line."""
     page = _PAGE.search(text)
     if page is None:
         return text

@@ -9,7 +9,8 @@ from typing import NamedTuple, Self
 
 
 class JqdError(Exception):
-    """The base of all errors here. Catch a subclass, except where a request or the program ends."""
+    """The base class of all errors of jqd. Catch a subclass; only code at the outer end of a request or of the program
+    catches this one."""
 
 
 class ConfigError(JqdError):
@@ -24,9 +25,9 @@ class JournalError(JqdError):
 
 
 class JournalRefused(JournalError):
-    """Records did not reach the disk, so they must not be acknowledged. The client tries again, or another daemon.
+    """Records did not reach the disk, so they must not be acknowledged. The client tries again, or uses another daemon.
 
-    `full`: the disk is full (status 507); otherwise it fails (503).
+    `full`: whether the disk is full (status 507). Otherwise writing fails for another reason (status 503).
     """
 
     def __init__(self, message: str, *, full: bool) -> None:
@@ -43,8 +44,8 @@ class JournalVersion(JournalError):
 
 
 class JournalStuck(JournalError):
-    """The disk could not be read for seconds; or, both internal errors, a read made no progress, or a frame with good
-    checksums cannot be decoded. The reader logs it and waits before the next try. Nothing is skipped."""
+    """The journal could not be read. The disk failed for seconds, or, as an internal error, a read made no progress or
+    a frame with good checksums cannot be decoded. The reader logs it, waits, and tries again. No record is skipped."""
 
 
 class JournalForked(JournalError):
@@ -52,7 +53,8 @@ class JournalForked(JournalError):
 
 
 class JournalDamaged(JournalError):
-    """A segment has bytes that are neither good frames nor a torn tail. `jqd journal verify` names the places."""
+    """A segment has bytes that are neither valid frames nor the cut end of the last write. `jqd journal verify` shows
+    the positions."""
 
 
 # ---------------------------------------------------------------- store
@@ -65,7 +67,8 @@ class StoreError(JqdError):
 class StoreAway(StoreError):
     """The store does not answer, or answers that it cannot serve now. Try again later; the call may have had an effect.
 
-    `cause`: the driver's message, which names the store's address: for logs and operators, so not in the message.
+    `cause`: the driver's message. It contains the store's address, so it is shown only in logs and to operators, and is
+    not part of this error's message.
     """
 
     def __init__(self, message: str, cause: str = "") -> None:
@@ -82,19 +85,21 @@ class StoreFull(StoreAway):
 
 
 class StoreChanged(StoreAway):
-    """Another store, or a new life of the store, answers. Nothing was sent to it; `look` at it first."""
+    """Another store answers than before, or the same store after it lost its data. Nothing was sent to it. Call
+    `Store.look` before using it again."""
 
 
 class StoreUnsettled(StoreAway):
-    """The store is in recovery: daemons still give back what it lost, so it may lack the latest content of jobs.
+    """The store is in recovery: daemons still send it the jobs that it lost, so it may not have the latest content of a
+    job.
 
     The caller tries again.
     """
 
 
 class IdsUnknown(StoreAway):
-    """The store is away, and only it knows whether a push's own ids are free: nothing was taken. Pushes without own ids
-    are still accepted.
+    """A push gave its jobs ids of the client's own, and the store, which alone knows whether these are free, is away.
+    Nothing was taken. Pushes without such ids are still accepted.
 
     `problem`: the `type` of the problem details, by which programs recognize this error.
     """
@@ -103,15 +108,17 @@ class IdsUnknown(StoreAway):
 
 
 class SysidRefused(StoreAway):
-    """This daemon died too often during recovery, while all others waited for it. It joins again after recovery."""
+    """This daemon died too often while all others waited for it to recover. They go on without it for a minute; then,
+    or when recovery is over, it may join again."""
 
 
 class StoreRefused(StoreError):
-    """The store answered with an error that will not pass by itself. Health turns red; an operator has to look."""
+    """The store answered with an error that will not pass by itself. The daemon reports itself as unhealthy; an
+    operator has to look."""
 
 
 class StoreMisplaced(StoreRefused):
-    """A server's partition was made for another number or order of partitions: nothing is sent there."""
+    """The partition on a server was created for another number or order of partitions. Nothing is sent there."""
 
 
 class StoreUnsafe(StoreRefused):
@@ -121,7 +128,8 @@ class StoreUnsafe(StoreRefused):
 class PositionMismatch(StoreError):
     """The store has applied this journal up to another position than the caller thinks.
 
-    If `stored` is the end that was sent, only the reply was lost. If it is less, the store rolled back: go on there.
+    If `stored` is the end position of the records just sent, they were applied and only the reply was lost. If it is
+    less than the start, the store was rolled back: send the records from `stored` on again.
     """
 
     def __init__(self, message: str, *, stored: int) -> None:
@@ -130,7 +138,8 @@ class PositionMismatch(StoreError):
 
 
 class StaleOwner(StoreError):
-    """This daemon's epoch is over, as others took it for dead. Stop all jobs in flight and reserve a new epoch."""
+    """This daemon's epoch (the number of its membership in the store) has ended, because others took it for dead. The
+    daemon stops all its jobs and joins again with a new epoch."""
 
 
 class SysidTaken(StoreError):
@@ -141,24 +150,24 @@ class SysidTaken(StoreError):
 
 
 class AnswerGarbled(JqdError):
-    """A worker's answer cannot be read further. Outcomes that were read before count."""
+    """The rest of a worker's answer cannot be read. Outcomes that were read before it count."""
 
 
 # ---------------------------------------------------------------- service
 
 
 class Fault(NamedTuple):
-    """One fault of a request."""
+    """One thing that is wrong with a request."""
 
     pointer: str
     """JSON pointer to the wrong value; empty: the whole body."""
     detail: str
     place: int | None = None
-    """The job's place in the request's array; None: the job came alone."""
+    """The index of the job in the request's array; None: the request has a single job."""
 
 
 class ServiceError(JqdError):
-    """Any refusal of a client's request. Nothing was done, unless the message says otherwise.
+    """A refusal of a client's request. Nothing was done, unless the message says otherwise.
 
     `faults`: what is wrong with which part of the request, if that is known.
     """
@@ -169,7 +178,7 @@ class ServiceError(JqdError):
 
     @classmethod
     def at(cls, pointer: str, why: str) -> Self:
-        """Return the error for a single fault, with its text as the message."""
+        """Return the error for one fault, at the JSON pointer `pointer`, with `why` as its message."""
         return cls(why, [Fault(pointer, why)])
 
 
@@ -186,36 +195,37 @@ class TooLarge(ServiceError):
 
 
 class Incomplete(ServiceError):
-    """A push was to be taken as a whole or not at all, and some of its jobs are wrong. The client mends these or leaves
-    them out.
-    """
+    """A push was to be taken as a whole or not at all, and some of its jobs are invalid. The client corrects these jobs
+    or leaves them out."""
 
 
 class NotFound(ServiceError):
-    """There is no such job, worker or attempt, or no longer. Asking again does not help."""
+    """The job, worker or attempt does not exist, or does not exist any longer. Asking again does not help."""
 
 
 class Denied(ServiceError):
-    """The caller may not do this. With another token it may be allowed."""
+    """The caller lacks the right for this request. With another token it may be allowed."""
 
 
 class Conflict(ServiceError):
-    """The state of the job or setting does not allow the request, or another job has the id. The client looks first."""
+    """The state of the job or setting does not allow the request, or another job has the same id. The client reads the
+    present state first."""
 
 
 class NotYet(ServiceError):
-    """The job is on its way into the store, or a change is recorded but not confirmed. The client asks again soon."""
+    """The job is not in the store yet, or a change of it is recorded but not confirmed. The client asks again soon."""
 
 
 class Overtaken(NotYet):
-    """Another request changed the job at the same moment, and nothing is recorded. The caller reads the job again."""
+    """Another request changed the job at the same moment, so nothing was recorded. The client reads the job again."""
 
 
 class Closed(ServiceError):
-    """Pushes are refused now: the daemon shuts down, or its disk fails or is full. Push to another daemon, or later.
+    """Pushes are refused for now: the daemon shuts down, or its disk fails or is full. The client pushes to another
+    daemon, or later.
 
-    `full`: the disk is full. `problem`: the `type` of the problem details, by which programs know that nothing was
-    taken.
+    `full`: whether the disk is full. `problem`: the `type` of the problem details, by which programs know that nothing
+    was taken.
     """
 
     problem = "urn:jqd:closed"
@@ -226,7 +236,8 @@ class Closed(ServiceError):
 
 
 class Overloaded(ServiceError):
-    """Too much is waiting already, or a quota is spent. Nothing was taken; ask again after `retry_after_s`."""
+    """Too many jobs or requests are waiting already, or a quota is used up. Nothing was taken. The client asks again
+    after `retry_after_s`."""
 
     def __init__(self, message: str, *, retry_after_s: int) -> None:
         super().__init__(message)
@@ -234,7 +245,7 @@ class Overloaded(ServiceError):
 
 
 class Interrupted(ServiceError):
-    """One of many changes failed, because of `cause`, after `changed` jobs were changed. Repeat the request."""
+    """A request to change many jobs failed after `changed` jobs, because of `cause`. The client repeats the request."""
 
     def __init__(self, changed: int, cause: JqdError) -> None:
         super().__init__(f"{changed} jobs were changed before this: {cause}")

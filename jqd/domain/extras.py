@@ -1,7 +1,7 @@
-"""Says how to install an extra of this package.
+"""Tells how to install an optional extra of this package.
 
-jqd without extras is for programs that push jobs; the command line, a worker and a daemon each need one. The advice
-names the source of this installation, as pip noted it (PEP 610), for an index may not have it.
+Without extras jqd can only push jobs; the command line, a worker and a daemon each need an extra. The advice names the
+source from which this jqd was installed, as pip recorded it (PEP 610), because a package index may not have it.
 """
 
 import json
@@ -12,7 +12,7 @@ PACKAGE = "jqd"
 
 
 def install_with(extra: str) -> str:
-    """Return the command that adds an extra to this installation."""
+    """Return the shell command that adds an extra to this installation."""
     try:
         recorded = distribution(PACKAGE).read_text("direct_url.json")
     except PackageNotFoundError:

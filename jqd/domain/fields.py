@@ -1,8 +1,8 @@
 """Decodes a map as a type, and says in plain words what is wrong with its fields.
 
-`Meta.description` says what a field may be, and ends a sentence: "priority must be …, not 'high'". A function `check`
-in `Meta.extra` raises ValueError for a wrong value of the right type. It is called only if other fields are wrong, so
-that all faults are told at once: code that uses the value has to check it anyway.
+`Meta.description` of a field's type says which values it may have. It completes a sentence: "priority must be …, not
+'high'". A function `check` in `Meta.extra` raises ValueError for a wrong value of the right type. It is called only to
+report such faults together with those of other fields. So code that uses a value has to check it, too.
 """
 
 import enum
@@ -46,9 +46,10 @@ _fields_decoder = msgspec.msgpack.Decoder(dict[str, Raw])
 
 
 def read(data: bytes, kind: type[T], instead: Mapping[str, str] = NOTHING, *, texts: bool = False) -> T:
-    """Decode MessagePack as `kind`. `instead`: unknown field → its message. `texts`: as in a query, numbers are texts.
+    """Decode MessagePack as `kind`. `instead`: name of an unknown field → the message to show for it. `texts`: whether
+    numbers may be given as texts, as in a query.
 
-    Raises Invalid with all faults; msgspec.DecodeError and RecursionError if it is no MessagePack.
+    Raises Invalid with all faults; msgspec.DecodeError or RecursionError if the data is no MessagePack.
     """
     try:
         value: T = _decoder(kind, texts).decode(data)
@@ -61,7 +62,7 @@ def read(data: bytes, kind: type[T], instead: Mapping[str, str] = NOTHING, *, te
 def faults_of(
     data: bytes, kind: type[msgspec.Struct], instead: Mapping[str, str] = NOTHING, *, texts: bool = False
 ) -> list[Fault]:
-    """Return the first few faults, at least one, of MessagePack that could not be decoded as `kind`."""
+    """Return up to FAULTS_MAX reasons, at least one, why MessagePack data could not be decoded as `kind`."""
     if (size := _map_size(data)) > FIELDS_MAX:
         return [Fault("", f"a map of at most {FIELDS_MAX} fields is wanted, this one has {size}")]
     try:
@@ -123,7 +124,8 @@ def _each(
 
 
 def _failed_check(hint: Any, value: Any) -> str:
-    """Return what a field's `check` says against its value; empty if the value is good, or there is no check."""
+    """Return the message of the field's `check` function for this value; empty if the value is good or there is no
+    check."""
     if value is None or isinstance(value, bool):
         return ""
     try:
@@ -147,8 +149,8 @@ def _decoder(kind: type[T], texts: bool) -> msgspec.msgpack.Decoder[T]:
 
 @cache
 def _fields(kind: type[msgspec.Struct], texts: bool) -> list[tuple[str, bool, Any, msgspec.msgpack.Decoder[Any]]]:
-    """Return for each field: name, whether it is required, type, and a decoder for it alone, so that no fault hides
-    another."""
+    """Return (name, whether required, type, decoder) of each field. Each decoder decodes one field alone, so that all
+    faults are found and not just the first."""
     return [
         (
             field.encode_name,
@@ -165,7 +167,8 @@ def _fields(kind: type[msgspec.Struct], texts: bool) -> list[tuple[str, bool, An
 
 @cache
 def allowed(hint: Any, depth: int = 0) -> str:
-    """Return in words which values a type allows. `depth`: of the items so many arrays deep in it."""
+    """Say in words which values a type allows. `depth`: 0 for the type itself; 1 for the items of an array of this
+    type, 2 for the items of arrays in it, and so on."""
     described = [meta.description for meta in getattr(hint, "__metadata__", ()) if meta.description]
     if described and not depth:
         return str(described[-1])  # the outermost: a type may be made of another described one
@@ -211,7 +214,7 @@ def _is_secret(hint: Any) -> bool:
 
 
 def _metas(hint: Any) -> list[msgspec.Meta]:
-    """Return all `Meta` of a field's type, and of the types in a union."""
+    """Return all `Meta` annotations of a field's type, including those of the members of a union."""
     hints = (hint, *(() if get_origin(hint) in (list, tuple, dict) else get_args(hint)))
     return [meta for each in hints for meta in getattr(each, "__metadata__", ())]
 

@@ -1,11 +1,11 @@
-"""Followers: jobs that a worker reports with a success. They are part of that outcome, and exist once it counts
-(docs/adr/0047).
+"""Followers: jobs that a worker reports with a success, to be run next. They are part of the outcome, and exist as soon
+as the outcome is accepted (docs/adr/0047).
 
     {type: "success", jobs: [{name, …}, …]} ──brought──▶ Outcome.follows ──apply_outcomes──▶ ready
                                              ──named────▶ Outcome.follows ──apply_outcomes──▶ outbox ──▶ pushed
 
-A follower's id is made of its parent's id, the parent's generation and its place, so it is one job however often it
-comes. Followers that need a push go by the outbox (`brought.py`).
+A follower's id consists of its parent's id, the parent's generation and the follower's index. So it stays one job even
+if the outcome is reported twice. Followers that need a separate push go through the outbox (`brought.py`).
 """
 
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ FOLLOWERS_MAX = 500  # of one success: as many names as one call of the store re
 FOLLOWERS_BYTES_MAX = 1 << 20  # of one success: as much as one call of the store takes
 
 Item = dict[str, Any]
-"""A job that is to follow, by field. Values that the worker sent are Raw."""
+"""A job that is to follow: field → value. Values that the worker sent are `msgspec.Raw`."""
 
 _items_decoder = msgspec.msgpack.Decoder(list[dict[str, Raw]])
 _delay_decoder = msgspec.msgpack.Decoder(float)
@@ -37,18 +37,20 @@ def items_of(follows: bytes) -> list[Item]:
 def named(
     items: Iterable[Item], parent: str, jobtype: str, generation: int, ended_at_ms: int, trace: str = ""
 ) -> bytes:
-    """Return the `Outcome.follows` for checked followers that have to be pushed: the tenant, and jobs with ids."""
+    """Return the `Outcome.follows` for validated followers that have to be pushed separately: the tenant, and the jobs
+    with their ids."""
     return _encoder.encode((tenant_of(jobtype), with_ids(items, parent, generation, ended_at_ms, trace)))
 
 
 def with_ids(items: Iterable[Item], parent: str, generation: int, ended_at_ms: int, trace: str = "") -> list[Item]:
-    """Return checked followers with ids; with dates instead of delays, which count from the parent's end; and with the
-    parent's traceparent, if they have none."""
+    """Prepare validated followers. A follower without an id gets one; a delay becomes a date, counted from the parent's
+    end; and a follower without a traceparent gets its parent's."""
     return [_named(item, parent, generation, place, ended_at_ms, trace) for place, item in enumerate(items)]
 
 
 def follower_id(parent: str, generation: int, place: int) -> str:
-    """Return the id that jqd makes for a follower without an id of its own (`jobid.is_made`)."""
+    """Return the id of a follower to which the worker gave no id (`jobid.is_made`). `place`: the follower's index in
+    its outcome."""
     return f"{parent}.{generation}.{place}" if generation else f"{parent}.{place}"
 
 
@@ -58,7 +60,7 @@ class OutboxEntry(NamedTuple):
     parent: str
     tenant: str
     jobs: Raw
-    """A MessagePack array."""
+    """The jobs, as a MessagePack array."""
 
 
 def read_entry(entry: bytes) -> OutboxEntry:
@@ -83,5 +85,5 @@ def _named(item: Item, parent: str, generation: int, place: int, ended_at_ms: in
 
 
 def is_nil(raw: Raw | str | None) -> bool:
-    """Return whether a field of an item is missing or nil."""
+    """Return whether a field's value is missing or nil."""
     return raw is None or (isinstance(raw, Raw) and bytes(raw) == b"\xc0")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 
 class Histogram:
-    """Counts values between bounds. `note` takes a quarter of a microsecond, so it may be called for each job."""
+    """Counts values between bounds. `note` takes only a quarter of a microsecond, so it may be called for each job."""
 
     __slots__ = ("bounds", "counts", "total")
 

@@ -13,12 +13,12 @@ NIL = b"\xc0"  # MessagePack nil: the default argument and the absent result
 
 PRIORITY_MIN, PRIORITY_MAX = -(2**31), 2**31 - 1  # int32, as in the LightJQ specification
 SNOOZE = "snooze"  # the reason of an attempt that put its job off; it does not count as an attempt
-INTERRUPTED = "interrupted"  # the reason of one whose worker or daemon was stopped; nor does this count
+INTERRUPTED = "interrupted"  # the reason of an attempt whose worker or daemon was stopped; it does not count, either
 NAME_LENGTH_MAX = 128  # characters of a jobtype, a tag or a pusher's own job id: fits a log line
 TIMEOUT_S_MAX = 30 * 86_400.0  # a month
 MAX_RETRY_MAX = 1_000_000
 BACKOFF_S_MAX = TIMEOUT_S_MAX
-WAITS_MAX = 32  # waits in a job's `backoff`; after them the last one stays
+WAITS_MAX = 32  # waits in a job's `backoff`; the last one is used for all later failures
 TAGS_MAX = 32
 DOTS = (".", "..")  # names that clients and proxies resolve in a URL's path
 
@@ -35,14 +35,15 @@ NewName = Annotated[
         extra_json_schema={"pattern": r"^[^ ](.*[^ ])?$"},
     ),
 ]
-"""The name of something new. A type cannot check its ends: see `has_bare_ends`."""
+"""The type of a name that a request introduces. It does not check for blanks at the ends of the name: `has_bare_ends`
+does."""
 Priority = Annotated[
     int,
     Meta(ge=PRIORITY_MIN, le=PRIORITY_MAX, description=f"a 32-bit whole number, {PRIORITY_MIN} to {PRIORITY_MAX}"),
 ]
 Keep = Annotated[bool | Literal["required"], Meta(description='true, false or "required"')]
-"""Whether a result is kept. If it is too large, it is dropped, and the job's message says so; with "required" the job
-fails."""
+"""Whether a result is kept. If a result is too large to keep, it is dropped, and the job's message says so. With
+"required" the job fails instead."""
 
 
 def is_name(text: str) -> bool:
@@ -51,51 +52,55 @@ def is_name(text: str) -> bool:
 
 
 def has_bare_ends(text: str) -> bool:
-    """Return whether a name has no blank at its ends, where it is not seen. Only new names are checked."""
+    """Return whether a name neither begins nor ends with a blank, which people would not see. Only new names are
+    checked."""
     return text[:1] != " " != text[-1:]
 
 
 def why_no_place(name: str) -> str | None:
-    """Return why a name cannot be used in URLs, or None. Clients and proxies resolve dots in a path before they send
-    it: `/v1/types/./pause` would become `/v1/types/pause`, which pauses all. Only new names are checked."""
+    """Return why a name cannot be used in URLs; None if it can. Clients and proxies resolve dots in a path before they
+    send it: `/v1/types/./pause` would become `/v1/types/pause`, which pauses all jobtypes. Only new names are
+    checked."""
     return "stands in URLs, where . and .. mean something else" if name in DOTS else None
 
 
 class ChangeKind(enum.IntEnum):
-    """What a frame of the lane CHANGES does to a job."""
+    """What a record of the journal's lane CHANGES does to a job."""
 
     NEW = 0
     """The first push under a pusher's own id."""
     REPLACE = 1
-    """New content under a pusher's own id. A waiting job gets it, a running one reruns, an ended one begins anew."""
+    """New content under a pusher's own id. A waiting job gets the new content, a running job runs again, a job that has
+    ended starts from the beginning."""
     EDIT = 2
-    """New content of a waiting job. A job that has ended or was cancelled stays so."""
+    """New content of a waiting job. If the job has ended or was cancelled meanwhile, it stays so."""
     RETRY = 3
-    """A job that has ended begins anew; its attempts are counted from one."""
+    """A job that has ended starts again; its attempts are counted from one."""
 
 
 class Change(msgspec.Struct, frozen=True, gc=False):
-    """The version of a job's content, for jobs that were changed or have pushers' own ids."""
+    """The version of a job's content. Only jobs that were changed, or that have pushers' own ids, have one."""
 
     revision: int
-    """A number that the store gave, from the same growing sequence as fences. The content with the greatest one wins,
-    in whatever order they arrive."""
+    """A number from the store's growing sequence, from which fences (numbers of claims) come, too. The content with the
+    greatest revision wins, in whatever order contents arrive."""
     generation: int
-    """The revision of the latest change that was no edit. Outcomes with smaller fences, and cancels of smaller
+    """The revision of the latest change other than an edit. Outcomes with smaller fences, and cancels of smaller
     generations, were meant for an earlier content."""
     kind: ChangeKind
     digest: str = ""
-    """Digest of the content, if the pusher chose the id: so a repeated push is recognized."""
+    """Digest of the content if the pusher chose the id, by which a repeated push is recognized; else empty."""
     life: str = ""
-    """The store's life in which an edit or a retry was given its revision: the job was in the store then."""
+    """Id of the store's life (from one loss of its data to the next) in which an edit or a retry got its revision. The
+    job was in the store then."""
 
 
 class JobContent(msgspec.Struct, frozen=True, gc=False):
-    """The fields of a job that may be given by position."""
+    """The first fields of a job, which may be given by position."""
 
     id: str
     jobtype: str
-    """The qualified name: with the tenant before it, like all jobtypes within jqd (tenant.py)."""
+    """The qualified name: all jobtypes within jqd have the tenant before them (tenant.py)."""
     argument: bytes = NIL
     """One MessagePack value, never decoded by the daemon."""
 
@@ -105,24 +110,25 @@ class Job(JobContent, frozen=True, kw_only=True, gc=False):
 
     created_at_ms: int = 0
     eligible_at_ms: int = 0
-    """Not before this date; 0 means at once."""
+    """The date (Unix ms) before which the job must not start; 0 means at once."""
     name: str = ""
-    """The pusher's own id, qualified; empty: none."""
+    """The pusher's own id, with the tenant before it; empty if the pusher chose none."""
     tags: tuple[str, ...] = ()
     change: Change | None = None
-    """None: the content is the first one, and the daemon made the id."""
+    """The version of the content. None: this is the first content, and the daemon made the id."""
     copied: tuple[int, int] | None = None
-    """Of a copy that retention made: the job's first position in its journal, and the position it was copied from. If
-    the store had applied these, it has the job or deleted it, and the copy is no new job."""
+    """Only for a copy that retention made: (the job's first position in its journal, the position that was copied). If
+    the store has applied records up to these positions, it has the job or has deleted it. Then the copy is no new
+    job."""
     expires_at_ms: int = 0
-    """The job fails if no attempt has begun by then; 0: never."""
+    """The date (Unix ms) by which an attempt must have begun, or else the job fails; 0: never."""
     queue: str = ""
-    """What follows the jobtype in the name of the job's queue in the store: the constraints that limit it, with their
-    keys. Empty: none."""
+    """The last part of the name of the job's queue in the store, after the jobtype: the constraints that limit the job,
+    with their keys. Empty: none."""
     priority: int = 0
-    """Smaller runs first."""
+    """Jobs with smaller numbers run first."""
     max_retry: int = 5
-    """Attempts allowed after the first failed; 0 means one attempt only."""
+    """Attempts that are allowed after the first one failed; 0 means one attempt only."""
     keep_result: Keep = False
     timeout: float = 30.0
     """Seconds that one attempt may take."""
@@ -131,22 +137,23 @@ class Job(JobContent, frozen=True, kw_only=True, gc=False):
     flow: Flow | None = None
     """Links to other jobs; None for most jobs."""
     traceparent: str = ""
-    """The W3C trace that the pusher named; empty: none."""
+    """The W3C trace context that the pusher gave; empty: none."""
 
     @property
     def tenant(self) -> str:
-        """Return the job's tenant, which may be ""."""
+        """Return the job's tenant; "" is a tenant, too."""
         return tenant_of(self.jobtype)
 
 
 class Wanted(NamedTuple):
-    """Jobs that free workers can run now: of one jobtype, or of all jobtypes of a tenant, in a range of priorities."""
+    """Which jobs free workers can run now: jobs of one jobtype, or of all jobtypes of a tenant, in a range of
+    priorities."""
 
     jobtype: str | None = None
-    """The jobtype; None: all of `tenant` but those in `besides`."""
+    """The jobtype; None: all jobtypes of `tenant` except those in `besides`."""
     priority_min: int = PRIORITY_MIN
     priority_max: int = PRIORITY_MAX
-    """Inclusive, as is the minimum."""
+    """The highest number of a wanted priority; `priority_min` is the lowest. Both are included."""
     besides: frozenset[str] = frozenset()
     tenant: str = ""
     """The tenant, if `jobtype` is None."""
@@ -171,13 +178,13 @@ class State(enum.StrEnum):
 
 
 Code = Literal["retry", "ok", "failed", "error"]
-"""Why an attempt stopped (seed miniq-queue)."""
+"""How an attempt ended, in the API's words (those of miniq)."""
 ExitCode = Annotated[int, Meta(ge=100, le=599, description="a whole number from 100 to 599")]
-"""The number with which an attempt stopped: RETRY=1xx, OK=2xx, FAILED=4xx, ERROR=5xx."""
+"""The number that says how an attempt ended: 1xx RETRY, 2xx OK, 4xx FAILED, 5xx ERROR."""
 
 
 class Exit(enum.IntEnum):
-    """The four ways an attempt ends (seed miniq-queue): RETRY=1xx, OK=2xx, FAILED=4xx, ERROR=5xx."""
+    """The four ways an attempt ends, as in miniq: RETRY=1xx, OK=2xx, FAILED=4xx, ERROR=5xx."""
 
     RETRY = 1
     """An expected obstacle: the job is run again after a delay."""
@@ -190,7 +197,7 @@ class Exit(enum.IntEnum):
 
     @classmethod
     def of_status(cls, status: int) -> "Exit":
-        """Return the class of a status from 1xx to 5xx. 3xx, and any other number, is an ERROR."""
+        """Return the way of ending for a status: 1xx, 2xx, 4xx or 5xx. 3xx and any other number count as ERROR."""
         try:
             return cls(status // 100)
         except ValueError:
@@ -198,7 +205,7 @@ class Exit(enum.IntEnum):
 
     @property
     def code(self) -> Code:
-        """Return the word for this class in the API."""
+        """Return the API's word for this way of ending."""
         return _CODES[self]
 
 
@@ -206,7 +213,7 @@ _CODES: dict[Exit, Code] = {Exit.RETRY: "retry", Exit.OK: "ok", Exit.FAILED: "fa
 
 
 class Fate(enum.IntEnum):
-    """What becomes of a job after an attempt. It is decided once, journaled, and then only applied."""
+    """What becomes of a job after an attempt. It is decided once and journaled; from then on it is only carried out."""
 
     SUCCEEDED = 1
     FAILED = 2
@@ -216,20 +223,21 @@ class Fate(enum.IntEnum):
     RETRY = 4
     """The job is run again after `delay_ms`."""
     ENTRUSTED = 5
-    """The attempt goes on: the worker itself holds the job now, and may send no heartbeat for `delay_ms`."""
+    """The attempt goes on. The worker itself holds the job from now on, and may send no heartbeat for `delay_ms`."""
 
 
 class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """How one attempt of a job ended, or was entrusted to its worker: a record of the journal's lane `outcomes`."""
+    """How one attempt of a job ended, or that the job was handed over to its worker: a record of the journal's lane
+    `outcomes`."""
 
     job_id: str
     fence: int
-    """The fence of the claim under which the attempt ran. The store ignores outcomes of other claims."""
+    """The fence (number) of the claim under which the attempt ran. The store ignores outcomes of other claims."""
     fate: Fate
     jobtype: str
     priority: int
     attempt: int
-    """1 for the first."""
+    """The number of the attempt; the first one has 1."""
     status: int = 200
     """1xx RETRY, 2xx OK, 4xx FAILED, 5xx ERROR."""
     delay_ms: int = 0
@@ -237,32 +245,34 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
     finished_at_ms: int = 0
     worker: str = ""
     reason: str = ""
-    """`timeout`, `snooze`, `interrupted` or `other` for failures, else empty."""
+    """Why a failed attempt failed: `timeout`, `snooze`, `interrupted` or `other`; empty for a success."""
     error: bytes = NIL
-    """Any MessagePack value that the worker gave."""
+    """The error that the worker reported: any MessagePack value."""
     message: str = ""
-    """Text for people, such as a traceback. Of a success: a note that its result was dropped."""
+    """Text for people, such as a traceback. For a success: a note that its result was dropped, if it was."""
     result: bytes = NIL
-    """A MessagePack value; nil unless the job asks to keep it."""
+    """The result as MessagePack; nil unless the job asks to keep it."""
     keep_result: Keep = False
     generation: int = 0
-    """The generation of the content that ran (`Change.generation`). 0: as the job was first pushed."""
+    """The generation of the job's content that was run (`Change.generation`); 0: the content as first pushed."""
     snoozes: int = 0
-    """How often the job was put off, this time included."""
+    """How often the job was put off, including this time."""
     interruptions: int = 0
-    """How often an attempt of the job was interrupted, this one included."""
+    """How often an attempt of the job was interrupted, including this time."""
     log: str = ""
     """The end of what the attempt printed."""
     follows: bytes = b""
-    """Of a success, the jobs that follow it (`brought.following`)."""
+    """For a success: the jobs that follow it, encoded by `brought.following`."""
     lag_ms: int | None = None
-    """How long before `finished_at_ms` the attempt ended by the worker's own clock; None: unknown. Only shown."""
+    """How long before `finished_at_ms` the attempt ended by the worker's own clock; None: unknown. It is only
+    displayed."""
     log_from: int = 0
-    """How many bytes the attempt had printed before `log`."""
+    """How many bytes the attempt had printed before the text in `log`."""
 
     @property
     def content_bytes(self) -> int:
-        """Return the bytes of result, error, followers and texts; the other fields are small."""
+        """Return the bytes of the result, the error, the followers and the texts together. The other fields are
+        small."""
         if self.message or self.log:  # most outcomes have none
             texts = bytes_of(self.message) + bytes_of(self.log)
         elif self.result == NIL and self.error == NIL and not self.follows:
@@ -273,7 +283,7 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def by_worker_at_ms(self) -> int | None:
-        """Return when the attempt ended by its worker's own clock; None if it did not say."""
+        """Return when the attempt ended by its worker's clock (Unix ms); None if the worker did not say."""
         return None if self.lag_ms is None else self.finished_at_ms - self.lag_ms
 
     @property
@@ -283,29 +293,29 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Held(msgspec.Struct, frozen=True, gc=False):
-    """A job that this daemon or a worker holds, under the claim with the number `fence`."""
+    """A job that this daemon or a worker is working on, under the claim with the number `fence`."""
 
     job: Job
     fence: int
     attempt: int
-    """The number of this attempt, 1 for the first."""
+    """The number of this attempt; the first one has 1."""
     generation: int = 0
-    """The generation of the content that is run; 0: as the job was first pushed. The fence does not show it: a claim
-    may come after a newer content was acknowledged and before that is in the store."""
+    """The generation of the job's content that is run; 0: the content as first pushed. The fence does not tell: a claim
+    may come after a newer content was acknowledged, but before this content is in the store."""
     snoozes: int = 0
-    """How often this content was put off."""
+    """How often the job was put off with this content."""
     interruptions: int = 0
-    """How often attempts of this content were interrupted."""
+    """How often attempts were interrupted with this content."""
 
 
 def bytes_of(text: str) -> int:
-    """Return the length of a text in UTF-8, without encoding it if it is ASCII, as most are."""
+    """Return the length of a text in UTF-8. Most texts are ASCII and need not be encoded for that."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
 def lease_claim(held: Held, *, worker: str, silence_s: int, started_at_ms: int) -> Outcome:
-    """Return the record of a hand-over: from now on the worker itself holds the job, and may send no heartbeat for
-    `silence_s`."""
+    """Return the record that hands a job over to its worker: from now on the worker itself holds the job, and may send
+    no heartbeat for `silence_s`."""
     job = held.job
     return Outcome(
         job_id=job.id,

@@ -1,8 +1,8 @@
-"""Lines that a program reads and answers, by node-miniq's rules.
+"""Lines of text by which a program reads jobs and answers them, by node-miniq's rules.
 
-A job's line is its argument. A line of the answer begins with the job's status, a whole number; a text follows. A line
-`J: type|payload`, or `#J: …` among comments, asks for a new job, with the payload as its argument: a text, or bytes if
-it is no UTF-8.
+Each job is one line with its argument. A line of the answer begins with the job's status, a whole number; a text may
+follow. A line `J: type|payload`, or `#J: …` within comments, asks for a new job with the payload as its argument: a
+text, or bytes if it is no UTF-8.
 """
 
 import re
@@ -11,7 +11,7 @@ from typing import Any
 from jqd.domain import json_ext
 from jqd.domain.followers import FOLLOWERS_BYTES_MAX, FOLLOWERS_MAX
 
-STATUS_MAX = 999  # a larger number counts as this
+STATUS_MAX = 999  # a larger status counts as this one
 QUOTE_BYTES = 100  # of an unreadable line, shown in the job's message
 
 # A status as node-miniq's parseInt reads it: "200 ok", " 200", "+200". Not "ok 200", as then "failed at line 200" would
@@ -23,23 +23,25 @@ PREFIXES = (b"J: ", b"#J: ")
 
 
 def line_of(argument: bytes) -> bytes:
-    """Return the line for a job's argument: a text of one line as it is, any other value as JSON."""
+    """Return a job's argument as one line: a text without line breaks as it is, any other value as JSON."""
     text = json_ext.json_of(argument)
     value = json_ext.decode(text) if text.startswith(b'"') else "\n"
     return (value.encode() if not {"\n", "\r"} & set(value) else text) + b"\n"
 
 
 def status_of(line: bytes, *, clear: bool = False) -> tuple[int, str] | None:
-    """Return the status that a line of an answer begins with, and the text behind it; None if there is no status.
+    """Return the status with which a line of an answer begins, and the text after it; None if there is no status.
 
-    `clear`: only a number that is surely a status counts, as lines need not begin with one."""
+    `clear`: accept only a number that is surely a status, for programs whose lines need not begin with a status.
+    """
     if (number := (_CLEAR_STATUS if clear else _STATUS).match(line)) is None:
         return None
     return min(int(number[1][:4]), STATUS_MAX), line[number.end() :].decode("utf-8", "replace").strip()
 
 
 def why_unread(line: bytes, who: str) -> str:
-    """Return the message about a line without a status. `who`: the beginning, which names its writer."""
+    """Return the error message about a line without a status. `who`: the beginning of the message, which says who wrote
+    the line."""
     return (
         f"INVALID_RESPONSE: {who} the line {line[:QUOTE_BYTES].decode('utf-8', 'replace')!r}, which begins with no "
         "status, so nobody knows whose the next lines are; let each line begin with a number, as '200 ok'"
@@ -51,11 +53,12 @@ def is_job(line: bytes) -> bool:
 
 
 class Followers:
-    """The jobs that lines ask for. Beyond what can follow one job, so many are kept that their success is refused."""
+    """Collects the new jobs that lines ask for. It keeps at most a few more than may follow one job; a success with so
+    many is refused later."""
 
     def __init__(self) -> None:
         self.jobs: list[dict[str, Any]] = []
-        """As `jobs` of an outcome has them."""
+        """The jobs, in the form of `jobs` of an outcome."""
         self._bytes = 0
 
     def add(self, line: bytes) -> None:
@@ -65,7 +68,8 @@ class Followers:
 
 
 def job_of(line: bytes) -> dict[str, Any]:
-    """Return the job that a line asks for, as in the `jobs` of an outcome. Without a | it has no argument."""
+    """Return the job that a line asks for, in the form of `jobs` of an outcome. A line without a `|` gives no
+    argument."""
     name, bar, payload = line.partition(b": ")[2].rstrip(b"\r\n").partition(b"|")
     return {"name": name.decode("utf-8", "replace").strip()} | ({"argument": _value(payload)} if bar else {})
 

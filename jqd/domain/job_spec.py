@@ -48,8 +48,9 @@ Waits = Annotated[
     _Wait | Annotated[tuple[_Wait, ...], Meta(max_length=WAITS_MAX)],
     Meta(description=f"{WAIT}, or an array of up to {WAITS_MAX}"),
 ]
-"""Waits between attempts. A number is the first wait, which grows like the daemon's own; an array has all waits, and
-its last one stays; an empty array means the daemon's back-off."""
+"""Waits between attempts. A number is the first wait; the further ones grow like the daemon's own. An array has the
+wait after each failure; its last item is used for all later failures. An empty array stands for the daemon's
+back-off."""
 Expiry = Annotated[
     float, Meta(gt=0, le=DELAY_S_MAX, description=f"a number of seconds, above 0 and at most {DELAY_S_MAX:.0f}")
 ]
@@ -76,7 +77,8 @@ def _option(default: object, help_text: str) -> Meta:
 
 
 class JobOptions(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
-    """Options of a job; UNSET if they are not given. A pusher's options win over registered ones."""
+    """Options of a job; UNSET for each that is not given. A pusher's options win over the defaults registered for the
+    jobtype."""
 
     priority: Annotated[Priority | UnsetType, _option(0, "Smaller runs first.")] = UNSET
     max_retry: Annotated[Retries | UnsetType, _option(5, "Attempts after the first.")] = UNSET
@@ -99,31 +101,31 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defau
     ] = UNSET
 
     def given(self) -> Iterator[tuple[str, Any]]:
-        """Yield the options that are set, by name."""
+        """Yield (name, value) of each option that is set."""
         for field in FIELDS:
             value = getattr(self, field)
             if value is not UNSET:
                 yield field, value
 
     def without(self, given: "JobOptions") -> "JobOptions":
-        """Return those of these options that `given` leaves out."""
+        """Return a copy without the options that are set in `given`."""
         return JobOptions(**{field: value for field, value in self.given() if getattr(given, field) is UNSET})
 
 
 FIELDS = JobOptions.__struct_fields__
 KEPT = tuple(field for field in Job.__struct_fields__ if field in FIELDS)
-"""Options that are fields of `Job`. `expires_in` is not, as it becomes a date."""
+"""Names of the options that are fields of `Job`, too. `expires_in` is none: it becomes a date."""
 
 
 class TypeOptions(JobOptions, frozen=True, kw_only=True, gc=False, omit_defaults=True):
-    """Options of a jobtype: defaults of its jobs, and who may push them."""
+    """Options of a jobtype: default options of its jobs, and who may push them."""
 
     server_only: bool | UnsetType = UNSET
-    """Only the master key, schedules and running jobs may push such jobs."""
+    """Whether only the master key, schedules and running jobs may push jobs of this type."""
 
     @property
     def of_jobs(self) -> JobOptions:
-        """Return the options that are defaults of its jobs."""
+        """Return the default options of the type's jobs."""
         return JobOptions(**dict(self.given()))
 
 
@@ -131,7 +133,8 @@ NO_OPTIONS = TypeOptions()
 
 
 def nothing() -> Raw:
-    """Return nil. It is the `default_factory` of values, as OpenAPI cannot show a default of bytes."""
+    """Return nil in MessagePack. It is used as `default_factory`, because OpenAPI cannot show a default of type
+    bytes."""
     return NOTHING
 
 
@@ -158,29 +161,30 @@ class JobSpec(JobOptions, frozen=True, forbid_unknown_fields=True, gc=False, omi
     while_: Until = msgspec.field(default="ended", name="while")
     """How long the job has its `unique` key: until it begins, or until it has ended."""
     debounce: Delay | None = None
-    """The job waits so long, if it has no date. A duplicate puts it off by so long, and gives it its own argument."""
+    """The job waits this long, if it has no date. A duplicate puts it off by this long, and replaces its argument."""
     callback: Url | None = None
     """The URL that is called when the job has ended."""
     parent: str | None = None
     """Set by jqd alone: the job whose outcome made this one, or whose callback this one is."""
     one_result: bool = False
-    """The job waits for one parent, and gets that one's result itself instead of an array of one."""
+    """The job waits for one parent, and gets its result itself instead of an array of one."""
     traceparent: TraceParent | None = None
     """The trace of the push, which the job's attempts continue: W3C Trace Context."""
 
 
 LINKS = JobSpec.__struct_fields__[JobSpec.__struct_fields__.index("then") : -1]
-"""Fields that link a job to others, which `Flow` has. Add a new one at the end."""
+"""Names of the fields that link a job to others; `Flow` has them, too. Add new fields at the end."""
 
 
 # ------------------------------------------------------------ in the journal
 
 _DIGESTED = 13
-"""Number of fields in every digest. A field added later is in a digest only if it is not at its default."""
+"""The number of fields that are part of every digest. A field that was added later is part of a digest only if it
+differs from its default."""
 
 
 def _unlimited(hint: Any) -> Any:
-    """Return a field's type without limits and UNSET: a journaled job stays valid, whatever the limits are now."""
+    """Return a field's type without limits and without UNSET. So a journaled job stays valid, even if limits change."""
     if get_origin(hint) is Annotated:
         return _unlimited(get_args(hint)[0])
     if get_origin(hint) in (Union, UnionType):
@@ -223,13 +227,12 @@ JobRecord: Any = msgspec.defstruct(
     gc=False,
     omit_defaults=True,
 )
-"""A job in a frame of the journal (a format, see JOURNAL.md): a JobSpec without limits, and with defaults. The frame's
-head has the date that `run_at` or `delay` means.
-"""
+"""A job in a frame of the journal (a file format, see JOURNAL.md): a JobSpec without limits, and with defaults. The
+date that results from `run_at` or `delay` is in the frame's head."""
 
 
 def links_of(flow: Flow | None) -> dict[str, Any]:
-    """Return the fields of a `JobRecord` from which `flow` was made (record.py)."""
+    """Return the fields of a `JobRecord` that result in `flow` when the record is decoded (record.py)."""
     if flow is None:
         return {}
     return {
@@ -263,8 +266,9 @@ def _content(job: Any) -> tuple[Any, ...]:
 
 
 def content_digest(job: Any) -> str:
-    """Return the digest of a job's content (32 hexadecimal digits), to compare pushes under one id. An option that is
-    left out counts as its default. `keep_result` does not count, as a worker's registration may set it."""
+    """Return the digest of a job's content (32 hexadecimal digits), by which pushes under the same id are compared. An
+    option that is left out counts as its default. `keep_result` does not count, because a worker's registration may set
+    it."""
     if job.replace or job.keep_result:
         job = structs.replace(job, replace=False, keep_result=False)
     content = _encoder.encode(_content(job))
@@ -272,30 +276,31 @@ def content_digest(job: Any) -> str:
 
 
 def date_digest(job_id: str) -> str:
-    """Return the digest for the job of a schedule's date. It does not depend on the content: if two daemons fire the
-    date, one may not know the schedule's latest change."""
+    """Return the digest of a job that a schedule pushes for one date. It depends only on the id: of two daemons that
+    push the job for the same date, one may not know the schedule's latest change."""
     return hashlib.blake2b(job_id.encode(), digest_size=16, person=b"date").hexdigest()
 
 
 FOLLOWER_DIGEST = "made"
-"""The digest of a follower with an id that jqd made (`jobid.is_made`): it is one job, whatever its content. If an
-attempt was given up and reported after all, two outcomes may bring it; the first one counts."""
+"""The digest of all followers whose id jqd made (`jobid.is_made`), whatever their content. If an attempt was given up
+but reports after all, two outcomes may bring the same follower. The first one counts."""
 
 
 def keyed_digest(job_id: str, request: str) -> str:
-    """Return the digest for a job under an Idempotency-Key: it changes with the digest of the whole request."""
+    """Return the digest of a job pushed under an Idempotency-Key, from the job's id and the digest of the whole
+    request."""
     return hashlib.blake2b(f"{job_id} {request}".encode(), digest_size=16, person=b"request").hexdigest()
 
 
 def request_digest(jobs: bytes, shape: Sequence[int]) -> str:
     """Return the digest of a whole push (32 hexadecimal digits). `jobs`: a MessagePack array. `shape`: numbers that
-    describe the request: alone or in an array, how many jobs, which were refused."""
+    describe the request: whether it has one job or an array, how many jobs, and which were refused."""
     content = _encoder.encode([shape, [_content(job) for job in _records_decoder.decode(jobs)]])
     return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
 def digest_of(job: Raw) -> str:
-    """Return the `content_digest` of a job in MessagePack."""
+    """Return the `content_digest` of a job that is encoded in MessagePack."""
     return content_digest(_record_decoder.decode(job))
 
 
@@ -303,7 +308,7 @@ def digest_of(job: Raw) -> str:
 
 
 class JobOptionsDict(TypedDict, total=False):
-    """`JobOptions` as keywords of the SDK; None: not given."""
+    """`JobOptions` as keyword arguments of the SDK; None: not given."""
 
     priority: int | None
     max_retry: int | None
@@ -314,7 +319,7 @@ class JobOptionsDict(TypedDict, total=False):
 
 
 class OnePush(JobOptionsDict, total=False):
-    """All options of a push but the job's id."""
+    """All options of a push except `job_id`."""
 
     run_at: datetime | float | str | None
     delay: Duration | None
@@ -334,7 +339,7 @@ class OnePush(JobOptionsDict, total=False):
 
 
 class PushOptions(OnePush, total=False):
-    """The options of a push, and the job's id."""
+    """All options of a push, including `job_id`."""
 
     job_id: str | None
 
@@ -347,7 +352,7 @@ def _kinds(field: structs.FieldInfo) -> tuple[Any, ...]:
 DURATIONS = frozenset(
     field.name for field in structs.fields(JobSpec) if float in _kinds(field) and str not in _kinds(field)
 )
-"""Fields of a duration, or of several durations."""
+"""Names of the fields that are a duration, or a list of durations."""
 SEVERAL = frozenset(
     field.name for field in structs.fields(JobSpec) if any(get_origin(kind) is tuple for kind in _kinds(field))
 )
@@ -362,7 +367,7 @@ def help_of(option: structs.FieldInfo) -> str:
 
 
 def plain_option(field: str, value: Any) -> Any:
-    """Return the value of an SDK's option as it is sent to the API. Raises TypeError, ValueError."""
+    """Convert the value of an SDK option to the form in which it is sent to the API. Raises TypeError, ValueError."""
     if field in DURATIONS:
         return durations_s(value) if field in SEVERAL else duration_s(value)
     if field in SEVERAL:

@@ -6,12 +6,13 @@
     └─────────┴────┴────────┴───┴─┘     seq      0 … 1,048,575 within that millisecond (20 bits)
                                         journal  number of the journal that took the job (40 bits)
                                         salt     drawn at each start (15 bits)
-                                        home     says in which partition of the store the job lives (5 bits)
+                                        home     says in which partition of the store the job is (5 bits)
 
-Ids of one journal only grow: while the clock stalls or steps back, the last millisecond is used on, and when its
-sequence is full, the next millisecond. So an id behind a journal's last applied one may still be on its way; another
-unknown id never was. The salt keeps a directory that was restored from a backup from giving old ids to new jobs. The
-home follows from the jobtype, or from the pusher's own id, so an id alone says which partition to ask (docs/adr/0009).
+Ids of one journal only grow. While the clock stands or steps back, further ids use the last millisecond; when its
+sequence numbers are used up, they use the next millisecond. So an id greater than the journal's last applied one may be
+that of a job on its way to the store. Behind any other id that the store does not know there is no job. The salt keeps
+a directory that was restored from a backup from giving old ids to new jobs. The home follows from the jobtype, or from
+the pusher's own id, so an id alone says which partition to ask (docs/adr/0009).
 """
 
 import re
@@ -63,15 +64,16 @@ class IdParts(NamedTuple):
 
 
 class IdRange(Struct, frozen=True, gc=False):
-    """The consecutive ids of one batch."""
+    """The ids of one pushed batch, which are consecutive."""
 
     first: str
     size: int
     homes: str = ""
-    """The last character of each id; empty if all are like the first one's."""
+    """The last character of each id; empty if all ids end like the first one."""
 
     def fits(self) -> bool:
-        """Return whether this is a valid range: the first is an id, and its millisecond has room for all."""
+        """Return whether the range is valid: `first` has the form of an id, and its millisecond has sequence numbers
+        for all."""
         if not _SHAPE.fullmatch(self.first):
             return False
         if self.homes and (len(self.homes) != self.size or not _HOME.keys() >= set(self.homes)):
@@ -92,8 +94,8 @@ class IdRange(Struct, frozen=True, gc=False):
 
 
 class IdSource:
-    """Gives the ids of one journal, ever growing, and remembers at which positions the latest ones were written, to
-    tell which jobs are not in the store yet. Not to be shared between journals or threads."""
+    """Makes the ids of one journal, each greater than the one before. It also remembers the journal positions of the
+    latest ids, to tell which jobs are not in the store yet. Must not be shared between journals or threads."""
 
     def __init__(self, *, journal: int, salt: int, clock: Clock, after_ms: int = 0) -> None:
         """`after_ms`: the last millisecond for which an earlier process may have given ids."""
@@ -106,14 +108,15 @@ class IdSource:
         self._head = _encode(after_ms, TIME_LENGTH)
         self._next_sequence = SEQUENCES  # forces a new millisecond first
         self.last_id = self._head + ALPHABET[-1] * (ID_LENGTH - TIME_LENGTH)
-        """No id given so far, in this life or an earlier one, sorts behind it."""
+        """An upper bound: no id that this journal ever gave sorts after it."""
         self._firsts: list[str] = []
         self._lasts: list[str] = []
         self._ends: list[int] = []
         self._tenants: list[str] = []
 
     def take(self, count: int, homes: str = ALPHABET[0]) -> IdRange:
-        """Return `count` consecutive new ids (1 … 1,048,576). `homes`: the home of each, or one for all."""
+        """Return `count` consecutive new ids (1 … 1,048,576). `homes`: the last character of each id, which decides its
+        partition; a single one is used for all."""
         if not 1 <= count <= SEQUENCES:
             raise ValueError(f"{count} ids asked for; 1 to {SEQUENCES} can be given at once")
         now_ms = self._clock.wall_ms()
@@ -128,7 +131,8 @@ class IdSource:
         return IdRange(first_id + homes[0], count, homes if len(homes) > 1 else "")
 
     def note(self, first: str, end: int, tenant: str = "") -> None:
-        """Remember the batch that was given last, once it is in the journal. `end`: the position after it."""
+        """Remember the batch of ids given last, once its jobs are in the journal. `end`: the journal position after the
+        batch."""
         self._firsts.append(first)
         self._lasts.append(self.last_id)
         self._ends.append(end)
@@ -138,18 +142,18 @@ class IdSource:
                 del rows[:BATCHES_MAX]
 
     def awaits(self, job_id: str, read_point: int) -> bool:
-        """Return whether the job was journaled behind `read_point`, the position up to which the store has applied.
-        False if that is unknown."""
+        """Return whether the job is in the journal, but not in the store yet. `read_point`: the position up to which
+        the store has applied the journal. False if the job is not remembered."""
         index = self._batch(job_id)
         return index is not None and self._ends[index] > read_point
 
     def is_of(self, job_id: str, tenant: str) -> bool:
-        """Return whether the id was given to a job of this tenant. False if that is unknown."""
+        """Return whether the id was given to a job of this tenant. False if the id is not remembered."""
         index = self._batch(job_id)
         return index is not None and self._tenants[index] == tenant
 
     def is_of_another(self, job_id: str, tenant: str) -> bool:
-        """Return whether the id was given to a job of another tenant. False if that is unknown."""
+        """Return whether the id was given to a job of another tenant. False if the id is not remembered."""
         index = self._batch(job_id)
         return index is not None and self._tenants[index] != tenant
 
@@ -164,7 +168,7 @@ class IdSource:
         self._head = f"{''.join(pairs)}{_PAIRS[low >> 10 & 1023]}{_PAIRS[low & 1023]}"
 
     def _spell(self, sequence: int) -> str:
-        """Return an id without its home."""
+        """Return an id of the present millisecond without its last character (home)."""
         return self._head + _PAIRS[sequence >> 10] + _PAIRS[sequence & 1023] + self._tail
 
 
@@ -173,20 +177,22 @@ def is_id(text: str) -> bool:
 
 
 def is_made(text: str) -> bool:
-    """Return whether a text has the form of an id that jqd makes for a follower (`followers.follower_id`). Pushers may
+    """Return whether a text has the form of an id that jqd makes for a follower (`followers.follower_id`). Pushers must
     not choose such an id."""
     return _MADE.fullmatch(text) is not None
 
 
 def is_of_date(text: str) -> bool:
-    """Return whether a text has the form of the id of a schedule's date, `<schedule>@<date>`."""
+    """Return whether a text has the form of an id of a job that a schedule pushes: `<schedule>@<date>`."""
     return _DATED.fullmatch(text) is not None
 
 
 def made_id(name: str) -> str:
-    """Return the daemon's id for a follower's name (`followers.follower_id`): always the same for the same name.
+    """Return the 26-character id for a follower's name (`followers.follower_id`). The same name always gives the same
+    id.
 
-    It has the parent's time, so that a follower has its parent's place by age; followers of one parent sort by place.
+    The id begins with the parent's time, so that followers sort next to their parent. Followers of one parent sort by
+    their index.
     """
     family, _, place = name.rpartition(".")
     digest = b32encode(blake2b(family.encode(), digest_size=10).digest()).translate(_OURS).decode()
@@ -194,7 +200,7 @@ def made_id(name: str) -> str:
 
 
 def parse_id(text: str) -> IdParts | None:
-    """Return the parts of an id; None if the text has not its form."""
+    """Return the parts of an id; None if the text does not have the form of an id."""
     if not _SHAPE.fullmatch(text):
         return None
     digits = text.encode().translate(_DIGITS)
@@ -205,15 +211,16 @@ def parse_id(text: str) -> IdParts | None:
 
 @lru_cache(maxsize=HOMES_KEPT)
 def home_of(name: str) -> str:
-    """Return the home, one character, of a jobtype's jobs, or of the job with a pusher's own id. A follower with an id
-    that jqd made has its parent's home."""
+    """Return the home (one character, which decides the partition) for a jobtype, or for a pusher's own job id. A
+    follower whose id jqd made has its parent's home."""
     if made := _MADE_OF_TENANT.fullmatch(name):
         return made[1][-1]
     return ALPHABET[zlib.crc32(name.encode()) & HOMES - 1]
 
 
 def homes_of(names: Sequence[str]) -> str:
-    """Return the homes of a batch: one character for each name, or a single one if they are all alike."""
+    """Return the homes (last characters of ids, which decide the partitions) for a batch: one for each name, or a
+    single one if all are equal."""
     if len(set(names)) == 1:
         return home_of(names[0])
     homes = "".join(map(home_of, names))
@@ -221,17 +228,18 @@ def homes_of(names: Sequence[str]) -> str:
 
 
 def partition_of(job_id: str, partitions: int) -> int:
-    """Return the partition of a job, from its id or a cancel's record; 0 for any other text."""
+    """Return the partition of a job, from its id or from the record of a cancel; 0 for any other text."""
     return _HOME.get(job_id[ID_LENGTH - 1 : ID_LENGTH], 0) % partitions
 
 
 def journal_number(journal_id: str) -> int:
-    """Return the 40-bit number in a journal's job ids, from the journal's 128-bit id (32 hexadecimal digits)."""
+    """Return the 40-bit number that stands for a journal in job ids, from the journal's 128-bit id (32 hexadecimal
+    digits)."""
     return int(journal_id, 16) >> (128 - JOURNAL_BITS)
 
 
 def partition_of_name(name: str, partitions: int) -> int:
-    """Return the partition of a jobtype's jobs, or of the job with a pusher's own id."""
+    """Return the partition for the jobs of a jobtype, or for the job with a pusher's own id."""
     return _HOME[home_of(name)] % partitions
 
 

@@ -1,17 +1,17 @@
-"""The job log: one JSON line per job and event, for analytics from files, and for listeners. It is off unless a path is
-set or somebody listens.
+"""The job log: one JSON line per job and event, written to a file for analytics, and passed to listeners. It is off
+unless a path is set or somebody listens.
 
     entered    acknowledged to its pusher
     ingested   in the store
     started    handed to a worker
-    ended      an attempt ended, with its fate (`entrusted`: it goes on, and its worker holds the job)
+    ended      an attempt ended; what becomes of the job (`entrusted`: the attempt goes on, the worker holds it)
     cancelled
 
 Lines name a job by the daemon's id; `entered` has the pusher's own id, too. They never contain an argument, a result or
 an error's text. The file is opened for each write, so renaming it rotates it.
 
-Lines may be lost, as no job waits for this disk: a thread writes them from a bounded queue. Lines that find it full are
-dropped, and a line `dropped` says how many as soon as the file can be written again.
+Lines may be lost, because no job waits for this disk: a thread writes the lines from a bounded queue. Lines that do not
+fit into the queue are dropped. As soon as the file can be written again, a line `dropped` says how many were.
 """
 
 from collections import deque
@@ -47,7 +47,8 @@ class _Lines(NamedTuple):
 
 
 def append(path: Path, data: bytes) -> None:
-    """Append to a file, or to a new one if it was renamed. Waits for the disk. Raises OSError."""
+    """Append to a file; create it if it does not exist, such as after it was renamed. Waits for the disk. Raises
+    OSError."""
     with path.open("ab") as file:
         file.write(data)
 
@@ -77,14 +78,14 @@ class JobLog:
         self._bell, self._written = trio.Event(), trio.Event()
         self._limiter = trio.CapacityLimiter(1)
         self.tally = tally or Tally()
-        """Counts the same events, also while the log is off."""
+        """Counts the same events for metrics, also while the log is off."""
         self._log = get_logger("joblog")
         self.failing: str | None = None
-        """Why lines are being lost now, for health; None if all is well or the log is off."""
+        """Why lines are being lost now, for health checks; None if no lines are lost or the log is off."""
 
     @contextmanager
     def listening(self, listener: Callable[[Sequence[Row]], None]) -> Iterator[None]:
-        """Call `listener` with the rows of each event, during the `with` block. It must not raise."""
+        """Call `listener` with the rows of each event, during the `with` block. The listener must not raise."""
         self._listeners.append(listener)
         self.is_on = True
         try:
@@ -112,13 +113,14 @@ class JobLog:
         self.write("started", rows)
 
     def ended(self, outcomes: Sequence[Outcome], void: Collection[int] | None = ()) -> None:
-        """Log outcomes that the store has applied. `void`: places of those that changed nothing; None: unknown."""
+        """Log outcomes that the store has applied. `void`: indexes of outcomes that changed nothing; None: unknown."""
         self.tally.ended(outcomes, void)
         rows = (_ending(each, void=None if void is None else place in void) for place, each in enumerate(outcomes))
         self.write("ended", rows)
 
     def cancelled(self, job_ids: Sequence[str], jobtypes: Sequence[str] | None) -> None:
-        """Log cancels that were applied. `jobtypes`: one for each job, "" if unknown; None: all are unknown."""
+        """Log cancels that were applied. `jobtypes`: the type of each job, "" if it is unknown; None: all are
+        unknown."""
         self.tally.cancelled(jobtypes or ())
         pairs = zip(job_ids, jobtypes or [""] * len(job_ids), strict=True)
         self.write("cancelled", (named(job_id, name) if name else {"job_id": job_id} for job_id, name in pairs))
@@ -182,7 +184,7 @@ def _line(row: Row) -> bytes:
 
 
 def named(job_id: str, jobtype: str, tags: Sequence[str] = ()) -> dict[str, object]:
-    """Return the fields that name a job: id, jobtype, tenant and tags."""
+    """Return the log fields that identify a job: id, jobtype, tenant and tags."""
     tenant = tenant_of(jobtype)
     more = {**({"tenant": tenant} if tenant else {}), **({"tags": [*tags]} if tags else {})}
     return {"job_id": job_id, "jobtype": bare(jobtype), **more}

@@ -36,19 +36,20 @@ def _float(text: str) -> float:
 
 _decode = msgspec.json.Decoder().decode
 _decode_many = msgspec.json.Decoder(float_hook=_float).decode
-"""msgspec takes 20 µs for a number like 1e300 or 1e-300, and 600,000 of them held up all of Python for 7 to 17 s. This
-decoder takes 0.5 µs for those, and 0.1 µs more for other numbers; in a thread, it lets other threads run."""
+"""A JSON decoder for long texts. msgspec's own takes 20 µs for a number like 1e300, so 600,000 of them stopped all
+threads for 7 to 17 s. This decoder takes 0.5 µs for those, and 0.1 µs more than msgspec for other numbers. In a thread,
+it lets other threads run."""
 
 
 class FormError(ValueError):
-    """A map has the key of a $ form and a wrong value; `fault_of` finds it."""
+    """A map looks like a $ form, but its value is invalid. `fault_of` finds out where."""
 
 
 # ------------------------------------------------------------ written
 
 
 def show(value: Any) -> Any:
-    """Return a response with each `msgspec.Raw` in it, which is MessagePack, converted to JSON."""
+    """Convert each `msgspec.Raw` in a response, which is MessagePack, to JSON; return the response."""
     match value:
         case Raw():
             return Raw(json_of(bytes(value)))
@@ -64,13 +65,13 @@ def show(value: Any) -> Any:
 
 
 def show_packed(packed: bytes) -> Any:
-    """Return MessagePack as the Python values of its JSON, with $ forms as maps."""
+    """Return MessagePack as the Python values of the corresponding JSON, in which $ forms are maps."""
     return decode(json_of(packed))
 
 
 def json_of(packed: bytes) -> bytes:
-    """Return MessagePack as JSON text. It is written value by value: a million small objects made or freed at once
-    would hold the interpreter for a second, even in a thread."""
+    """Convert MessagePack to JSON text. It writes value by value, because to make or free a million small objects at
+    once would stop all threads for a second."""
     text = bytearray()
     try:
         unpacker = msgpack.Unpacker(max_buffer_size=0, read_size=READ_BYTES)
@@ -85,7 +86,7 @@ def json_of(packed: bytes) -> bytes:
 
 
 def _write(unpacker: msgpack.Unpacker, packed: bytes, text: bytearray) -> None:
-    """Write the next value of `unpacker` to `text`. Raises NOT_HELD if plain JSON cannot express it."""
+    """Append the next value of `unpacker` to `text`, as JSON. Raises NOT_HELD if plain JSON cannot express it."""
     head = packed[unpacker.tell()]
     if 0x90 <= head <= 0x9F or head in (0xDC, 0xDD):
         sign = b"["
@@ -115,7 +116,7 @@ def _write(unpacker: msgpack.Unpacker, packed: bytes, text: bytearray) -> None:
 
 
 def is_plain(value: Mapping[Any, Any]) -> bool:
-    """Return whether JSON can express the keys of a map, and it does not look like a $ form."""
+    """Return whether a map can be written as plain JSON: all keys are texts, and it does not look like a $ form."""
     return all(isinstance(key, str) for key in value) and (len(value) != 1 or value.keys().isdisjoint(_FORMS))
 
 
@@ -123,7 +124,7 @@ def is_plain(value: Mapping[Any, Any]) -> bool:
 
 
 def decode(text: bytes | Raw, of_bytes: int = 0) -> Any:
-    """Decode JSON, with $ forms as plain maps. `of_bytes`: the size of the whole body, if this is a piece of it.
+    """Decode JSON, without converting $ forms. `of_bytes`: the size of the whole body, if `text` is only a part of it.
 
     Raises msgspec.MsgspecError, ValueError and RecursionError.
     """
@@ -131,9 +132,10 @@ def decode(text: bytes | Raw, of_bytes: int = 0) -> Any:
 
 
 def read(text: bytes | Raw, of_bytes: int = 0) -> Any:
-    """Decode JSON to values for MessagePack, with $ forms resolved; the value of `$msgpack` is a `msgspec.Raw`.
+    """Decode JSON to values that can be encoded as MessagePack. $ forms are converted: `$bytes` to bytes, `$msgpack` to
+    a `msgspec.Raw`.
 
-    Raises FormError, and the errors of `decode`. `of_bytes`: see there.
+    Raises FormError, and the errors of `decode`. `of_bytes`: see `decode`.
     """
     value = decode(text, of_bytes)
     # A quick check first: nearly no JSON has $ forms, and walking through it costs more than decoding.
@@ -141,7 +143,8 @@ def read(text: bytes | Raw, of_bytes: int = 0) -> Any:
 
 
 def fault_of(text: bytes | Raw, of_bytes: int = 0) -> tuple[str, str]:
-    """Return a JSON pointer to the first wrong value of JSON that `read` or MessagePack refuses, and what is wrong."""
+    """Find the first value in a JSON text that `read` or MessagePack refuses; return a JSON pointer to it and what is
+    wrong."""
     steps: list[str | int] = []
     within = [_parts_of([decode(text, of_bytes)])]
     while within:
@@ -165,7 +168,7 @@ def _parts_of(value: list[Any] | dict[str, Any]) -> Iterator[tuple[str | int, An
 
 
 def _wrong(value: Any) -> str:
-    """Return what is wrong with a value itself, apart from its parts; empty if nothing is."""
+    """Return what is wrong with a value, without looking at the values within it; empty if nothing is."""
     if type(value) is int:
         return "" if -(1 << 63) <= value < 1 << 64 else WIDE_HERE
     try:
@@ -177,7 +180,7 @@ def _wrong(value: Any) -> str:
 
 
 def _plain_form(value: Any) -> Any:
-    """Return decoded JSON with its $ forms resolved. Raises FormError."""
+    """Convert the $ forms in a decoded JSON value. Raises FormError."""
     if isinstance(value, list):
         return [_plain_form(part) for part in value]
     if not isinstance(value, dict):
@@ -188,7 +191,7 @@ def _plain_form(value: Any) -> Any:
 
 
 def _formed(value: dict[str, Any]) -> Any:
-    """Return the value of a map that is a $ form; None for another map. Raises FormError."""
+    """Return the value for which a $ form stands; None if the map is no $ form. Raises FormError."""
     ((form, text),) = value.items()
     if form not in _FORMS:
         return None

@@ -22,7 +22,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def packed_of(text: bytes, read: Callable[[bytes], Any] = json_ext.read) -> bytes:
-    """Return JSON as MessagePack. `read` decodes pieces of it: each PIECE_BYTES at most, or one long string.
+    """Convert JSON to MessagePack. `read` decodes one piece of JSON: at most PIECE_BYTES, or a single longer string.
 
     Raises the errors of `read` and `msgspec.msgpack.encode`, and RecursionError.
     """
@@ -36,20 +36,21 @@ def packed_of(text: bytes, read: Callable[[bytes], Any] = json_ext.read) -> byte
 
 
 class _Packing:
-    """One conversion: appends to `packed` while it goes through the text. `at` is a position in the text."""
+    """One conversion. It goes through the JSON text and appends MessagePack to `packed`; `at` is always a position in
+    the text."""
 
     def __init__(self, text: bytes, read: Callable[[bytes], Any]) -> None:
         self._text, self._read = text, read
         self.packed = bytearray()
 
     def behind_blanks(self, at: int) -> int:
-        """Return the position after white space."""
+        """Return the position after any white space at `at`."""
         match = _BLANK.match(self._text, at)
         assert match is not None, "it matches nothing, too"
         return match.end()
 
     def value(self, at: int) -> int:
-        """Pack the value that begins at `at`; return the position after it."""
+        """Convert the value that begins at `at`; return the position after it."""
         if self._text[at : at + 1] in _ENDS:
             return self._items(at)
         plain = _PLAIN.match(self._text, at)
@@ -58,7 +59,7 @@ class _Packing:
         return end
 
     def _items(self, begin: int) -> int:
-        """Pack an array or a map; return the position after it."""
+        """Convert the array or map that begins at `begin`; return the position after it."""
         text, sign, head, count = self._text, self._text[begin : begin + 1], len(self.packed), 0
         self.packed += _LONG_FORMS[sign] + bytes(4)
         at, mark, form = begin, b",", False
@@ -81,7 +82,8 @@ class _Packing:
         return at + 1
 
     def _cut(self, at: int) -> int | None:
-        """Return the end of the last item that is whole within a piece: its comma or bracket; None if no item is."""
+        """Return the end (comma or bracket) of the last item that lies completely within PIECE_BYTES from `at`; None if
+        no item does."""
         text, depth, last = self._text, 0, None
         for match in _TOKEN.finditer(text, at, at + PIECE_BYTES):
             token = text[match.start()]
@@ -98,7 +100,8 @@ class _Packing:
         return last
 
     def _small(self, sign: bytes, items: bytes) -> tuple[int, bool]:
-        """Pack neighbouring items; return how many, and whether the last one's key is that of a $ form."""
+        """Convert neighbouring items of an array or a map; return how many, and whether the last item's key is that of
+        a $ form."""
         if sign == b"[":
             values = self._read(b"[%b]" % items)
             packed = _encode(values)
@@ -113,7 +116,7 @@ class _Packing:
         return len(values), last in _FORMS
 
     def _key(self, at: int) -> tuple[bool, int]:
-        """Pack a key; return whether it is that of a $ form, and the position of its value."""
+        """Convert a key; return whether it is that of a $ form, and the position of its value."""
         end = self._end_of_string(at)
         key = msgspec.json.decode(self._text[at:end], type=str)
         self.packed += _encode(key)

@@ -1,13 +1,13 @@
-"""Daemons' leases: how long a daemon may trust that its jobs are still its own.
+"""Leases of daemons: how long a daemon may assume that its jobs are still its own.
 
     sent renewal          trusts itself            others may take over
     ────┬─────────────────────────────┬──────────────┬────────────▶
         │◀──── lease − margin ───────▶│◀── margin ──▶│
         │◀──────────────── lease ───────────────────▶│ (from when *they* saw the counter, which is later)
 
-The owner counts from when it *sent* its last good renewal; a watcher from when it *saw* the heartbeat change, which is
-later, on its own monotonic clock. So the spans never overlap, whatever wall clocks do. If a machine is suspended in
-between, the owner counts that time (`Clock.boot_s`); a watcher need not.
+The owner measures from the moment at which it *sent* its last good renewal. A watcher measures from the moment at which
+it *saw* the heartbeat change, which is later, on its own monotonic clock. So a job never has two owners, whatever wall
+clocks do. If a machine is suspended in between, the owner counts that time (`Clock.boot_s`); a watcher need not.
 Sources: River's leader election notes (trust window), the DynamoDB lock client (counters on a monotonic clock).
 """
 
@@ -24,8 +24,8 @@ SILENCE_S_MAX = 60 * 86_400.0  # twice the longest timeout of a job, for a batch
 SILENCE_S_MIN = 1.0  # with less, a worker that is merely busy would lose its jobs
 # A longer silence is rounded to two digits, so that there are at most some 500 different lengths.
 EXACT_SILENCE_S = 100
-MARKS = 512  # kept of each distance. At two looks a second, each look is kept for 4 minutes, every second one for 8 …
-DISTANCES = 16  # of marks: the oldest go back 96 days, beyond SILENCE_S_MAX
+MARKS = 512  # values kept at each distance. Of two values a second, each is kept for 4 minutes, each second one for 8 …
+DISTANCES = 16  # distances: 1, 2, 4 … values. The oldest are of 96 days ago, beyond SILENCE_S_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +51,19 @@ class LeaseConfig:
 
 
 class Trust:
-    """Tells until when this daemon may trust its lease."""
+    """Knows until when this daemon may rely on its lease."""
 
     def __init__(self, config: LeaseConfig) -> None:
         self._span_s = config.lease_s - config.margin_s
         self._until_s = float("-inf")
 
     def renewed(self, sent_at_s: float) -> None:
-        """Note a confirmed renewal, sent at `sent_at_s`. Late confirmations never shorten the trust."""
+        """Note that the store confirmed a renewal that was sent at `sent_at_s`. Late confirmations never shorten the
+        lease."""
         self._until_s = max(self._until_s, sent_at_s + self._span_s)
 
     def lost(self) -> None:
-        """End the trust, as this daemon's epoch was ended by others or given up."""
+        """End the lease at once, because others ended this daemon's membership, or the daemon gave it up."""
         self._until_s = float("-inf")
 
     def holds(self, now_s: float) -> bool:
@@ -70,29 +71,30 @@ class Trust:
 
     @property
     def until_s(self) -> float:
-        """Return when trust ends, by `Clock.boot_s`; minus infinity if there is none."""
+        """Return until when the lease can be relied on, by `Clock.boot_s`; minus infinity if there is no lease."""
         return self._until_s
 
 
 class Peer(NamedTuple):
-    """A daemon of this store, as this one last saw it."""
+    """Another daemon of this store, or this one, as last seen in the store."""
 
     sysid: str
     epoch: int
-    """0: it was ended, as others took the daemon for dead."""
+    """The number of its membership; 0: others ended it, because they took the daemon for dead."""
     is_this: bool
     living: bool | None
-    """Whether its heartbeat changed within a lease; None: unknown, as the store has not answered since."""
+    """Whether its heartbeat changed within a lease; None: unknown, because the store has not answered since."""
     through: bool
-    """Whether it has completed recovery in this life of the store."""
+    """Whether it has completed recovery since the store last lost its data."""
     last_seen_s: float
     """Seconds since its heartbeat was last seen to change."""
 
 
 class WatchedTime:
-    """Counts the time in which something was watched: at most `gap_s` between two looks.
+    """Measures for how long something was watched. Of the time between two observations at most `gap_s` counts.
 
-    So time in which nobody could be heard does not count as silence."""
+    So time in which nothing could be observed, such as while the store was away, does not count as silence.
+    """
 
     def __init__(self, gap_s: float) -> None:
         self._gap_s = gap_s
@@ -100,29 +102,29 @@ class WatchedTime:
         self._looked_at_s: float | None = None
 
     def look(self, now_s: float) -> float:
-        """Note a look, and return the seconds counted until now."""
+        """Note an observation at `now_s`, and return the seconds counted until then."""
         self._watched_s, self._looked_at_s = self.at(now_s), now_s
         return self._watched_s
 
     def at(self, now_s: float) -> float:
-        """Return the seconds that would be counted if this were a look."""
+        """Return the seconds that an observation at `now_s` would count, without noting one."""
         return self._watched_s + (0.0 if self._looked_at_s is None else min(now_s - self._looked_at_s, self._gap_s))
 
 
 class BeatAge(NamedTuple):
-    """How long a member's heartbeat has not changed; infinite if it was never seen."""
+    """For how long a member's heartbeat has not changed; infinite if it was never seen."""
 
     watched_s: float
-    """Without time in which the store did not answer."""
+    """The seconds without the time in which the store did not answer; `all_s` includes that time."""
     all_s: float
 
 
 class Heartbeats:
-    """Finds dead members: those whose heartbeat has not changed for a lease, by this daemon's clock, while the store
-    answered.
+    """Finds dead members: members whose heartbeat has not changed for the length of a lease, by this daemon's clock,
+    while the store answered.
 
-    Between two answers at most one period of renewals counts. So after the store was away, the first daemon that renews
-    gives the others more than that period to follow.
+    Of the time between two answers at most one renewal period counts. So after the store was away, the others have more
+    than one such period to renew their leases, before the first daemon that did so takes them for dead.
     """
 
     def __init__(self, config: LeaseConfig) -> None:
@@ -131,7 +133,7 @@ class Heartbeats:
         self._seen: dict[str, tuple[object, float, float]] = {}
 
     def observe(self, members: Mapping[str, object], now_s: float) -> list[str]:
-        """Note the members' heartbeats, and return the names of dead ones. Members that left are forgotten."""
+        """Note the members' heartbeats, and return the names of dead members. Members that left are forgotten."""
         dead, watched_s = [], self._watched.look(now_s)
         for sysid, beat in members.items():
             seen = self._seen.get(sysid)
@@ -150,13 +152,14 @@ class Heartbeats:
         return BeatAge(self._watched.at(now_s) - watched_s, now_s - seen_at_s)
 
     def forget(self) -> None:
-        """Forget all heartbeats, as the store is another, or was away."""
+        """Forget all heartbeats, because the store is another one, or was away."""
         self._seen.clear()
 
 
 def allowed_silence_s(seconds: float) -> int:
-    """Return for how long a worker that holds jobs itself may send no heartbeat, from the wanted `seconds`: rounded up
-    to whole seconds, above a hundred to two digits, as leases of equal length are checked together."""
+    """Return for how many seconds a worker that holds jobs itself may send no heartbeat, given the wanted `seconds`.
+    The value is rounded up: to whole seconds, and above 100 s to two digits, because leases of equal length are checked
+    together."""
     whole = math.ceil(max(SILENCE_S_MIN, min(seconds, SILENCE_S_MAX)))
     step = 1
     while whole > EXACT_SILENCE_S * step:
@@ -165,15 +168,16 @@ def allowed_silence_s(seconds: float) -> int:
 
 
 class Marks:
-    """Remembers which value a growing sequence had at which time: all recent values, and ever fewer older ones.
+    """Remembers which value a growing sequence of numbers had at which time. It keeps all recent values, and fewer of
+    older ones.
 
-    A number from the sequence that is not above the value of some time was given before that time, whatever other
-    clocks say. Only time in which the sequence was watched counts, as a worker whose signs of life could not arrive is
-    not silent.
+    A number from the sequence that is not above the value at some time was given out before that time, whatever other
+    clocks say. Only time in which the sequence was observed counts, because a worker whose heartbeats could not arrive
+    is not silent.
     """
 
     def __init__(self, gap_s: float) -> None:
-        """`gap_s`: the most time that counts between two looks."""
+        """`gap_s`: the most time between two observations that counts."""
         self._gap_s = gap_s
         self.forget()
 
@@ -193,7 +197,8 @@ class Marks:
         self._count += 1
 
     def find(self, age_s: float, now_s: float) -> int | None:
-        """Return the value of `age_s` ago, or of a bit before; None if it was not watched for so long."""
+        """Return the value that the sequence had `age_s` ago, or a bit earlier; None if it was not observed for so
+        long."""
         at_s = self._watched.at(now_s) - age_s
         for row in self._rows:
             if row and row[0][0] <= at_s:

@@ -1,7 +1,8 @@
 """Logging to stderr: each event has a name and fields, never a payload.
 
-There is one event per batch of jobs, with counts; the loop's verb is its prefix (`ingest.jobs count=500 ms=3`). On a
-terminal events are text, elsewhere one JSON object per line. Logging never waits, and never fails (`lossy_stream.py`).
+There is one event per batch of jobs, with counts. Its name begins with the name of the loop (`ingest.jobs count=500
+ms=3`). On a terminal events are text, elsewhere one JSON object per line. Logging never waits, and never fails
+(`lossy_stream.py`).
 """
 
 import logging
@@ -36,7 +37,8 @@ def logging_with(**fields: object) -> Iterator[None]:
 
 
 def name_tenants(_: object, __: str, event: Any) -> Any:
-    """Replace a qualified name in a field by the bare name, and add the tenant as a field. (A structlog processor.)"""
+    """Split qualified names in the fields of an event: leave the bare name, and add the tenant as a field. (A structlog
+    processor.)"""
     for key, value in [*event.items()]:
         if type(value) is str and SEPARATOR in value and is_tenant(tenant_of(value)):
             event[key] = bare(value)

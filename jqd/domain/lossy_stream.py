@@ -4,8 +4,9 @@
         ──▶ queued for a thread while the reader is slow, up to WAITING_BYTES_MAX
         ──▶ dropped and counted, if the queue is full or the descriptor refuses (full disk, reader gone, closed)
 
-Before the next line that can be written there is one that says how many were dropped. In two cases a write waits, as no
-call can tell beforehand: to a file on a disk that hangs, and to a pipe that another process fills at that moment.
+The next line that can be written is preceded by a line that says how many were dropped. In two cases a write waits
+nevertheless, because the system does not tell beforehand: if a file is on a disk that hangs, and if another process
+fills the same pipe at that moment.
 """
 
 import atexit
@@ -23,13 +24,14 @@ DRAIN_S = 1.0  # wait for the queue at the end of the process
 
 
 class LossyWriter:
-    """Writes to one descriptor, with a queue. `add` may be called from any thread, and does not wait for the reader."""
+    """Writes to one file descriptor, with a queue. `add` may be called from any thread, and does not wait for the
+    reader."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self.dropped = 0
         self.note: Callable[[int], str] = "log.dropped lines={}\n".format
-        """Makes the line that says how many lines were dropped."""
+        """Makes the line that says how many lines were dropped, from their number."""
         self._begin()
         os.register_at_fork(after_in_child=self._begin)
 
@@ -57,7 +59,7 @@ class LossyWriter:
             return self._moved.wait_for(lambda: not self._waiting and not self._writing_bytes, seconds)
 
     def _runs(self) -> bool:
-        """Start the queue's thread, if it does not run yet. Returns whether it runs."""
+        """Start the thread that writes the queue, if it does not run yet. Returns whether it runs."""
         if not self._is_running:
             try:
                 threading.Thread(target=self._run, name="jqd-log", daemon=True).start()
@@ -80,8 +82,8 @@ class LossyWriter:
                 self._moved.notify_all()
 
     def _write(self, data: bytes, patience_ms: int | None) -> bytes:
-        """Write data, after a note about dropped lines if there were any. Returns the bytes that the descriptor did not
-        take in time (`patience_ms`; None: wait); bytes that it refuses are dropped."""
+        """Write data to the descriptor; if lines were dropped before, write a note about them first. Returns the bytes
+        that the descriptor did not take within `patience_ms` (None: no limit). Bytes that it refuses are dropped."""
         unnamed = self._unnamed
         note = (b"\n" * self._is_torn + _encoded(self.note(unnamed))) if unnamed else b""
         unwritten, left = memoryview(note + data), data
@@ -101,13 +103,13 @@ class LossyWriter:
 
     def _drop(self, data: bytes) -> None:
         lines = max(1, data.count(b"\n"))
-        with self._moved:  # reentrant: `add` holds it already, the thread does not
+        with self._moved:  # reentrant lock: `add` holds it already, the queue's thread does not
             self.dropped += lines
             self._unnamed += lines
 
 
 class LossyStream:
-    """Replaces a text stream, for print and logging: its writes go through a `LossyWriter`."""
+    """Replaces a text stream for print and logging; it writes through a `LossyWriter`."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -152,8 +154,8 @@ def make_lossy(*names: str) -> None:
 
 
 def open_missing() -> None:
-    """Open /dev/null for each closed descriptor of 0 to 2. Otherwise the next file, perhaps the journal, would get that
-    descriptor, and be printed into."""
+    """Open /dev/null for each of the descriptors 0 to 2 that is closed. Otherwise the next opened file, perhaps the
+    journal, would get this descriptor, and `print` would write into it."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
@@ -173,7 +175,8 @@ def _encoded(text: str) -> bytes:
 
 
 def _takes(fd: int, patience_ms: int | None) -> bool:
-    """Return whether a write would not wait; it may still fail."""
+    """Return whether the descriptor becomes ready for writing within `patience_ms` (None: no limit). The write may
+    still fail."""
     asked = select.poll()
     asked.register(fd, select.POLLOUT)
     return bool(asked.poll(patience_ms))

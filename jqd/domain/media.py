@@ -26,7 +26,8 @@ def bare(content_type: str) -> str:
 
 @lru_cache(maxsize=128)
 def language_of(content_type: str) -> Language | None:
-    """Return the format of a body: JSON includes problem details and JSON lines; None for any other type."""
+    """Return the format of a body with this media type; None if it is neither. JSON includes problem details and JSON
+    lines."""
     kind = bare(content_type)
     if kind in MSGPACK_TYPES:
         return "msgpack"
@@ -35,7 +36,8 @@ def language_of(content_type: str) -> Language | None:
 
 @lru_cache(maxsize=256)
 def answer_language(content_type: str, accept: str, otherwise: Language) -> Language:
-    """Return the format that a client wants: by Accept, else by the Content-Type that it sent, else `otherwise`."""
+    """Return the format in which a client wants the answer: by its Accept header, else by the Content-Type that it
+    sent, else `otherwise`."""
     return _accepted(accept, language_of(content_type) or otherwise)
 
 

@@ -1,7 +1,8 @@
 """Checks how deep MessagePack nests.
 
-Decoders recurse, so each has a limit of depth: this one with a fuller stack, a worker's, or another language's may be
-lower. So what is accepted has a limit well below every decoder's, and can always be decoded again.
+Decoders recurse, so each has a limit of depth. The limit may be lower in a decoder called with a fuller stack, in a
+worker's, or in one of another language. So jqd accepts only data far below the limit of every decoder, which can always
+be decoded again.
 """
 
 import msgpack
@@ -15,8 +16,9 @@ _NESTED_FORMS = bytes([*range(0x80, 0xA0), 0xDC, 0xDD, 0xDE, 0xDF])  # bytes tha
 def nests_deeper(data: bytes, levels: int) -> bool:
     """Return whether well-formed MessagePack nests more than `levels` deep.
 
-    Short data and data with few containers are answered at once. Other data is put into so many arrays that only
-    `levels` are left of msgpack's fixed limit, and skimmed. (Python's recursion limit is no reliable measure.)
+    Short data, and data with few arrays and maps, cannot nest so deep. Other data is wrapped in so many arrays that
+    only `levels` levels are left of msgpack's fixed limit, and is then parsed without building objects. (Python's
+    recursion limit is no reliable measure.)
     """
     if len(data) <= levels:
         return False
@@ -26,7 +28,7 @@ def nests_deeper(data: bytes, levels: int) -> bool:
 
 
 def _takes(data: bytes) -> bool:
-    """Return whether msgpack's reader, whose stack has a fixed size, can skip the value. It builds nothing."""
+    """Return whether msgpack's parser, whose stack has a fixed size, can skip over the value. No objects are built."""
     reader = msgpack.Unpacker(max_buffer_size=len(data))
     reader.feed(data)
     try:

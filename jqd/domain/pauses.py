@@ -1,4 +1,5 @@
-"""Pauses of jobtypes, tenants and daemons, which hold until they are resumed. Each is a setting."""
+"""Pauses of jobtypes, tenants and daemons. A pause lasts until somebody resumes what was paused. It is saved as a
+setting (settings.py)."""
 
 import msgspec
 
@@ -16,7 +17,7 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 class Body(msgspec.Struct, frozen=True, array_like=True):
-    """A pause: since when (Unix ms), by which token, and why, if that is known."""
+    """A pause: since when (Unix ms), and, if known, the id of the token that paused, and the reason."""
 
     since_ms: int
     by: str = ""
@@ -27,17 +28,18 @@ _decoder = msgspec.msgpack.Decoder(Body)
 
 
 class Pauses:
-    """The pauses of some kinds that this daemon knows."""
+    """The present pauses of one or more kinds."""
 
     def __init__(self, settings: SettingTable, *kinds: str) -> None:
-        """`kinds`: a name is paused if a setting of any of these kinds holds; the first such kind gives the body."""
+        """`kinds`: kinds of settings. A name is paused if a setting of any of these kinds exists; the first such kind
+        gives time, token and reason."""
         self._settings, self._kinds = settings, kinds
         self.since_ms: dict[str, int] = {}
         """Name → since when it is paused (Unix ms)."""
         self.by: dict[str, str] = {}
         """Name → id of the token that paused it, if there was one."""
         self.reasons: dict[str, str] = {}
-        """Jobtype → why it is paused, if a reason was given."""
+        """Name → why it is paused, if a reason was given."""
         self.names: frozenset[str] = frozenset()
         for kind in kinds:
             settings.read(kind, _read)
@@ -60,7 +62,7 @@ class Pauses:
 
 
 class Paused:
-    """Tells which jobtypes are paused, by themselves or with their whole tenant."""
+    """Tells which jobtypes are paused: a jobtype may be paused itself, or its tenant may be."""
 
     def __init__(self, settings: SettingTable) -> None:
         self.types, self.tenants = Pauses(settings, PAUSE), Pauses(settings, BAN, HALT)
@@ -78,5 +80,6 @@ def _read(setting: Setting) -> Body:
 
 
 def all_of(tenant: str) -> str:
-    """Return the name of a setting for all jobtypes of a tenant, which may be ""; no jobtype has that name."""
+    """Return the setting's name that stands for all jobtypes of a tenant (which may be ""). No jobtype has that
+    name."""
     return f"{tenant}{SEPARATOR}"

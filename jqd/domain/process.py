@@ -1,21 +1,23 @@
-"""Says which process of a `jqd serve --processes N` a daemon is. Each process is a daemon with a journal of its own."""
+"""Describes which of the processes of a `jqd serve --processes N` a daemon is. Each process is a daemon with a journal
+of its own."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """The number of a process, and the URLs of the others."""
+    """The number of this process, and how to reach the others."""
 
     number: int = 0
     processes: int = 1
-    """How many processes share the port. One with this number or more is *surplus*: an earlier start had more."""
+    """How many processes share the port. A process with this number or a higher one is *surplus*: the last start had
+    more processes."""
     urls: tuple[str, ...] = ()
-    """The URL of each process for its siblings, by number; empty: there is no such process."""
+    """The URL of each process for the other processes, by process number; an empty URL: there is no such process."""
 
     @property
     def surplus(self) -> str | None:
-        """Return why a surplus process exists; None if this is no surplus process."""
+        """Return the text that says why this surplus process exists; None if this is no surplus process."""
         if self.number < self.processes:
             return None
         return (

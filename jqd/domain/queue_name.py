@@ -1,6 +1,6 @@
-"""The name of a job's queue in the store: the jobtype, the version of all constraints, and the constraints that limit
-the job, each with name, cost and value of its key. `lua/shared/limits.lua` reads it (docs/adr/0048).
-"""
+"""The name of a job's queue in the store. It consists of the jobtype, the version of all constraints, and each
+constraint that limits the job, with its name, its cost and the value of its key. `lua/shared/limits.lua` reads it
+(docs/adr/0048)."""
 
 from typing import NamedTuple, Protocol
 
@@ -11,7 +11,7 @@ FAILED = "!"  # the key of a job whose matching expression failed
 
 
 class QueueNames(Protocol):
-    """Names the queues of jobs; see `jqd.rate_limits`."""
+    """Makes the names of jobs' queues; see `jqd.rate_limits`."""
 
     version: str
 
@@ -20,11 +20,11 @@ class QueueNames(Protocol):
 
 
 class Item(NamedTuple):
-    """One constraint in the name of a queue."""
+    """One constraint within the name of a queue."""
 
     name: str
     cost: int | None
-    """The cost of a start; None: the matching expression failed on the job."""
+    """How much one start of the job uses of the limit; None: the expression that matches jobs failed for this job."""
     key: str
 
 

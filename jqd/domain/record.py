@@ -1,7 +1,7 @@
 """Encodes and decodes the bodies of journal frames. docs/build/JOURNAL.md draws the frame around them.
 
-A frame has the whole batch of one request. Pushed jobs are written as they came: they are decoded once, to refuse wrong
-ones, and arguments are never decoded or encoded.
+A frame has the whole batch of one request. Pushed jobs are written as they came. They are decoded once to check them;
+their arguments are never decoded or encoded.
 
     jobs      [ {first, at, …}, [ {name, argument, …}, … ] ]     one map per job, as pushed; see Head
     outcomes  [ [job_id, fence, fate, …], … ]                    see job.Outcome: ends of attempts, and hand-overs;
@@ -40,16 +40,17 @@ T = TypeVar("T")
 
 
 class Lane(enum.IntEnum):
-    """The kinds of frames. Each lane has its own read point, so an outcome never waits behind a million new jobs."""
+    """The kinds of frames. The store applies each lane separately, so an outcome never waits until a million new jobs
+    are applied."""
 
     JOBS = 1
     OUTCOMES = 2
     CANCELS = 3
     CHANGES = 4
     """Whole jobs with a revision from the store: pushes under pushers' own ids, replacements, edits, retries. They have
-    a lane of their own, as an older content must not start before the newer one is applied (docs/adr/0010)."""
+    a lane of their own, so that an older content does not start before a newer one is applied (docs/adr/0010)."""
     RULES = 5
-    """Settings, such as registrations (docs/adr/0028). All partitions get all of them."""
+    """Settings, such as registrations (docs/adr/0028). All partitions get all settings."""
 
 
 CARRIED = frozenset({Lane.JOBS, Lane.CHANGES})  # lanes of whole jobs, which retention copies to the journal's end
@@ -64,31 +65,32 @@ class Head(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forbid_unk
     """The head of a frame of jobs: what the daemon adds to a pushed batch."""
 
     first: str
-    """Id of the first job; the others follow in sequence. Empty: all are followers, with ids made from their names."""
+    """Id of the first job; the other jobs have the ids after it. Empty: all jobs are followers, whose ids are made from
+    their names."""
     at: int
     """When the batch was taken (Unix ms): `delay` counts from here."""
     eligible: dict[int, int] = {}
-    """Index in the batch → date (Unix ms), of jobs with `run_at` or `delay`."""
+    """Index in the batch → date (Unix ms) before which the job must not start, for jobs with `run_at` or `delay`."""
     changes: dict[int, tuple[str, int, int, ChangeKind]] = {}
-    """Index in the batch → id, revision, generation and kind, of jobs with a revision from the store. This id counts,
-    not the one of the sequence."""
+    """Index in the batch → (id, revision, generation, kind of change), for jobs with a revision from the store. For
+    these jobs this id counts, not the one by sequence."""
     homes: str = ""
-    """The last character of each id of the sequence; empty if all are like the first one's (jobid.py)."""
+    """The last character of each id by sequence; empty if all end like the first one (jobid.py)."""
     life: str = ""
-    """For an edit or a retry: the store's life in which the job was there. For pushes by a schedule: the store's life
-    that reserved their names. Empty for other pushes."""
+    """Id of a store's life (from one loss of its data to the next). For an edit or a retry: the life in which the job
+    was there. For pushes by a schedule: the life in which the jobs' names were reserved. Empty for other pushes."""
     options: list[tuple[JobOptions, list[int]]] = []
-    """Default options that held when the batch was taken, each with the places of the jobs that they are for (none: all
-    jobs). They are not in the jobs, whose digests must not depend on them."""
+    """Default options in force when the batch was taken, each with the indexes of the jobs that it is for (none: all
+    jobs). They are not written into the jobs, whose digests must not depend on them."""
     copied: tuple[int, int] | None = None
-    """If retention copied these jobs: the first one's original position, and the position it was copied from. For the
-    other jobs both are larger by one each."""
+    """Only if retention copied these jobs: (original position of the first job, position from which it was copied).
+    Each further job has both numbers larger by one."""
     request: str = ""
-    """For jobs under an Idempotency-Key: the digest of the whole request, by which their names are compared."""
+    """For jobs under an Idempotency-Key: the digest of the whole request, from which the jobs' digests are made."""
     tenant: Tenant = ""
-    """The tenant of the jobs: jobtypes and own ids in the frame are without it."""
+    """The tenant of the jobs. Jobtypes and own ids in the frame do not contain it."""
     released: dict[int, str] = {}
-    """Index in the batch → "" or why the job is to fail (`Flow.failed`), of jobs that wait for no parents any more."""
+    """Index in the batch → "" or why the job is to fail (`Flow.failed`), for jobs that no longer wait for parents."""
 
 
 class _Jobs(msgspec.Struct, Generic[T], frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
@@ -162,7 +164,8 @@ def decode_in_pieces(body: bytes) -> Steps[list[Job]]:
 
 
 def _open(body: bytes) -> tuple[Head, int]:
-    """Return the head of a frame, and the byte at which its array of jobs begins. Raises MALFORMED, JournalDamaged."""
+    """Decode the head of a frame; return it, and the byte at which the array of jobs begins. Raises MALFORMED,
+    JournalDamaged."""
     if not body.startswith(_PAIR):
         raise JournalDamaged("it begins as no jobs frame does")
     (begin,) = skipped(body, 1, 1)
@@ -172,7 +175,8 @@ def _open(body: bytes) -> tuple[Head, int]:
 def _jobs(
     head: Head, ids: Sequence[str], records: Sequence[JobRecord], changes: Sequence[Change | None], first: int = 0
 ) -> list[Job]:
-    """Make the jobs of a frame, or of a piece of it. `first`: the index of the piece's first job in the frame."""
+    """Make the `Job` objects of a frame, or of a part of it. `first`: the index in the frame of the part's first
+    job."""
     eligible, copied = head.eligible, head.copied
     flows = [_flow(head, index, job) if _is_linked(job) else None for index, job in enumerate(records, first)]
     return [
@@ -235,7 +239,7 @@ def job_ids(body: bytes) -> list[str]:
 
 
 def read_jobs(body: bytes) -> tuple[Head, list[Raw], list[str]]:
-    """Return head, jobs as they were pushed, and their ids. Raises JournalDamaged."""
+    """Return the head of a frame, its jobs as they were pushed, and their ids. Raises JournalDamaged."""
     read = _decode(_jobs_raw_decoder, body, "a jobs")
     return read.head, read.jobs, _ids(read.head, read.jobs)
 
@@ -248,7 +252,7 @@ def _decode(decoder: "msgspec.msgpack.Decoder[T]", body: bytes, what: str) -> T:
 
 
 def expires_at_ms(expires_in_s: float | None, begins_ms: int) -> int:
-    """Return when a job that may begin at `begins_ms` expires (Unix ms); 0: never."""
+    """Return when a job expires (Unix ms) whose earliest start is `begins_ms`; 0: never."""
     return 0 if expires_in_s is None else begins_ms + max(1, round(expires_in_s * 1000))
 
 
@@ -311,20 +315,23 @@ def _change(head: Head, index: int, job: JobRecord) -> Change | None:
 
 
 def cancel_of(job_id: str, generation: int) -> str:
-    """Return the record of a cancel, which counts for contents up to a generation; 0: only for the first content."""
+    """Return the record of a cancel. It applies to contents of the job up to `generation`; 0: only to the first
+    content."""
     return f"{job_id}@{generation}" if generation else job_id
 
 
 def seen_to(generation: int) -> int:
-    """Return the generation for a cancel that is meant for one content alone, as a cancel because of a parent is.
+    """Return the `generation` for the record of a cancel that is meant for one content alone, such as a cancel because
+    of a parent.
 
-    It shows the kind of cancel: any other one is for 0, or for a number that the store gave after the content's. No
-    content has the generation 1."""
+    Other cancels have 0, or a number that the store gave after the content's. So a reader can tell this kind of cancel,
+    as no content has the generation 1.
+    """
     return max(generation, 1)
 
 
 def split_cancel(record: str) -> tuple[str, int]:
-    """Return the id and the generation of a cancel's record. Raises ValueError if it is malformed."""
+    """Split the record of a cancel into job id and generation. Raises ValueError if it is malformed."""
     job_id, _, generation = record.partition("@")
     return job_id, int(generation or 0)
 
@@ -338,7 +345,7 @@ def decode_outcomes(body: bytes) -> list[Outcome]:
 
 
 def encode_cancels(job_ids: Sequence[str]) -> bytes:
-    """Encode the records of cancels, as `cancel_of` makes them."""
+    """Encode records of cancels, which `cancel_of` made."""
     return _encoder.encode(job_ids)
 
 

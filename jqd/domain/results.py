@@ -1,4 +1,4 @@
-"""Kept results: how large they may be, and what becomes of a success whose result cannot be kept."""
+"""Kept results: how large they may be, and what happens to a success whose result cannot be kept."""
 
 from typing import NamedTuple
 
@@ -17,10 +17,10 @@ FULL_STATUS = 507  # status of an attempt whose required result could not be kep
 
 
 class LargeResult(NamedTuple):
-    """A result that is in the store in several pieces."""
+    """A result that the store keeps in several pieces."""
 
     named: str
-    """The name of the pieces in the store: the job's id, a colon, and more."""
+    """The name of the pieces in the store. It begins with the job's id and a colon."""
     bytes: int
     pieces: int
 
@@ -30,8 +30,8 @@ class LargeResult(NamedTuple):
 
 
 def without_result(outcome: Outcome, why: str) -> Outcome:
-    """Return a success without its result, which cannot be kept. A job that requires its result fails, and no jobs
-    follow. `why`: for the message."""
+    """Return the outcome of a success without its result, which cannot be kept. If the job requires its result, the
+    outcome becomes a failure without followers. `why`: for the message."""
     message = f"{RESULT_DROPPED}: {why}"
     if outcome.keep_result != "required":
         return msgspec.structs.replace(outcome, result=NIL, message=message)

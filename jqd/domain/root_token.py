@@ -1,5 +1,5 @@
-"""The root token: a file in the daemon's data directory, with which its owner makes the first tokens. It is never
-printed; each start makes a new one, which no other daemon accepts."""
+"""The root token: a token in a file of the daemon's data directory, with which the owner of the directory makes the
+first tokens. It is never printed. Each start makes a new one, which no other daemon accepts."""
 
 import json
 import os
@@ -33,7 +33,8 @@ def draw() -> str:
 
 
 class RootTokenFile:
-    """Writes the file of the root token, readable by its owner only, and removes it at the end (`with`)."""
+    """Writes the file of the root token, which only its owner can read, and removes the file at the end of the `with`
+    block."""
 
     def __init__(self, data_dir: Path, root: RootToken) -> None:
         self._path = data_dir / FILE
@@ -49,7 +50,8 @@ class RootTokenFile:
             self._path.unlink()
 
     def examine(self) -> list[Diagnostic]:
-        """Write the file, if that has not succeeded yet. Returns a warning if it fails; the daemon starts anyway."""
+        """Write the file, if that has not succeeded yet. Returns a warning if it cannot be written; the daemon runs
+        nevertheless."""
         try:
             if not self._is_written:
                 self._write()

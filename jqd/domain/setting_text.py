@@ -14,18 +14,19 @@ from jqd.domain.units import BYTES, SECONDS, amount, as_text
 # Type of a setting → its name in messages.
 KINDS = {bool: "truth value", int: "whole number", float: "number", str: "text", Path: "path", tuple: "list of texts"}
 PASSWORD = re.compile(r"://.*@", re.DOTALL)  # the part of a URL that may contain a password: before the host
-# The key in a field's `metadata` that says: it may contain a password, so it is masked, and may come from a file.
+# The key in a field's `metadata` of a setting that may contain a password: it is masked, and may come from a file.
 SECRET = "secret"  # noqa: S105 - a key, not a password
-# The key in a field's `metadata` that says: only code sets it, no file, environment or flag.
+# The key in a field's `metadata` of a setting that only code sets: no file, environment variable or flag.
 INTERNAL = "internal"
 WHOLE = "whole"  # as the value of SECRET: the whole value is masked, not only what may be a password in it
 _IN_QUERY = re.compile(r"(?<=password=)[^&#\s]+", re.IGNORECASE)
 
 
 def read(hint: Any, value: Any, name: str) -> Any:
-    """Convert a value from a file, a variable or a flag to the type `hint`. The setting's `name` says a number's unit.
+    """Convert the value of a setting from a file, an environment variable or a flag to the type `hint`. The setting's
+    `name` contains the unit of a number (`_s`, `_bytes`).
 
-    Raises ValueError with a text that continues the setting's name.
+    Raises ValueError with a text that continues a sentence which begins with the setting's name.
     """
     kind = _kind(hint)
     if type(None) in get_args(hint) and value in (None, ""):
@@ -44,7 +45,8 @@ def read(hint: Any, value: Any, name: str) -> Any:
 
 
 def text_of(value: Any, name: str) -> str:
-    """Return the text for a value that `read` converts back: 25s, 64MiB, true. `name` says a number's unit."""
+    """Return a value as text that `read` converts back: 25s, 64MiB, true. The setting's `name` contains the unit of
+    a number."""
     match value:
         case None:
             return ""
@@ -58,7 +60,8 @@ def text_of(value: Any, name: str) -> str:
 
 
 def masked(value: Any, mark: object = True) -> Any:
-    """Return a secret value with passwords masked. `mark`: the value of SECRET in its field's metadata."""
+    """Return a secret value with passwords replaced by "…". `mark`: the value of SECRET in the setting's metadata; if
+    it is WHOLE, the whole value is replaced."""
     if mark == WHOLE:
         return "…" if value else value
     if isinstance(value, tuple):
@@ -67,7 +70,7 @@ def masked(value: Any, mark: object = True) -> Any:
 
 
 def unit(hint: Any, name: str) -> str:
-    """Return the unit of a setting: bytes, s or ms; empty for a plain count, a share, or no number."""
+    """Return the unit of a setting: bytes, s or ms; empty for a count, a ratio, and for a value that is no number."""
     if _kind(hint) not in (int, float):
         return ""
     units = _units(name)
@@ -79,12 +82,13 @@ def _units(name: str) -> Mapping[str, float]:
 
 
 def _quoted(value: Any) -> str:
-    """Return a value for a message, masked if it may contain a password, as messages end up in logs."""
+    """Return a value as it is shown in a message. It is masked if it may contain a password, because messages end up in
+    logs."""
     return "…" if PASSWORD.search(str(value)) or _IN_QUERY.search(str(value)) else repr(value)
 
 
 def _kind(hint: Any) -> Any:
-    """Return the plain type of a hint, without range and None; str for a Literal."""
+    """Return the plain type behind a type hint, without range and None; str for a Literal."""
     if get_origin(hint) is Literal:
         return str
     kind = get_origin(hint) or hint
@@ -115,7 +119,7 @@ def _converted(kind: Any, value: Any, name: str) -> Any:
 
 
 def _texts(value: Any) -> tuple[str, ...]:
-    """Convert a list of texts, which may also be one text with blanks between, or JSON."""
+    """Convert a list of texts. It may also be given as one text, separated by blanks, or as JSON."""
     if isinstance(value, str):
         if not value.lstrip().startswith("["):
             return tuple(value.split())
@@ -139,7 +143,7 @@ def _bool(value: Any) -> bool:
 
 
 def _number(value: Any, name: str) -> float:
-    """Convert a number; also a duration like 5m for `*_s`, or a size like 64MiB for `*_bytes`."""
+    """Convert a number. Settings `*_s` may also be durations like 5m, and `*_bytes` sizes like 64MiB."""
     if isinstance(value, bool):
         raise ValueError("a truth value is no number")
     if isinstance(value, (int, float)):

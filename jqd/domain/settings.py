@@ -1,9 +1,9 @@
-"""Settings: saved at one daemon, in force at all daemons until they are changed. Registrations of workers, schedules,
-tokens and so on are settings. (The daemon's configuration is not: see `jqd/config.py`.)
+"""Settings: values that are saved at one daemon, and are in force at all daemons until they are changed. Registrations
+of workers, schedules, tokens and so on are settings. (The daemon's configuration is not: see `jqd/config.py`.)
 
-A setting has a kind, a name, a revision and a body. Of two with the same kind and name, the one with the higher
-revision holds; one without a body is a deletion. So in whatever order and however often journals are read, the same
-settings result.
+A setting has a kind, a name, a revision and a body. Of two settings with the same kind and name, the one with the
+higher revision counts. A setting without a body is a deletion. So the same settings result in whatever order, and
+however often, journals are read.
 """
 
 from collections import Counter
@@ -30,13 +30,13 @@ ORIGINS = 1024  # the low ten bits of a revision are of the journal, so two daem
 
 
 class Setting(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A setting: also a record of the journal's lane `rules`."""
+    """A setting. It is also a record of the journal's lane `rules`."""
 
     kind: str
     name: str
     revision: int
     at_ms: int
-    """When it was saved (Unix ms): for people, and to drop deletions after long."""
+    """When it was saved (Unix ms): shown to people, and used to drop old deletions."""
     body: Raw = Raw(NIL)
     """Any MessagePack value; nil if the setting is deleted."""
 
@@ -53,9 +53,9 @@ class Setting(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return bytes(self.body) == NIL
 
     def supersedes(self, other: "Setting | None") -> bool:
-        """Return whether this setting wins over another one: the higher revision does. Two journals may make equal
-        revisions in the same millisecond; then the greater bytes win, as in the store.
-        """
+        """Return whether this setting replaces another one: the one with the higher revision wins. Two journals may
+        make equal revisions in the same millisecond; then the one with the greater encoded bytes wins, as in the
+        store."""
         if other is None or self.revision != other.revision:
             return other is None or self.revision > other.revision
         return encode_setting(self) > encode_setting(other)
@@ -82,38 +82,43 @@ def decode_setting(packed: bytes) -> Setting:
 
 
 class SettingTable:
-    """The settings that this daemon knows. Watchers get each one that takes effect."""
+    """The settings that this daemon knows. It calls watchers with each setting that takes effect."""
 
     def __init__(self, *, loading: bool = False) -> None:
-        """`loading`: the caller sets `tried`, `loaded` and `synced` later."""
+        """`loading`: whether the caller will set the events `tried`, `loaded` and `synced` later. Otherwise they are
+        set at once."""
         self.tried = trio.Event()
-        """Set once this daemon's journal is read, or a part of it cannot be: from then on the store is asked."""
+        """Set once this daemon's journal is read, or a part of it turned out to be unreadable. From then on the store
+        is asked for settings, too."""
         self.loaded = trio.Event()
-        """Set once the settings of this daemon's journal are known: it is read, or, where the disk does not give a
-        part, `synced` is set. That part may hold settings that no store has yet: these are not known then."""
+        """Set once the settings in this daemon's journal are known: the whole journal is read, or a part is unreadable
+        and `synced` is set instead. The unreadable part may hold settings that no store has yet; those are not known
+        then."""
         self.synced = trio.Event()
-        """Set once a first refresh from some partition of the store is complete, too."""
+        """Set once `loaded` is, and the first refresh from some partition of the store is complete."""
         if not loading:
             for event in (self.tried, self.loaded, self.synced):
                 event.set()
         self.asked = trio.Event()
-        """Set, and replaced, when a caller requests a refresh."""
+        """Set when a caller requests a refresh, and then replaced by a new event."""
         self.wanted = 0
-        """Number of the latest refresh that was requested; all that wait for it share it."""
+        """Number of the latest refresh that was requested. All callers that wait for the same refresh share its
+        number."""
         self._begun = 0
         self.askers = 0
         """Number of loops that fetch changed settings from partitions of the store."""
         self._waiting: dict[int, trio.Event] = {}
         self.saying = trio.Lock()
-        """Held while settings are changed: from reading the present ones until the new ones are on disk and hold."""
+        """Held while settings are changed: from reading the present ones until the new ones are on disk and in
+        force."""
         self.ahead_ms: dict[object, int] = {}
-        """Loop → its partition's wall time minus this machine's time since boot, in ms."""
+        """Loop that fetches settings → wall time of its partition minus this machine's time since boot, in ms."""
         self.sizes: Counter[str] = Counter()
-        """Tenant → bytes of its settings, without audit notes."""
+        """Tenant → total bytes of its settings, without audit notes."""
         self.notes: Counter[str] = Counter()
         """Tenant → number of its audit notes."""
         self._settings: dict[str, dict[str, Setting]] = {}
-        """Kind → name → the setting that holds."""
+        """Kind → name → the setting in force."""
         self._readers: dict[str, Callable[[Setting], object]] = {}
         self._watchers: dict[str, list[Callable[[Setting], None]]] = {}
         self._unreadable: dict[tuple[str, str], str] = {}
@@ -124,18 +129,20 @@ class SettingTable:
         return StoreClock(self.ahead_ms, clock).wall_ms()
 
     def note_time(self, store: object, now_ms: int, *, sent_at_s: float, received_at_s: float) -> int:
-        """Note the time of a partition's answer. `sent_at_s`, `received_at_s`: of the call, by `Clock.boot_s`.
+        """Note the wall time in a partition's answer. `sent_at_s`, `received_at_s`: when the call was sent and
+        answered, by `Clock.boot_s`.
 
-        Returns by how many ms the partition's clock was set since. The known difference is kept while the answer allows
-        it, so that the time does not jitter."""
+        Returns by how many ms the partition's clock was changed since the last answer. The known difference is kept
+        while the answer is compatible with it, so that the time does not jitter.
+        """
         first, last = now_ms - round(received_at_s * 1000), now_ms - round(sent_at_s * 1000)
         before_ms = self.ahead_ms.get(store, first)
         self.ahead_ms[store] = min(max(before_ms, first), last)
         return self.ahead_ms[store] - before_ms
 
     def look_again(self) -> trio.Event:
-        """Request a refresh: return an event that is set once all settings that a partition has now are known here. It
-        is already set if no loop fetches settings."""
+        """Request a refresh; return an event that is set once all settings that some partition has now are known here.
+        The event is already set if no loop fetches settings."""
         if not self.askers:
             (answered := trio.Event()).set()
             return answered
@@ -148,27 +155,30 @@ class SettingTable:
         return self._waiting[self.wanted]
 
     def asking(self) -> int:
-        """Note that a refresh begins now. Returns its number for `record_sync`."""
+        """Note that a refresh begins now. Returns its number, to be given to `record_sync`."""
         self._begun = self.wanted
         return self.wanted
 
     def record_sync(self, asked: int) -> None:
-        """Note that refresh `asked` is complete: a partition sent all settings that it had when it began."""
+        """Note that refresh `asked` is complete: a partition has sent all settings that it had when the refresh
+        began."""
         for number in [number for number in self._waiting if number <= asked]:
             self._waiting.pop(number).set()
 
     def read(self, kind: str, reader: Callable[[Setting], object]) -> None:
-        """Check settings of a kind with `reader`, which raises DECODE_ERRORS or Invalid for an unreadable one."""
+        """Register the function that checks settings of a kind. `reader` raises DECODE_ERRORS or Invalid for an
+        unreadable one."""
         self._readers[kind] = reader
 
     def watch(self, kind: str, watcher: Callable[[Setting], None]) -> None:
-        """Call `watcher` with each setting of a kind that holds, now and whenever one changes."""
+        """Register a watcher. It is called with each present setting of a kind now, and with each new one when it takes
+        effect."""
         self._watchers.setdefault(kind, []).append(watcher)
         for setting in self.all(kind):
             watcher(setting)
 
     def complaints(self) -> list[str]:
-        """Return a warning about unreadable settings, for `/readyz`, if there are any."""
+        """Return a warning for `/readyz` if there are unreadable settings; else nothing."""
         if not self._unreadable:
             return []
         (kind, name), why = next(iter(self._unreadable.items()))
@@ -179,7 +189,7 @@ class SettingTable:
         ]
 
     def take(self, settings: Iterable[Setting]) -> list[Setting]:
-        """Take settings that supersede the known ones. Returns those that did, except unreadable ones."""
+        """Put settings into force that supersede the known ones. Returns these, except unreadable ones."""
         news = []
         for setting in settings:
             self._highest = max(self._highest, setting.revision)
@@ -200,7 +210,8 @@ class SettingTable:
         return news
 
     def _is_readable(self, setting: Setting) -> bool:
-        """Return whether a setting can be decoded. An unreadable one counts as deleted, at all daemons alike."""
+        """Check whether a setting can be decoded, and note the error. An unreadable setting counts as deleted, at all
+        daemons alike."""
         try:
             if not setting.is_deleted and (read := self._readers.get(setting.kind)) is not None:
                 read(setting)
@@ -212,18 +223,18 @@ class SettingTable:
         return True
 
     def forget(self, setting: Setting) -> None:
-        """Drop a setting, unless a later one has superseded it."""
+        """Remove a setting from the table, unless a later one has superseded it."""
         if self.get(*setting.key) == setting:
             del self._settings[setting.kind][setting.name]
             self._unreadable.pop(setting.key, None)
             self._count(setting, -1)
 
     def get(self, kind: str, name: str) -> Setting | None:
-        """Return a setting, which may be a deletion; None if there is none."""
+        """Return a setting, which may be a deletion; None if it is unknown."""
         return self._settings.get(kind, NONE).get(name)
 
     def all(self, kind: str) -> Iterator[Setting]:
-        """Yield the settings of a kind, with deletions, in the order in which their names became known."""
+        """Yield the settings of a kind, including deletions, in the order in which their names became known."""
         return iter([*self._settings.get(kind, NONE).values()])
 
     def every(self, but: str = "") -> list[Setting]:
@@ -232,11 +243,12 @@ class SettingTable:
 
     @property
     def size_bytes(self) -> int:
-        """Return the bytes of all settings but audit notes."""
+        """Return the total bytes of all settings except audit notes."""
         return self.sizes.total()
 
     def growths(self, settings: Collection[Setting]) -> Counter[str]:
-        """Return tenant → bytes that its settings would grow by, if these took effect; without audit notes."""
+        """Return tenant → by how many bytes its settings would grow if the given ones took effect; without audit
+        notes."""
         growths: Counter[str] = Counter()
         for setting in settings:
             if setting.kind == AUDIT:
@@ -258,14 +270,15 @@ class SettingTable:
         return self.get(*setting.key) == setting
 
     def number(self) -> int:
-        """Return the highest known revision, from which new names are made."""
+        """Return the highest known revision. Callers make new names from it."""
         return self._highest
 
     def make(self, bodies: Mapping[tuple[str, str], bytes], *, now_ms: int, origin: int) -> list[Setting]:
-        """Make new settings, with revisions above all known ones, so that they supersede these.
+        """Make new settings from (kind, name) → body, with revisions above all known ones, so that they supersede
+        these.
 
-        `origin`: the number of the journal. A revision is a date, as far as possible: if two daemons that cannot reach
-        each other save a setting, the later one holds.
+        `origin`: the number of the journal. A revision is made from the time: if two daemons that cannot reach each
+        other save the same setting, the later one wins.
         """
         made = []
         for (kind, name), body in bodies.items():

@@ -1,6 +1,8 @@
-"""Limits of things that tenants share, such as handlers or pauses, and each tenant's part of them (docs/adr/0054).
+"""Limits for things of which all tenants together may have only so many, such as handlers or pauses, and the share of
+each tenant (docs/adr/0054).
 
-A tenant may have a tenth at most. All tenants but "" leave a tenth free, so that an operator can always act.
+A tenant may have at most a tenth of the limit. The tenants other than "" together must leave a tenth free, so that an
+operator can always act.
 """
 
 from collections import Counter
@@ -10,19 +12,19 @@ PART = 10
 
 
 class Share(NamedTuple):
-    """The limit for one kind of things."""
+    """The limit for one kind of thing, such as handlers."""
 
     what: str
-    """The plural of their name, for messages."""
+    """The name of the things, in plural, for messages."""
     most: int
     """The most that all tenants together may have."""
     own: int = 0
-    """The most that the tenant "" may have; 0: all that the others leave."""
+    """The most that the tenant "" may have; 0: all that the other tenants leave."""
     remedy: str = "delete some"
-    """What to do about too many, for messages."""
+    """What to do if there are too many, for messages."""
 
     def why_no_more(self, tenant: str, there: Counter[str], more: int = 1) -> str | None:
-        """Return why a tenant may not have `more` further things, or None. `there`: tenant → how many it has."""
+        """Return why a tenant may not have `more` further things; None if it may. `there`: tenant → how many it has."""
         part, total = self.most // PART, there.total()
         if tenant and there[tenant] + more > part:
             return f"a tenant may have {part} {self.what}, and {tenant!r} has {there[tenant]}; {self.remedy}"

@@ -4,8 +4,8 @@
     webhook-timestamp   Unix seconds
     webhook-signature   v1,BASE64 …   HMAC-SHA256 of "id.timestamp.body", one for each secret
 
-A secret is `whsec_` and base64. While a secret is replaced by another there are both, and so two signatures: the worker
-accepts a request if one of them matches.
+A secret is `whsec_` and base64. While a secret is being replaced, both secrets are in use, so there are two signatures.
+The worker accepts a request if one of them matches.
 """
 
 import base64
@@ -22,7 +22,7 @@ SECRET_BYTES_MIN, SECRET_BYTES_MAX = 24, 64  # of the decoded secret, by the spe
 
 
 def why_no_secrets(secrets: Sequence[str]) -> str | None:
-    """Return what is wrong with secrets, without showing them; None if nothing is."""
+    """Return what is wrong with a list of secrets, in words that do not show them; None if nothing is."""
     if len(secrets) > SECRETS_MAX:
         return f"at most {SECRETS_MAX} secrets can be given, these are {len(secrets)}"
     try:
@@ -34,8 +34,8 @@ def why_no_secrets(secrets: Sequence[str]) -> str | None:
 
 
 def signature(secrets: Sequence[str], message_id: str, at_s: int, body: bytes) -> list[tuple[str, str]]:
-    """Return the headers that sign a body; none without a secret. `message_id` must have no dot, which separates the
-    signed parts."""
+    """Return the headers that sign a body; no headers if there is no secret. `message_id` must not contain a dot,
+    because dots separate the signed parts."""
     if not secrets:
         return []
     assert "." not in message_id, f"{message_id!r} cannot be told from the timestamp behind it"
@@ -54,7 +54,7 @@ def code_of(key: bytes, signed: bytes) -> str:
 
 @lru_cache(maxsize=256)  # most stores have fewer workers with secrets
 def key_of(secret: str) -> bytes:
-    """Return the key in a secret. Raises ValueError, whose text does not show the secret."""
+    """Decode the key in a secret. Raises ValueError, whose text does not show the secret."""
     try:
         key = base64.b64decode(secret.removeprefix(PREFIX), validate=True) if secret.startswith(PREFIX) else b""
     except (binascii.Error, ValueError):

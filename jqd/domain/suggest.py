@@ -1,4 +1,4 @@
-"""Suggestions for names of fields, settings and commands that do not exist."""
+"""Suggests the right name to somebody who used a field, setting or command that does not exist."""
 
 import difflib
 from collections.abc import Sequence
@@ -43,25 +43,27 @@ OF_A_PUSH = ("max", "max_retry", "max_retries", "max_attempts", "retries", "atte
 
 
 def no_setting(given: str) -> str:
-    """Return a hint for a setting that is an option of jobs here; empty if it is none."""
+    """Return a hint if the name is that of a setting which is an option of each job in jqd; else an empty text."""
     if given.startswith("retry.") and given.removeprefix("retry.") in OF_A_PUSH:
         return "how often a job is tried goes with the job: max_retry of its push; the longest wait is 'retry.cap_s'"
     return ""
 
 
 def command(words: Sequence[str], behind: Sequence[str] = ()) -> str:
-    """Return jqd's command for one of another queue; empty if there is none. `behind`: subcommands given before it."""
+    """Return the command of jqd that corresponds to a command of other job queues; empty if none does. `behind`:
+    subcommands of jqd that were given before it."""
     found = [ours for ours, others in COMMANDS_ELSEWHERE.items() if words and not behind and words[0] in others]
     return found[0] if found else ""
 
 
 def settings(given: str) -> list[str]:
-    """Return the daemon's settings that other programs call by this name."""
+    """Return the settings of the daemon that other programs call by this name."""
     return [path for path, others in SETTINGS_ELSEWHERE.items() if given in others]
 
 
 def suggestion(name: str, fields: Sequence[str]) -> str:
-    """Return `; did you mean …?` for a name that is not in `fields`, or if none is similar, all of `fields`."""
+    """Return `; did you mean …?` for a name that is not in `fields`. If no field is similar, return a list of all
+    fields."""
     lower = name.lower()
     same = [field for field, others in ELSEWHERE.items() if field in fields and lower in others]
     close = same or difflib.get_close_matches(lower, fields, n=1)

@@ -7,9 +7,11 @@ PIECE_BYTES = 1 << 20
 
 
 def copy_synced(source: Path, target: Path) -> int:
-    """Copy a file up to its present end, as others may append to it, and sync the copy. Returns its bytes.
+    """Copy a file up to its present end, and sync the copy to disk; others may append to the file meanwhile. Returns
+    the number of bytes copied.
 
-    Raises OSError."""
+    Raises OSError.
+    """
     size = 0
     with source.open("rb") as read, target.open("xb") as written:
         left = os.fstat(read.fileno()).st_size

@@ -1,5 +1,5 @@
-"""Counts what this daemon does, by jobtype, for metrics and for the history of numbers. It costs a microsecond a job:
-counts are handed over only when they are read."""
+"""Counts events of jobs by jobtype, for metrics and for the history of numbers. It costs a microsecond per job, because
+the counts are passed on only when somebody reads them."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -13,9 +13,9 @@ OTHER = "\x1e"  # stands for jobtypes that are not counted apart; not printable,
 EVERYBODY = annotate("*", OTHER)  # OTHER for all tenants; "*" cannot be a tenant
 OUTCOMES = ("succeeded", "failed", "dead", "retried", "put_off", "interrupted", "cancelled")
 WAIT_S = (0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3_600.0, 14_400.0)
-"""Upper bounds of the buckets for waits; one more bucket is for longer ones."""
+"""Upper bounds (s) of the histogram's buckets for waits. One more bucket is for longer waits."""
 RUN_S = (0.01, 0.05, *WAIT_S)
-"""Upper bounds of the buckets for run times."""
+"""Upper bounds (s) of the histogram's buckets for run times. One more bucket is for longer ones."""
 _WAIT_MS, _RUN_MS = (tuple(round(bound * 1000) for bound in bounds) for bounds in (WAIT_S, RUN_S))
 _NO_WAITS, _NO_RUNS = [0] * (len(WAIT_S) + 1), [0] * (len(RUN_S) + 1)
 _SUCCEEDED, _FAILED, _DEAD, _RETRIED, _PUT_OFF, _INTERRUPTED, _CANCELLED = range(len(OUTCOMES))
@@ -25,7 +25,7 @@ _BY_REASON = {SNOOZE: _PUT_OFF, INTERRUPTED: _INTERRUPTED}
 
 
 class Counts:
-    """The numbers of one jobtype."""
+    """The counts of one jobtype."""
 
     __slots__ = ("ended", "pushed", "run", "run_ms", "started", "wait", "wait_ms")
 
@@ -34,9 +34,10 @@ class Counts:
         self.started = 0
         """Number of attempts that began."""
         self.ended = [0] * len(OUTCOMES)
-        """Numbers by OUTCOMES: of attempts, of cancelled jobs, and of jobs that failed without an attempt."""
+        """The number of each of OUTCOMES. They count attempts, cancelled jobs, and jobs that failed without an
+        attempt."""
         self.wait, self.run = [*_NO_WAITS], [*_NO_RUNS]
-        """Histograms: how many jobs waited, and attempts ran, how long, by bucket."""
+        """Two histograms, as counts by bucket: how long jobs waited, and how long attempts ran."""
         self.wait_ms = 0
         self.run_ms = 0
 
@@ -58,26 +59,28 @@ class Counts:
 
     @property
     def moves(self) -> int:
-        """Return the number of all events, to rank jobtypes."""
+        """Return the total number of events, by which jobtypes are ranked."""
         return self.pushed + self.started + sum(self.ended)
 
 
 Row = Mapping[str, Counts]
-"""Qualified jobtype → its numbers."""
+"""Qualified jobtype → its counts."""
 
 
 class Tally:
-    """Counts events, and hands the counts to readers."""
+    """Counts events, and passes the counts to readers."""
 
     def __init__(self) -> None:
         self.pushed: dict[tuple[str, str], int] = {}
-        """(tenant, jobtype) → acknowledged jobs. Code that adds to it calls `settle` when it has NAMES_MAX entries."""
+        """(tenant, jobtype) → number of acknowledged jobs. Code that adds to it calls `settle` when it has NAMES_MAX
+        entries."""
         self.readers: list[Callable[[Row], None]] = []
-        """Each gets all counts since the last `settle`, and must not keep the `Counts` objects."""
+        """Functions that `settle` calls with all counts since its last call. They must not keep the `Counts`
+        objects."""
         self._row: dict[str, Counts] = {}
 
     def settle(self) -> None:
-        """Hand the counts since the last call to the readers."""
+        """Pass the counts since the last call to the readers, and begin new ones."""
         for (tenant, name), count in self.pushed.items():
             self._counts(annotate(tenant, name)).pushed += count
         self.pushed.clear()
@@ -88,8 +91,8 @@ class Tally:
     def started(self, held: Sequence[Held], now_ms: int) -> None:
         """Count attempts that are given to a worker, and how long their jobs waited.
 
-        The wait is counted for a job's first attempt since its push or retry, unless it had parents: otherwise it is
-        not known here since when the job could have begun.
+        A wait is counted only for a job's first attempt since its push or retry, and only if it had no parents.
+        Otherwise it is not known here since when the job could have begun.
         """
         for each in held:
             counts = self._row.get(each.job.jobtype) or self._counts(each.job.jobtype)
@@ -98,8 +101,8 @@ class Tally:
                 counts.waited(max(0, now_ms - ready_ms))
 
     def ended(self, outcomes: Sequence[Outcome], void: Collection[int] | None) -> None:
-        """Count attempts whose outcomes the store has applied. `void`: places of outcomes that changed nothing; None:
-        the store's answer was lost, so all count."""
+        """Count attempts whose outcomes the store has applied. `void`: indexes of outcomes that changed nothing; None:
+        the store's answer was lost, so all are counted."""
         for place, outcome in enumerate(outcomes):
             if outcome.fate is ENTRUSTED or (void and place in void):
                 continue
@@ -110,13 +113,14 @@ class Tally:
             counts.ran(ran_ms if ran_ms > 0 else 0)
 
     def cancelled(self, jobtypes: Iterable[str]) -> None:
-        """Count cancelled jobs by type. A type "" is unknown and not counted."""
+        """Count cancelled jobs by jobtype. "" stands for an unknown jobtype and is not counted."""
         for jobtype in jobtypes:
             if jobtype:
                 self._counts(jobtype).ended[_CANCELLED] += 1
 
     def died(self, numbers: Mapping[str, int]) -> None:
-        """Count jobs that failed in the store without an attempt, such as expired ones, by jobtype."""
+        """Count jobs that failed in the store without an attempt, such as expired ones. `numbers`: jobtype → how
+        many."""
         for jobtype, number in numbers.items():
             if jobtype:
                 self._counts(jobtype).ended[_DEAD] += number
@@ -126,7 +130,8 @@ class Tally:
 
 
 def counts_of(row: dict[str, Counts], jobtype: str) -> Counts:
-    """Return a jobtype's counts in a row, adding it if need be; those of EVERYBODY if the row has NAMES_MAX already."""
+    """Return a jobtype's counts in a row; add it if it is missing. If the row has NAMES_MAX jobtypes already, return
+    the counts of EVERYBODY, which stands for all further jobtypes."""
     counts = row.get(jobtype)
     if counts is None:
         counts = row.setdefault(jobtype if len(row) < NAMES_MAX else EVERYBODY, Counts())
@@ -134,7 +139,7 @@ def counts_of(row: dict[str, Counts], jobtype: str) -> Counts:
 
 
 def _ready_ms(held: Held) -> int:
-    """Return since when a job could have begun (Unix ms); 0: unknown."""
+    """Return since when a job could have begun (Unix ms); 0 if that is unknown."""
     job = held.job
     if job.flow is not None and job.flow.after:
         return 0

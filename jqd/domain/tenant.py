@@ -1,9 +1,10 @@
-"""Tenants, and scopes of tokens. Within jqd, a name that a tenant gave has the tenant before it (a qualified name):
+"""Tenants, and scopes of tokens. Within jqd, a name that a tenant gave has the tenant before it; this is a qualified
+name:
 
     mail              a name of the tenant ""
     acme US mail      a name of acme; US is one character, which no name from outside may contain
 
-So everything with a name keeps tenants apart (docs/adr/0054).
+So things of different tenants never have the same name (docs/adr/0054).
 """
 
 import re
@@ -33,7 +34,7 @@ def is_tenant(text: str) -> bool:
 
 
 def annotate(tenant: str, name: str) -> str:
-    """Return the qualified name."""
+    """Return the qualified name: the tenant, US, and the name; for the tenant "" just the name."""
     return f"{tenant}{SEPARATOR}{name}" if tenant else name
 
 
@@ -48,18 +49,18 @@ def bare(name: str) -> str:
 
 
 def of_tenant(name: str) -> str:
-    """Return ` of tenant …` for messages; empty for the tenant ""."""
+    """Return ` of tenant …` as a part of a message; empty for the tenant ""."""
     return f" of tenant {tenant!r}" if (tenant := tenant_of(name)) else ""
 
 
 def any_of(tenant: str) -> str:
-    """Return the name that means all jobtypes of a tenant; empty for the tenant ""."""
+    """Return the name that stands for all jobtypes of a tenant; empty for the tenant ""."""
     return annotate(tenant, "")
 
 
 def in_scope(scopes: Sequence[str], name: str) -> bool:
-    """Return whether a jobtype is in one of the scopes: jobtypes, or prefixes with a * at the end. A handler in the
-    scopes includes its versions, such as `name@3`."""
+    """Return whether a jobtype is in one of the scopes. A scope is a jobtype, or a prefix with a * at the end. A
+    handler in the scopes includes its versions, such as `name@3`."""
     handler, _, number = name.rpartition("@")
     own = (name, handler) if number.isdecimal() else (name,)
     return any(name.startswith(scope[:-1]) if scope.endswith("*") else scope in own for scope in scopes)

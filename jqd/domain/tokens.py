@@ -3,12 +3,13 @@
     jqd_0123456789abcdef_AbC…          what a caller sends: the token's id, and the secret
          16 digits        43 characters
 
-A revoked token stays a setting for ever: if it were dropped, a daemon that was away for long would bring it back. An
-expired token is dropped: if it comes back, it is expired still.
+A revoked token stays a setting for ever. If it were dropped, a daemon that was away for long would bring back the valid
+token. An expired token is dropped: if a daemon brings it back, it is still expired.
 
 A token may be *derived* from another one, which is called the token *above* it. It has the same rights or fewer, for a
-shorter time, and is valid only while all tokens above it are valid and known. Its setting is named after a *slot* of
-the topmost one: so it replaces an earlier derived token, and cannot be brought back.
+shorter time, and is valid only while all tokens above it are valid and known. Its setting does not have the token's id
+as its name, but that of a *slot*, one of a few numbered names of the topmost token. So it replaces the earlier token in
+the same slot, which cannot be brought back.
 """
 
 import enum
@@ -28,10 +29,10 @@ NOTE_LENGTH_MAX = 200  # characters
 ID_BYTES, SECRET_BYTES = 8, 32
 ID = re.compile(rf"[0-9a-f]{{{2 * ID_BYTES}}}")
 FORM = re.compile(rf"jqd_([0-9a-f]{{{2 * ID_BYTES}}})_([A-Za-z0-9_-]{{43}})")
-NOBODYS = bytes(32)  # compared with if a token is unknown, so that this takes as long
+NOBODYS = bytes(32)  # a text is compared with it if its token is unknown, so that this takes equally long
 
 OVER_S = 3_600.0  # an expired token is kept so long, as clocks differ
-DEPTH_MAX = 3  # derived tokens in a row: each call checks all above its own
+DEPTH_MAX = 3  # length of a chain of derived tokens: each call checks all tokens above its own
 SWEPT_MIN = 1_000  # expired tokens are dropped only if more than so many are known
 
 
@@ -41,7 +42,7 @@ class Role(enum.StrEnum):
     PUSH = "push"
     """Push jobs; look at a job by its id, take its result, ask why it waits, cancel it."""
     WORKER = "worker"
-    """All that `push` may, as jobs may push jobs; and register workers, take jobs and report them."""
+    """All that `push` may, because jobs may push jobs. Also register workers, take jobs and report their outcomes."""
     VIEWER = "viewer"
     """Look at everything, and change nothing."""
     OPERATOR = "operator"
@@ -57,52 +58,52 @@ MAY = {
     Role.OPERATOR: frozenset({Role.PUSH, Role.WORKER, Role.VIEWER, Role.OPERATOR}),
     Role.MASTER: frozenset(Role),
 }
-"""Role → roles whose calls it may make."""
+"""Role → the roles whose calls it may make."""
 
 
 class Token(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The body of the setting `token`."""
+    """What jqd knows of a token: the body of a setting of the kind `token`."""
 
     hash: bytes
     """SHA-256 of the secret; 256 random bits need no slow hash."""
     role: Role
     tenant: str = ""
     scopes: tuple[str, ...] = ()
-    """Jobtypes that it is for, each in full or as a prefix with a * at its end; none: all."""
+    """Jobtypes that the token is for. Each is a full name, or a prefix with a * at its end; none: all jobtypes."""
     note: str = ""
-    """What it is for, as its maker wrote."""
+    """What the token is for, in its maker's words."""
     made_at_ms: int = 0
     made_by: str = ""
-    """Id of the token with which it was made."""
+    """Id of the token whose holder made this one."""
     until_ms: int = 0
-    """When it expires (Unix ms); 0: never."""
+    """When the token expires (Unix ms); 0: never."""
     revoked_at_ms: int = 0
-    """When it was revoked; 0: it is not."""
+    """When the token was revoked (Unix ms); 0: it was not."""
     parent: str = ""
-    """Id of the token that it was derived from."""
+    """Id of the token from which this one was derived."""
     token_id: str = ""
-    """Its id, if its setting is named after a slot."""
+    """The token's id, if its setting has the name of a slot."""
     slot: str = ""
-    """The name of its setting, if that is not its id."""
+    """The slot, if that is the name of the token's setting; else empty."""
     kept_ms: int = 0
-    """When the last of the tokens expires that had this slot before."""
+    """When the last of the earlier tokens in the same slot expires (Unix ms)."""
 
     def __repr__(self) -> str:
         """Return a repr without the hash."""
         return f"Token({self.role}, tenant={self.tenant!r})"
 
     def holds(self, now_ms: int) -> bool:
-        """Return whether the token is neither revoked nor expired. Those above it are not checked."""
+        """Return whether the token is neither revoked nor expired. The tokens above it are not checked."""
         return not self.revoked_at_ms and (not self.until_ms or now_ms < self.until_ms)
 
     def is_over(self, now_ms: int) -> bool:
-        """Return whether the token, and all that had its slot before, expired so long ago that no clock takes one for
-        valid."""
+        """Return whether the token, and all earlier tokens in its slot, expired so long ago that no daemon's clock
+        takes one of them for valid."""
         return bool(self.until_ms) and now_ms - self.last_ms > OVER_S * 1000
 
     @property
     def last_ms(self) -> int:
-        """When the token and all that had its slot before have expired."""
+        """When the token, and all earlier tokens in its slot, have expired (Unix ms)."""
         return max(self.until_ms, self.kept_ms)
 
 
@@ -132,7 +133,7 @@ class Tokens:
     def __init__(self, settings: SettingTable, clock: Clock) -> None:
         self._known: dict[str, Token] = {}
         self._in_slot: dict[str, str] = {}
-        """Slot → id of the token that has it, or had it last."""
+        """Slot → id of the latest token in it, which may have expired."""
         self._sweep_at = SWEPT_MIN
         self._clock = clock
         settings.read(TOKEN, _read)
@@ -144,18 +145,19 @@ class Tokens:
         return ((token_id, token) for token_id, token in [*self._known.items()] if self._holds(token, now_ms))
 
     def get(self, token_id: str) -> Token | None:
-        """Return a token, revoked or not."""
+        """Return a token, even if it was revoked; None if it is unknown."""
         return self._known.get(token_id)
 
     def ended(self, token_id: str) -> bool:
-        """Return whether a token is invalid (any more). False for a text that is no token's id."""
+        """Return whether a token is invalid: it, or a token above it, is unknown, revoked or expired. False for a text
+        that does not have the form of a token id."""
         if not is_token_id(token_id):
             return False
         token = self._known.get(token_id)
         return token is None or not self._holds(token, self._clock.wall_ms())
 
     def line(self, token_id: str) -> Iterator[str]:
-        """Yield a token's id, and the ids of all tokens above it, the nearest first."""
+        """Yield a token's id, and then the ids of all tokens above it, nearest first."""
         for _ in range(DEPTH_MAX + 1):
             yield token_id
             token = self._known.get(token_id)
@@ -164,12 +166,12 @@ class Tokens:
             token_id = token.parent
 
     def in_slot(self, slot: str) -> Token | None:
-        """Return the token that has a slot, or had it last; None if there was none, or it expired long ago."""
+        """Return the latest token in a slot, which may have expired; None if there was none, or it expired long ago."""
         return self._known.get(self._in_slot.get(slot, ""))
 
     def of(self, text: str) -> tuple[str, Token] | None:
-        """Return the id and the token that a caller's text is for; None if it is no valid token. Takes the same time
-        for all texts of a token's form."""
+        """Check the text that a caller sent as its token. Returns the token's id and the token; None if it is not
+        valid. Takes the same time for all texts that have the form of a token."""
         found = FORM.fullmatch(text)
         if found is None:
             return None
@@ -179,7 +181,7 @@ class Tokens:
         return (found[1], token) if token is not None and same and is_valid else None
 
     def _holds(self, token: Token, now_ms: int) -> bool:
-        """Return whether a token and all tokens above it are valid."""
+        """Return whether a token and all tokens above it are known, and neither revoked nor expired."""
         for _ in range(DEPTH_MAX + 1):
             if not token.holds(now_ms) or not token.parent:
                 return token.holds(now_ms)
@@ -208,16 +210,16 @@ def body_of(token: Token) -> bytes:
 
 
 def hash_of(secret: str) -> bytes:
-    """Return the hash of a secret that is stored."""
+    """Return the hash of a secret, which is stored instead of the secret."""
     return hashlib.sha256(secret.encode()).digest()
 
 
 def same_secret(text: str, known: str) -> bool:
-    """Return whether two secrets are equal, in constant time. False if `known` is empty."""
+    """Compare two secrets in constant time. False if `known` is empty."""
     return bool(known) and hmac.compare_digest(hash_of(text), hash_of(known))
 
 
 def draw() -> tuple[str, str, str]:
-    """Make a new token: return its id, its secret, and the text that callers send."""
+    """Make a new token; return its id, its secret, and the text that callers send."""
     token_id, secret = secrets.token_hex(ID_BYTES), secrets.token_urlsafe(SECRET_BYTES)
     return token_id, secret, f"jqd_{token_id}_{secret}"

@@ -37,7 +37,8 @@ _AMOUNT = re.compile(r"\s*([+-]?[0-9][0-9_]*(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)\s*([
 
 
 def amount(text: str, units: Mapping[str, float]) -> float:
-    """Return a number, multiplied by its unit if it has one. Raises ValueError, which says what can be written."""
+    """Parse a number with an optional unit, and return their product. Raises ValueError, whose text says what may be
+    written."""
     match = _AMOUNT.fullmatch(text)
     if match is None:
         raise ValueError(f"write one like {', '.join(('90', '1.5', *(f'30{unit}' for unit in units)))}")
@@ -48,7 +49,7 @@ def amount(text: str, units: Mapping[str, float]) -> float:
 
 
 def as_text(number: float, units: Mapping[str, float]) -> str:
-    """Return a number as text in the largest unit of which it is a multiple, such as 25s or 64MiB (see `amount`)."""
+    """Return a number as text in the largest unit of which it is a multiple, such as 25s or 64MiB."""
     size, unit = max(
         ((size, unit) for unit, size in units.items() if size == 1 or (number and number % size == 0)), default=(1, "")
     )
@@ -57,7 +58,8 @@ def as_text(number: float, units: Mapping[str, float]) -> str:
 
 
 def seconds(text: str) -> float:
-    """Parse a duration, 0 or more, and return it in seconds; without a unit it is in seconds. Raises ValueError."""
+    """Parse a duration of 0 or more, and return it in seconds; a number without a unit is in seconds. Raises
+    ValueError."""
     found = amount(text, SECONDS)
     if not 0 <= found < math.inf:
         raise ValueError("it is 0 or more, and finite")

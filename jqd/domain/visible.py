@@ -1,19 +1,21 @@
-"""Escapes text that others wrote, so that it cannot send commands to a terminal or reorder the text beside it."""
+"""Escapes text that others wrote, so that it can neither send commands to a terminal nor reorder the text beside it."""
 
 import shlex
 
 BIDI = {code: f"\\u{code:04x}" for code in (0x61C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))}
-"""For `str.translate`: escapes characters that change the direction of text. With one in a message, a table's next
-column may appear before it, and a name may look like another one."""
+"""Table for `str.translate`. It escapes characters that change the direction of text. Otherwise, after a message with
+such a character, a table's next column may appear before it, and one name may look like another."""
 CONTROLS = BIDI | {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
-"""For `str.translate`: escapes these, and all control characters but newline and tab."""
+"""Table for `str.translate`. It escapes the characters of BIDI, and all control characters except newline and tab."""
 
 IN_JSON = BIDI | {code: f"\\u{code:04x}" for code in range(127, 160)}
-"""For `str.translate` of JSON, which escapes the other control characters anyway. The value stays the same."""
+"""Table for `str.translate` of JSON text. It escapes the characters of BIDI and 127 to 159; JSON escapes the other
+control characters itself. The value stays the same."""
 
 
 def quoted(text: str) -> str:
-    """Return a text quoted for the shell; unprintable characters are escaped as bash, zsh and ksh read them."""
+    """Return a text quoted for the shell. Unprintable characters are escaped in the form that bash, zsh and ksh
+    read."""
     if text.isprintable():
         # In double quotes if it has a single quote, and nothing that double quotes leave special.
         return f'"{text}"' if "'" in text and not set(text) & set('"$`\\!') else shlex.quote(text)

@@ -1,4 +1,5 @@
-"""An HTTP/1.1 server on trio. It knows nothing of jobs: an application gets a request, and returns a response."""
+"""An HTTP/1.1 server on trio. It knows nothing of jobs. It calls an application, which gets a request and returns a
+response."""
 
 from jqd.http.address import address_of, bind, listen, reserve, url_of
 from jqd.http.asgi import from_asgi

@@ -1,4 +1,4 @@
-"""Opens listening TCP sockets, and returns their addresses and URLs."""
+"""Opens listening TCP sockets, and says by which addresses and URLs they are reached."""
 
 import socket
 
@@ -10,10 +10,10 @@ USER_TIMEOUT_MS = 20_000  # a vanished peer is noticed after so long, not after 
 
 
 def bind(address: str, *, shared: bool = False) -> socket.socket:
-    """Return a listening TCP socket at `host:port` (port 0: any free one).
+    """Return a listening TCP socket bound to `host:port` (port 0: any free port).
 
-    `shared`: several processes of the same user may each have a socket there, among which the kernel distributes
-    connections. Such a socket does not listen yet. Raises ConfigError if the address is taken or unavailable.
+    `shared`: allow several processes of the same user to have a socket there; the kernel distributes the connections
+    among these. A shared socket does not listen yet. Raises ConfigError if the address is taken or unavailable.
     """
     try:
         at = parse(address)
@@ -30,9 +30,11 @@ def bind(address: str, *, shared: bool = False) -> socket.socket:
 
 
 def reserve(address: str) -> socket.socket:
-    """Return a socket that keeps a port for processes that share it, and takes no connections itself.
+    """Reserve a port for processes that will share it. Returns a socket that holds the port and takes no connections
+    itself.
 
-    Raises ConfigError if the port is taken, even by programs that would share it."""
+    Raises ConfigError if the port is taken, even by programs that would share it.
+    """
     with bind(address) as alone:
         at = parse(address_of(alone))
     try:
@@ -45,7 +47,7 @@ def reserve(address: str) -> socket.socket:
 
 
 def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
-    """Return a non-blocking TCP socket, which listens unless it is shared. Raises OSError."""
+    """Return a non-blocking TCP socket bound to an address. It listens, unless it is shared. Raises OSError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -66,7 +68,7 @@ def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
 
 
 def address_of(listener: socket.socket) -> str:
-    """Return the address of a socket as text for `bind`."""
+    """Return the address of a socket in the form that `bind` takes."""
     return str(Address(*listener.getsockname()[:2]))
 
 

@@ -1,4 +1,4 @@
-"""Runs an ASGI application on this HTTP server: for a worker's own endpoint."""
+"""Runs an ASGI application on this HTTP server. A worker uses it for its own endpoint."""
 
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
@@ -12,7 +12,7 @@ AsgiApp = Callable[[Any, Any, Any], Awaitable[None]]
 
 
 def from_asgi(app: AsgiApp) -> App:
-    """Return an ASGI application as an application of this server."""
+    """Wrap an ASGI application as an application of this server."""
 
     async def serve(exchange: Exchange) -> None:
         channel = _Channel(exchange)
@@ -22,14 +22,15 @@ def from_asgi(app: AsgiApp) -> App:
 
 
 class _Channel:
-    """The receive and send of an ASGI application, over one exchange."""
+    """The `receive` and `send` functions of an ASGI application for one request."""
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
         self._end_received = False
 
     async def receive(self) -> Message:
-        """Return the next piece of the body; after the body, wait until the client leaves: `http.disconnect`."""
+        """Return the next part of the body as an ASGI message. After the end of the body, wait until the client leaves,
+        and return `http.disconnect`."""
         exchange = self._exchange
         if self._end_received:
             await exchange.wait_left()
@@ -42,7 +43,8 @@ class _Channel:
         return {"type": "http.request", "body": piece, "more_body": not self._end_received}
 
     async def send(self, message: Message) -> None:
-        """Send the head of the response, or a piece of its body. Raises RuntimeError for any other message."""
+        """Handle an ASGI message: send the head of the response, or a part of its body. Raises RuntimeError for any
+        other message."""
         match message["type"]:
             case "http.response.start":
                 pairs = message.get("headers", ())

@@ -1,6 +1,6 @@
-"""Parses chunked bodies strictly, to find their end.
+"""Parses chunked request bodies strictly, to find where they end.
 
-llhttp is not used for that: it reads past the end of a request, so it cannot tell where the next one begins.
+llhttp is not used for this: it reads past the end of a request, so it cannot tell where the next request begins.
 """
 
 import re
@@ -16,27 +16,28 @@ _TRAILER = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[^\x00-\x08\x0a-\x1f\x7f]*
 
 
 class Chunked:
-    """The parser of one chunked body."""
+    """Parses one chunked body."""
 
     __slots__ = ("_chunks", "_content", "_left", "_trailer", "_within", "done")
 
     def __init__(self) -> None:
         self.done = False
         self._chunks = self._content = 0
-        """Number of chunks so far, and of their bytes."""
+        """The number of chunks so far, and the number of bytes in them."""
         self._left = 0  # bytes of the present chunk that are still to come
         self._within = False  # in a chunk, up to the line end behind it
         self._trailer = -1  # bytes of the trailer so far; below 0 before it begins
 
     def take(self, buffer: bytearray) -> bytes:
-        """Remove the body's part from `buffer`, and return its content. Sets `done` at the end. Raises Refused."""
+        """Remove the bytes of the body from the beginning of `buffer`; return the decoded content. Sets `done` when the
+        body ends. Raises Refused."""
         pieces: list[bytes] = []
         while not self.done and self._step(buffer, pieces):
             continue
         return b"".join(pieces)
 
     def _step(self, buffer: bytearray, pieces: list[bytes]) -> bool:
-        """Take the next part of the body. Returns False if more data must come first."""
+        """Parse the next line or chunk at the beginning of `buffer`. Returns False if more data is needed first."""
         if self._left:
             piece = bytes(buffer[: self._left])
             del buffer[: len(piece)]

@@ -13,12 +13,13 @@ LEAST = 8  # connections, however few descriptors there are
 
 @dataclass(frozen=True, slots=True)
 class ListenerConfig:
-    """Limits of connections and requests."""
+    """Limits for the connections and requests of one listening socket, and its TLS files."""
 
     connections_max: int | None = None
-    """Connections at once, of all addresses; None: half of the descriptors this process may open."""
+    """The most connections at the same time, from all addresses together. None: half of the file descriptors that this
+    process may open."""
     address_connections_max: int | None = None
-    """Connections at once, of one address (of IPv6, one /64); None: three quarters of all."""
+    """The most connections at the same time from one address (for IPv6, one /64). None: three quarters of all."""
     head_bytes_max: int = 24 << 10  # of a request's head: 16 KiB of headers, 4 KiB of target, and some more
     handshake_s: float = 10.0  # for the TLS handshake, three round trips, from the connection on
     head_s: float = 10.0  # from the first byte of a head to its last: most heads come in one packet
@@ -32,10 +33,11 @@ class ListenerConfig:
     linger_bytes: int = 64 << 20  # at most so much: four times the largest request
     grace_s: float = 2.0  # for requests under way when the listener closes
     certificate: tuple[Path, Path] | None = None
-    """PEM files of a certificate and its key: then only TLS is spoken."""
+    """PEM files of a certificate and of its key. If given, the listener accepts only TLS."""
 
     clients: Path | None = None
-    """With a certificate: a PEM file of authorities; each client needs a certificate of one of them."""
+    """A PEM file with certificate authorities. If given, each client needs a certificate from one of them;
+    `certificate` is then required."""
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -66,5 +68,6 @@ class ListenerConfig:
         return max(1, int(self.total() * ADDRESS_SHARE))
 
     def for_newcomers(self) -> int:
-        """Return how many connections are kept for addresses that have few; 0 if one address may have all."""
+        """Return how many connections are reserved for addresses that have few; 0 if one address may have all
+        connections."""
         return max(0, min(self.total() // NEW_SHARE, self.total() - self.of_one_address()))

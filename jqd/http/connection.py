@@ -1,4 +1,4 @@
-"""One connection, from its first byte to its last: its requests are served in order, one at a time, in one task.
+"""One client connection, from its first byte to its last. Its requests are served in order, one at a time, in one task.
 
 Any error ends only this connection: `Connection.run` never raises an Exception.
 """
@@ -32,7 +32,7 @@ TOO_SLOW = "the request came too slowly, or was not complete in time; nothing wa
 
 
 class ServerContext:
-    """The state that all connections of a listener share."""
+    """The state that all connections of a listener share: limits, caches and queues."""
 
     def __init__(
         self,
@@ -51,14 +51,16 @@ class ServerContext:
         self.server = server
         self.dates = Dates()
         self.warn: Callable[..., object] = log.warning
-        """Logs an event; the listener replaces it by one that logs the same event at most once a minute."""
+        """Logs an event as a warning. The listener replaces this function by one that logs the same event at most once
+        a minute."""
         self.limit: ConnectionLimit[Connection] = ConnectionLimit(
             config.total(), config.of_one_address(), config.for_newcomers()
         )
         self._kept = lru_cache(maxsize=KEPT_HEADS)(read_head)
 
     def change(self, config: ListenerConfig) -> None:
-        """Use other limits from now on. Cached heads are dropped, as they were checked against the old ones."""
+        """Put other limits into force now. Cached heads are dropped, because they were checked against the old
+        limits."""
         self.config = config
         self.limit.total_max, self.limit.address_max = config.total(), config.of_one_address()
         self.limit.new_max = config.for_newcomers()
@@ -67,7 +69,8 @@ class ServerContext:
         self._kept.cache_clear()
 
     def not_agreed(self, why: str, peer: str) -> None:
-        """Log a failed TLS handshake: a missing client certificate as a warning, other failures for debugging."""
+        """Log a failed TLS handshake: a missing client certificate as a warning, any other failure at the level
+        debug."""
         if why in NO_CERTIFICATE:
             mend = "http.tls_clients asks each client for a certificate of its authorities"
             log_event(self.warn, "http.no_certificate", why=why, peer=peer, mend=mend)
@@ -75,12 +78,12 @@ class ServerContext:
             log_event(self.log.debug, "http.not_agreed", why=why, peer=peer)
 
     def read_head(self, data: bytes) -> Head:
-        """Parse a head, with a cache: programs send the same heads again and again."""
+        """Parse the head of a request. Results are cached, because programs send the same heads again and again."""
         return self._kept(data) if len(data) <= KEPT_BYTES else read_head(data)
 
 
 class Connection:
-    """Serves one connection."""
+    """Serves the requests of one client connection."""
 
     __slots__ = ("_asked", "_bye", "_context", "_linger", "_scope", "_wire", "_within", "address", "client")
 
@@ -91,7 +94,7 @@ class Connection:
         self._wire = Wire(pipe, context.config, context.dates, Ends(client, context.server, context.config.scheme))
         self._scope = trio.CancelScope()
         self._asked: Exchange | None = None
-        self._within = False  # in a request: its first byte has come
+        self._within = False  # whether a request has begun: its first byte has arrived
         self._bye = b""
         self._linger = False
 
@@ -113,12 +116,13 @@ class Connection:
             self._let_go(whole)
 
     async def turn_away(self, detail: str) -> None:
-        """Answer with 503 and close, as there are too many connections."""
+        """Answer with 503 and close the connection, because there are too many connections."""
         self._send_last(503, detail, retry_after_s=1)
         await self.run()
 
     def look(self, now_s: float) -> None:
-        """End the connection if it is too slow, or the work for a request if its client has left."""
+        """Check the connection, as the listener does every now and then: end it if it is too slow; cancel the work for
+        its request if the client has left."""
         if self._asked is not None:
             self._asked.look()
         wire = self._wire
@@ -128,7 +132,8 @@ class Connection:
             self._scope.cancel()
 
     def give_way(self) -> None:
-        """Close at once, without waiting for the client: another connection has the place already."""
+        """Close the connection at once, without waiting for the client, because its place is already given to another
+        connection."""
         self._linger = self._within = False
         self._scope.cancel()
 
@@ -136,7 +141,7 @@ class Connection:
         self._wire.config = config
 
     def close_soon(self) -> None:
-        """Close after the present request."""
+        """Let the connection close after the present request."""
         self._wire.closing = True
 
     # ------------------------------------------------------------ its life
@@ -159,14 +164,15 @@ class Connection:
             self._send_last(refused.status, refused.detail)
 
     async def _handshake(self) -> None:
-        """Do the TLS handshake, if TLS is used. It is much work, so addresses take turns."""
+        """Do the TLS handshake, if the listener uses TLS. Handshakes are much work, so addresses with many of them must
+        wait for those of other addresses."""
         limiter, wire, entered = self._context.lines.handshakes, self._wire, False
 
         async def turn() -> None:
             nonlocal entered
             entered = True
             if not limiter.enter(self.address):
-                wire.read_due_s = math.inf  # this delay is not the client's
+                wire.read_due_s = math.inf  # the client is not to blame for this delay
                 await limiter.wait(self.address, HANDSHAKE)
             wire.read_due_s = trio.current_time() + wire.config.handshake_s
 
@@ -177,7 +183,8 @@ class Connection:
                 limiter.leave(self.address)
 
     async def _read_head(self) -> Head | None:
-        """Return the head of the next request; None if none comes. Raises Refused, trio.BrokenResourceError."""
+        """Read and return the head of the next request; None if there is none. Raises Refused,
+        trio.BrokenResourceError."""
         wire, config, limit = self._wire, self._context.config, self._context.limit
         buffer = wire.buffer
         self._asked = None
@@ -213,7 +220,7 @@ class Connection:
             buffer += more
 
     def _is_next(self) -> bool:
-        """Mark the connection as idle until the next request. Returns False if no more requests are taken."""
+        """Mark the connection as idle until its next request. Returns False if no further request is accepted."""
         if self._wire.closing:
             return False
         self._within = False
@@ -222,7 +229,7 @@ class Connection:
         return True
 
     async def _answer(self, head: Head) -> bool:
-        """Let the application answer. Returns whether another request may follow."""
+        """Let the application answer a request. Returns whether another request may follow on this connection."""
         exchange = self._asked = Exchange(self._wire, head)
         failed: Exception | None = None
         try:
@@ -253,7 +260,7 @@ class Connection:
         return False
 
     def _overdue(self) -> None:
-        """Prepare a 408 if the connection was ended while a request came, and nothing was answered."""
+        """Prepare a response 408, if the time ran out within a request and nothing has been answered to it."""
         exchange = self._asked
         if exchange is not None and (exchange.complete or exchange.sent or exchange.whole):
             return
@@ -261,16 +268,18 @@ class Connection:
             self._send_last(408, TOO_SLOW)
 
     def _send_last(self, status: int, detail: str, *, fault: str = "", retry_after_s: int | None = None) -> None:
-        """Prepare the last response, which `_end` sends."""
+        """Store the last response of the connection, which `_end` sends."""
         answer = problem_answer(status, detail, fault=fault, retry_after_s=retry_after_s)
         whole = render_whole(answer, self._context.dates.line())
         mute = self._asked is not None and self._asked.head.method == "HEAD"
         self._bye = whole[: whole.index(b"\r\n\r\n") + 4] if mute else whole
 
     async def _end(self) -> bool:
-        """Send the last response, and read on until the client closes, or for `linger_s`. Returns whether all was sent.
+        """Send the last response, then read and discard data until the client closes, or `linger_s` is over. Returns
+        whether the response was sent completely.
 
-        If data still came after closing, the kernel would drop what it has not delivered yet."""
+        If the client's data arrived after closing, the kernel would drop response data that it has not delivered yet.
+        """
         exchange, config = self._asked, self._context.config
         self._wire.read_due_s = self._wire.write_due_s = math.inf
         if exchange is not None and exchange.sent and not exchange.complete:
@@ -321,7 +330,7 @@ def problem_answer(status: int, detail: str, *, fault: str = "", retry_after_s: 
 
 
 def render_whole(answer: Response, date: bytes) -> bytes:
-    """Return a response as bytes, outside of an exchange."""
+    """Return a response as bytes, for use where there is no `Exchange`."""
     fields = [*answer.fields(), ("content-length", str(len(answer.body)))]
     lines = header_lines("".join(f"{name}: {value}\r\n" for name, value in fields), len(fields))
     return render_head(answer.status, lines, date, b"") + answer.body

@@ -1,4 +1,4 @@
-"""Limits the number of connections, of all addresses and of each."""
+"""Limits the number of connections, in total and for each address."""
 
 from collections import OrderedDict
 from functools import lru_cache
@@ -14,26 +14,26 @@ class LimitedConnection(Protocol):
     address: str
 
     def give_way(self) -> None:
-        """Close now: another connection needs the place."""
+        """Close at once: the place of this connection is given to another one."""
         ...
 
 
 G = TypeVar("G", bound=LimitedConnection)
-FEW = 4  # connections of an address that may use the part for newcomers: enough for a program, and `jqd` beside it
+FEW = 4  # an address with fewer connections may use the reserved places: enough for a program, and `jqd` beside it
 
 
 class ConnectionLimit(Generic[G]):
-    """The present connections. If there are too many, one has to close for a new one.
+    """The open connections. If there are too many, one of them is closed for a new one.
 
-    The connection that has been idle for longest closes: its client can open another, while silent connections must not
-    keep everybody out. Only if none is idle is the new one turned away.
+    It is the connection that has been idle for longest: its client can open another one, and silent clients must not
+    keep everybody out. A new connection is refused only if no connection is idle.
 
-    A part of the places is for addresses with few connections. Otherwise two addresses that keep all of theirs busy
-    could take all places.
+    Some places are reserved for addresses with few connections. Otherwise two addresses that keep all their connections
+    busy could take all places.
     """
 
     def __init__(self, total_max: int, address_max: int, new_max: int = 0) -> None:
-        """`new_max`: how many are kept for addresses with few connections."""
+        """`new_max`: how many places are reserved for addresses with few connections."""
         self.total_max = total_max
         self.address_max = address_max
         self.new_max = new_max
@@ -42,7 +42,7 @@ class ConnectionLimit(Generic[G]):
         self._idle: OrderedDict[G, None] = OrderedDict()
 
     def join(self, guest: G) -> bool:
-        """Add a connection; return False if there is no place for it."""
+        """Add a connection; if there is no place, close an idle one for it. Returns False if that is not possible."""
         home = self._addresses.get(guest.address)
         if home is not None and home.present >= self.address_max and not self._make_room(home.idle):
             return False
@@ -55,7 +55,7 @@ class ConnectionLimit(Generic[G]):
         return True
 
     def leave(self, guest: G) -> None:
-        """Remove a connection. Doing so twice does no harm."""
+        """Remove a connection. A second call does nothing."""
         if guest not in self.present:
             return
         self.mark_busy(guest)
@@ -77,7 +77,7 @@ class ConnectionLimit(Generic[G]):
             del self._addresses[guest.address].idle[guest]
 
     def idle(self) -> list[G]:
-        """Return the idle connections, the longest idle first."""
+        """Return the idle connections; the longest idle one is first."""
         return list(self._idle)
 
     def _make_room(self, idle: "OrderedDict[G, None]") -> bool:
@@ -90,7 +90,7 @@ class ConnectionLimit(Generic[G]):
 
 
 class _Address(Generic[G]):
-    """The connections of one address."""
+    """The number of connections from one address, and which of them are idle."""
 
     __slots__ = ("idle", "present")
 
@@ -101,7 +101,8 @@ class _Address(Generic[G]):
 
 @lru_cache(maxsize=4_096)
 def address_of(host: str) -> str:
-    """Return the text by which connections of a host are counted: an IPv4 address, or the /64 of an IPv6 address."""
+    """Return the text under which connections from a host are counted: an IPv4 address, or the first 64 bits of an IPv6
+    address."""
     address = ip_of(host)
     if not isinstance(address, IPv6Address):
         return host

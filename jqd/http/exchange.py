@@ -1,4 +1,4 @@
-"""One request and its response on the wire."""
+"""One request and its response on a connection."""
 
 import math
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -19,7 +19,7 @@ from jqd.http.transport import Transport
 OWN = frozenset(("content-length", "connection", "transfer-encoding"))  # headers that the server itself writes
 READ_BYTES = 65_536
 AT_LOOK = -1.0  # stands for a time: see Wire.read_due_s
-AHEAD_BYTES = 16_384  # read ahead of further requests while one is under way
+AHEAD_BYTES = 16_384  # bytes of further requests that are read while one is under way
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 BODILESS = frozenset((204, 304))  # statuses without body and length, as are all below 200
 _LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
@@ -28,7 +28,7 @@ Address = tuple[str, int]
 
 
 class Ends(NamedTuple):
-    """The two ends of a connection, and its scheme."""
+    """The addresses of both ends of a connection, and the scheme of its URLs."""
 
     client: Address
     server: Address
@@ -36,7 +36,7 @@ class Ends(NamedTuple):
 
 
 class Dates:
-    """The Date header, made once a second."""
+    """Makes the Date header of responses, anew once a second."""
 
     def __init__(self) -> None:
         self._clock = SystemClock()
@@ -44,7 +44,7 @@ class Dates:
         self._line = b""
 
     def line(self) -> bytes:
-        """Return the header's line, with its line end."""
+        """Return the header as one line, including its line end."""
         second = self._clock.wall_ms() // 1000
         if second != self._second:
             self._second = second
@@ -53,7 +53,7 @@ class Dates:
 
 
 class Wire:
-    """Reads and writes one connection, and keeps the deadlines for that."""
+    """Reads and writes the data of one connection, and has the deadlines for both."""
 
     __slots__ = (
         "_began_s",
@@ -76,32 +76,34 @@ class Wire:
         self.dates = dates
         self.buffer = bytearray()
         self.read_due_s = math.inf
-        """When data must have come. AT_LOOK: `idle_s` after the next look of `Connection.look`, to save reading the
-        clock for each request."""
+        """The time by which data must have arrived. AT_LOOK stands for `idle_s` after the next call of
+        `Connection.look`; this saves reading the clock for each request."""
         self.write_due_s = math.inf
-        """When the data being sent must have been taken."""
+        """The time by which the client must have taken the data that is being sent."""
         self.closing = False
-        """Whether the listener closes: no further request is taken."""
+        """Whether the listener is closing, so that no further request is accepted."""
         self._began_s: float | None = None
 
     def begin_request(self) -> None:
-        """Note that a request begins. The clock is only read when it is needed, as most requests come whole."""
+        """Note that a request begins. The time is only read by `began_s`, because most requests arrive as a whole and
+        never need it."""
         self._began_s = None
 
     def began_s(self) -> float:
-        """Return when the present request began."""
+        """Return when the present request began, by trio's clock."""
         if self._began_s is None:
             self._began_s = trio.current_time()
         return self._began_s
 
     async def write(self, data: bytes) -> None:
-        """Send all of it. Raises trio.BrokenResourceError."""
+        """Send data completely. Raises trio.BrokenResourceError."""
         sent = self.pipe.send_now(data)
         if sent < len(data):
             await self.write_rest(data, sent)
 
     async def write_rest(self, data: bytes, sent: int) -> None:
-        """Send what the kernel did not take at once. Raises trio.BrokenResourceError."""
+        """Send what the kernel did not take at once: the data after the first `sent` bytes. Raises
+        trio.BrokenResourceError."""
         self.write_due_s = trio.current_time() + self.config.send_s + len(data) / self.config.send_rate
         try:
             await self.pipe.send_all(memoryview(data)[sent:])
@@ -110,30 +112,30 @@ class Wire:
 
 
 class Exchange(Request):
-    """A request and its response on the wire: reads the body on demand, and writes the response."""
+    """A request and its response: reads the body when it is asked for, and writes the response."""
 
     sent = False
     """Whether the client may have seen a part of the response."""
     complete = False
     """Whether the response was written to its end."""
     stopped: str | None = None
-    """Why the response was not written to its end."""
+    """Why the response was not written to its end; None if it was, or is still being written."""
     gone = False
-    """Whether the connection is broken, so that nobody reads the response."""
+    """Whether the connection is broken, so that nobody can read the response."""
     left = False
-    """Whether the client will send no more: most have left then, some still read."""
+    """Whether the client will send no more data. Most such clients have left, but some still read."""
     cut = False
-    """Whether the client sent less than it had announced."""
+    """Whether the client sent less than it had announced, and then closed."""
     refusal: Refused | None = None
-    """The error of a malformed chunked body."""
-    _silent = False  # the client had left at the last `look`
+    """The error in a malformed chunked body."""
+    _silent = False  # whether the client had left at the last `look`
     _work: trio.CancelScope | None = None  # cancelled when the client leaves
-    _continued = False  # a 100 Continue was sent
-    _received = 0  # bytes of the body
-    _status = 0  # of the response; 0: not begun
+    _continued = False  # whether a 100 Continue was sent
+    _received = 0  # bytes of the body that have arrived
+    _status = 0  # status of the response; 0: it is not begun
     _lines = b""  # headers of the response
-    _chunks = False  # the response is chunked
-    _mute = False  # the response has no body
+    _chunks = False  # whether the response is sent in chunks
+    _mute = False  # whether the response is sent without a body
     _owed: int | None = None  # bytes of the response's body that are still to come, if its length is known
 
     def __init__(self, wire: Wire, head: Head) -> None:
@@ -142,7 +144,7 @@ class Exchange(Request):
         self.head = head
         self.whole = not (head.length or head.chunked)
         self.closes = not head.keeps
-        """Whether the connection ends with this response."""
+        """Whether the connection is closed after this response."""
         self._left = head.length
         self._chunked = Chunked() if head.chunked else None
 
@@ -194,12 +196,13 @@ class Exchange(Request):
         return None
 
     def _due_s(self) -> float:
-        """Return when more of the body must have come: by the limit of the whole, and by the slowest rate."""
+        """Return by when more of the body must have arrived, given the time limit of the request and the lowest allowed
+        rate."""
         config = self.wire.config
         return self.wire.began_s() + min(config.request_s, config.body_grace_s + self._received / config.body_rate)
 
     async def wait_left(self) -> None:
-        """Wait until the client leaves. Requests that come meanwhile stay in the buffer."""
+        """Wait until the client leaves. Further requests that arrive meanwhile stay in the buffer."""
         wire = self.wire
         while not (self.left or self.gone or self.complete):
             if len(wire.buffer) >= AHEAD_BYTES:
@@ -221,8 +224,8 @@ class Exchange(Request):
                 self._work = None
 
     def look(self) -> None:
-        """Cancel the work if the client had left at the previous look, too. Until then, a client that closed its side
-        but still reads can get its answer."""
+        """Cancel the work for the request if the client had left at the previous check, too. One check is not enough: a
+        client that closed only its sending side may still read the answer."""
         if self._work is None or not self.wire.pipe.has_left():
             return
         if self._silent:
@@ -245,7 +248,8 @@ class Exchange(Request):
                     on_lost()
 
     async def _stream(self, stream: Stream) -> str | None:
-        """Write a streamed body, watching for the client to leave. Returns why the stream stopped early, or None."""
+        """Write a streamed body, and watch whether the client leaves. Returns why the stream stopped early; None if it
+        did not."""
 
         async def write(piece: bytes) -> bool:
             if piece:
@@ -260,9 +264,10 @@ class Exchange(Request):
         return why
 
     def begin(self, status: int, headers: Sequence[tuple[str, str]]) -> None:
-        """Set status and headers (names in lower case) of the response; they are sent with the first piece of the body.
+        """Set the status and the headers (names in lower case) of the response. They are sent with the first part of
+        the body.
 
-        Raises RuntimeError if it was begun before, ValueError for an invalid header.
+        Raises RuntimeError if it was called before, ValueError for an invalid header.
         """
         if self._status:
             raise RuntimeError("an answer is begun once")
@@ -277,7 +282,8 @@ class Exchange(Request):
         self._lines = header_lines(lines, count)
 
     async def send(self, piece: bytes, *, more: bool) -> None:
-        """Send a piece of the body; `more`: others follow. Raises RuntimeError before `begin`, or after the end."""
+        """Send a part of the body. `more`: whether further parts follow. Raises RuntimeError if `begin` was not called,
+        or after the last part."""
         if not self._status or self.complete:
             raise RuntimeError("an answer is begun before a piece of it is sent, and has an end")
         head = b"" if self.sent else self._render_head(piece, more)
@@ -293,7 +299,8 @@ class Exchange(Request):
         self.complete = not more
 
     def _render_head(self, body: bytes, more: bool) -> bytes:
-        """Return the head, and decide how the body's end is marked: by its length, by chunks, or by closing."""
+        """Return the head of the response. Decides how the client will find the end of the body: by a length, by
+        chunks, or by the end of the connection."""
         bodiless = self._status < 200 or self._status in BODILESS
         self._mute = bodiless or self.head.method == "HEAD"
         added = b""
@@ -315,14 +322,14 @@ class Exchange(Request):
         return render_head(self._status, self._lines, self.wire.dates.line(), added)
 
     def _heed(self, name: str, value: str) -> None:
-        """Use a header of the application's response that the server writes itself."""
+        """Note a header of the application that the server itself writes (length and connection)."""
         if name == "content-length":
             self._owed = int(value)
         elif name == "connection":
             self.closes = self.closes or "close" in value.lower()
 
     def _frame(self, body: bytes, more: bool) -> bytes:
-        """Return a piece of the body as it is sent: as a chunk, or as it is.
+        """Return a part of the body in the form in which it is sent: as a chunk, or unchanged.
 
         Raises RuntimeError if the body is longer or shorter than its Content-Length.
         """
@@ -338,7 +345,8 @@ class Exchange(Request):
 
 
 def header_lines(text: str, count: int) -> bytes:
-    """Encode header lines, `count` of them. Raises ValueError if a header contains a line end, or is not Latin-1."""
+    """Encode a text of `count` header lines. Raises ValueError if a header contains a line end, or a character outside
+    Latin-1."""
     lines = text.encode("latin-1")
     if len(lines.splitlines()) != count or b"\0" in lines:
         raise ValueError("a header of the answer has a line end within")
@@ -346,10 +354,12 @@ def header_lines(text: str, count: int) -> bytes:
 
 
 def render_head(status: int, lines: bytes, date: bytes, more: bytes) -> bytes:
-    """Return the head of a response. `lines`: the application's headers. `more`: those that the server adds."""
+    """Return the head of a response as bytes. `lines`: headers of the application. `more`: headers that the server
+    adds."""
     line = _LINES.get(status) or f"HTTP/1.1 {status} \r\n".encode()
     return b"".join((line, date, lines, more, b"\r\n"))
 
 
 App = Callable[[Exchange], Awaitable[Response | None]]
-"""An application. Returns the response; None: it has written it itself, or the client has left."""
+"""An application: a function that handles a request. It returns the response; None if it has written the response
+itself, or the client has left."""

@@ -1,14 +1,15 @@
 """Decides whose request begins next: all owners (addresses, or tenants) have equal shares of the event loop.
 
-In one turn the loop runs all tasks that are ready. If one owner has a thousand requests, it would run them all before
-the next step of anybody else's. So only EACH requests of an owner are begun in a turn; the others wait in a line per
-owner. A request of an owner with at most EACH under way never waits, and costs two look-ups.
+In one pass the event loop runs all tasks that are ready. If one owner has a thousand requests, the loop would run all
+of them before the next step of anybody else's. So requests are begun in *turns*: EACH of an owner in a turn, while its
+other requests wait in a line. A request of an owner with at most EACH under way never waits, and costs two look-ups.
 
-While only one owner asks, turns follow each other without a pause, and ALONE small requests begin in each. While others
-ask, too, a turn is followed by a pause, in which the loop is free for them: a push takes five turns of the loop, and a
-turn in which 200 pushes of another owner end takes ten times as long as an idle one.
+While only one owner sends requests, turns follow each other without a pause, and ALONE small requests begin in each.
+While several owners do, a pause follows each turn, in which the loop is free for the other owners: a push takes five
+passes of the loop, and a pass in which 200 pushes of another owner end takes ten times as long as an idle one.
 
-The first request in line leads: its task makes the turns for all, and hands that over when it begins itself.
+The task of one waiting request starts the turns for all that wait. When its own request begins, it passes this duty to
+another waiting task.
 """
 
 import enum
@@ -35,33 +36,34 @@ SMALL = EACH / ALONE  # the weight of a small request
 # percentile), 2.4 with two, and 0.9 without a flood.
 EACH_BESIDE = 2
 WEIGHT_BYTES = 65_536  # of a body that are as much work as one request
-WEIGHT_UNSAID = 256  # the weight of a body of unknown length: as of the longest, 16 MiB
+WEIGHT_UNSAID = 256  # the weight of a body of unknown length: that of the longest possible one, 16 MiB
 HANDSHAKE = EACH  # the weight of a TLS handshake, which takes 0.4 to 0.6 ms of the loop
-OTHERS_S = 2.0  # others count as asking so long after a request: so one with a request a second counts
+OTHERS_S = 2.0  # an owner counts as sending requests for so long after each: so one with a request a second counts
 PAUSE_S = 0.001  # the least pause after a turn while others ask: two requests in some 1.5 ms are 1,300 a second
-PAUSES = 3  # a pause is so many times as long as the turn took: so the flooding owner has a quarter of the loop
+PAUSES = 3  # a pause is so many times as long as the turn before it: so the flooding owner has a quarter of the loop
 TOOK_S_MAX = 0.1  # the most that a turn counts for: the process may have been stopped in between
 WEIGHT_S_MAX = 0.002  # the most that a turn counts for per weight, ten times what a request takes
 BODIED = frozenset({"POST", "PUT", "PATCH"})
 
 Whose = Callable[[Request], str]
-"""Returns the owner of a request, by its head."""
+"""A function that returns the owner of a request, by its head."""
 
 
 class Urgency(enum.IntEnum):
-    """Whether a request must not wait behind other requests of its owner."""
+    """Whether a request may begin before other requests of its owner that wait."""
 
     NOT = 0
     SMALL = 1
     ANY_SIZE = 2
-    """Urgent, but it may be as much work as many requests."""
+    """Urgent, although one such request may be as much work as many others."""
 
 
 Urgent = Callable[[Request], Urgency]
 
 
 def weight_of(asked: Request) -> float:
-    """Return for how many requests one counts, by the length of its body; SMALL is less than one."""
+    """Return as how many ordinary requests a request counts, by the length of its body. A small one counts as SMALL,
+    less than one."""
     length = asked.heading.headers.get("content-length", "")
     if length.isdecimal():
         return SMALL if (size := int(length)) <= SOME_BYTES else 1 + size // WEIGHT_BYTES
@@ -69,17 +71,18 @@ def weight_of(asked: Request) -> float:
 
 
 def by_address(asked: Request) -> str:
-    """Return the owner of a request if only its address is known."""
+    """Return the client's address as the owner of a request: a `Whose` for servers that know nothing else of their
+    clients."""
     return address_of(asked.peer or "")
 
 
 def not_urgent(_: Request) -> Urgency:
-    """An `Urgent` for which no request is urgent."""
+    """Return that a request is not urgent: an `Urgent` for servers without urgent requests."""
     return Urgency.NOT
 
 
 class _Waiting:
-    """A request that waits in line."""
+    """A request that waits until it may begin."""
 
     __slots__ = ("event", "goes", "leads", "weight")
 
@@ -87,20 +90,20 @@ class _Waiting:
         self.weight = weight
         self.event = trio.Event()
         self.goes = False
-        """Whether it may begin."""
+        """Whether the request may begin now."""
         self.leads = False
-        """Whether its task makes the turns for all."""
+        """Whether the request's task starts the turns for all that wait."""
 
 
 class OtherAddresses:
-    """Tells whether several owners have asked within OTHERS_S."""
+    """Tells whether requests of more than one owner came within the last OTHERS_S."""
 
     __slots__ = ("_changed_s", "_latest")
 
     def __init__(self) -> None:
         self._latest = ""
         self._changed_s = -math.inf
-        """When a request last came from another owner than the one before it."""
+        """When the owner of a request last differed from the owner of the request before it."""
 
     def note(self, owner: str) -> None:
         if owner != self._latest:
@@ -108,7 +111,7 @@ class OtherAddresses:
             self._latest = owner
 
     def ask(self, now_s: float | None = None) -> bool:
-        """Return whether requests of several owners came a moment ago."""
+        """Return whether requests of more than one owner came within the last OTHERS_S."""
         if self._changed_s == -math.inf:
             return False
         now_s = trio.current_time() if now_s is None else now_s
@@ -116,7 +119,8 @@ class OtherAddresses:
 
 
 class FairQueue:
-    """The lines of waiting requests of one kind, by owner."""
+    """Begins requests of one kind in turns: a few of each owner at a time, so that owners get equal shares. Waiting
+    requests are in one line per owner."""
 
     def __init__(
         self,
@@ -127,8 +131,9 @@ class FairQueue:
         others: OtherAddresses | None = None,
         also: OtherAddresses | None = None,
     ) -> None:
-        """`each`: requests of an owner that begin in a turn. `beside`: the same while others ask. `others`: notes the
-        owners of these requests. `also`: knows the owners of another queue's requests, who count as others, too."""
+        """`each`: how many requests of an owner begin in a turn. `beside`: the same while several owners send requests.
+        `pauses`: length of the pause after a turn, in multiples of the turn. `others`: notes the owners of these
+        requests. `also`: knows the owners of another queue's requests, who count as others, too."""
         self._each = each
         self._beside = beside
         self._pauses = pauses
@@ -138,12 +143,13 @@ class FairQueue:
         self._lines: dict[str, dict[_Waiting, None]] = {}
         self._led = False
         self._began_s = 0.0
-        """When the latest turn began."""
+        """When the latest turn began, by trio's clock."""
         self._weight: float = each
-        """The weight of the requests begun in it."""
+        """The total weight of the requests that were begun in the latest turn."""
 
     def share(self, app: App, whose: Whose = by_address) -> App:
-        """Return an application that begins the requests of `app` in turns. `whose`: returns a request's owner."""
+        """Wrap an application, so that its requests begin in turns, a few of each owner at a time. `whose`: returns a
+        request's owner."""
 
         async def begin(asked: Exchange) -> Response | None:
             owner = whose(asked)
@@ -161,14 +167,14 @@ class FairQueue:
         return begin
 
     def enter(self, owner: str) -> bool:
-        """Count a request of an owner, until `leave`. Returns False if it has to `wait` before it begins."""
+        """Count a request of an owner, until `leave`. Returns False if the request has to `wait` before it begins."""
         number = self._under_way.get(owner, 0) + 1
         self._under_way[owner] = number
         self.others.note(owner)
         return number <= self._each
 
     def leave(self, owner: str) -> None:
-        """Note that a request was answered or given up."""
+        """Note that a request of an owner was answered or given up."""
         number = self._under_way[owner] - 1
         if number:
             self._under_way[owner] = number
@@ -176,11 +182,12 @@ class FairQueue:
             del self._under_way[owner]
 
     def _is_full(self, owner: str) -> bool:
-        """Return whether small requests have to wait, too, if their owner has more than EACH under way."""
+        """Return whether even small requests of an owner have to wait that has more than EACH under way: if it has more
+        than ALONE, or several owners send requests."""
         return self._under_way[owner] > ALONE or self.others.ask()
 
     async def wait(self, owner: str, weight: float = 1) -> None:
-        """Wait until a request may begin."""
+        """Wait until a request of an owner may begin."""
         me = _Waiting(weight)
         self._lines.setdefault(owner, {})[me] = None
         try:
@@ -189,7 +196,7 @@ class FairQueue:
             else:
                 self._led = me.leads = True
                 self._began_s, self._weight = trio.current_time(), self._each
-            while not me.goes:  # then this task leads
+            while not me.goes:  # this task starts the turns now
                 self._turn(beside=await self._pause())
         finally:
             self._forget(owner, me)
@@ -197,7 +204,7 @@ class FairQueue:
                 self._hand_over()
 
     async def _pause(self) -> bool:
-        """Wait for the next turn. Returns whether other owners have requests, too."""
+        """Wait until the next turn is to start. Returns whether several owners send requests."""
         await trio.lowlevel.checkpoint()
         now_s = trio.current_time()
         if not (self.others.ask(now_s) or self._also.ask(now_s)):
@@ -207,7 +214,8 @@ class FairQueue:
         return True
 
     def _turn(self, *, beside: bool) -> None:
-        """Let the first requests of each line begin, by weight. `beside`: others ask, too."""
+        """Start a turn: let the first requests in each owner's line begin, up to a total weight. `beside`: whether
+        several owners send requests."""
         self._began_s, self._weight = trio.current_time(), 0
         for owner, line in [*self._lines.items()]:
             left: float = min(self._each, self._beside) if beside else self._each
@@ -222,7 +230,7 @@ class FairQueue:
                 self._forget(owner, waiting)
 
     def _hand_over(self) -> None:
-        """Let another waiting request lead from now on."""
+        """Pass the duty to start turns to another waiting request's task, if there is one."""
         following = next((waiting for line in self._lines.values() for waiting in line), None)
         self._led = following is not None
         if following is not None:
@@ -237,17 +245,18 @@ class FairQueue:
 
 
 class AddressQueues:
-    """The queues of one listener, one for each kind of request."""
+    """The queues of a listener, one for each kind of request."""
 
     def __init__(self) -> None:
         self.requests = FairQueue()
         self.urgent = FairQueue(beside=EACH, pauses=0, others=self.requests.others)
         self.reports = FairQueue(others=self.requests.others)
-        """For urgent requests with large bodies: 10,000 outcomes may be as much work as 10,000 requests."""
+        """The queue for urgent requests with large bodies: a report of 10,000 outcomes may be as much work as 10,000
+        requests."""
         self.handshakes = FairQueue(also=self.requests.others)
 
     def share(self, app: App, whose: Whose, urgent: Urgent) -> App:
-        """Return an application that begins the requests of `app` in turns, by urgency."""
+        """Wrap an application, so that each request waits in the queue for its urgency."""
         soon, large, behind = (line.share(app, whose) for line in (self.urgent, self.reports, self.requests))
 
         def begin(asked: Exchange) -> Awaitable[Response | None]:

@@ -1,8 +1,9 @@
 """Refuses requests that foreign web pages may have sent, before any route is called.
 
-A browser sends any page's requests to any address that its machine can reach, so to a daemon, too. Three headers betray
-such a request: the site that asks (`Sec-Fetch-Site`, `Origin`), the name that was looked up (`Host`), and a media type
-that pages may send without asking first (`Content-Type`). Programs never send the first two, and send other types.
+A browser sends any page's requests to any address that its machine can reach, including a daemon's. Three things in the
+head give such a request away: the site that sends it (`Sec-Fetch-Site`, `Origin`), the name by which the daemon was
+found (`Host`), and a media type that pages may send without a preflight request (`Content-Type`). Programs never send
+the first two headers, and send other types.
 """
 
 import re
@@ -27,19 +28,20 @@ _PORTS = {"http": "80", "https": "443"}
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """Which requests a server accepts."""
+    """Decides which requests a server accepts, by their heads."""
 
     loopback: bool = True
-    """Whether only this machine can reach it: then it has no names but those of loopback, and `hosts`."""
+    """Whether only this machine can reach the server. If so, it is only known by names of loopback and by those in
+    `hosts`."""
     hosts: tuple[str, ...] = ()
-    """Further names of the server. If there are none, and it is not on loopback, any name is accepted, unless
+    """Additional names of the server. If it is empty and the server is not on loopback, any name is accepted, unless
     `is_open`."""
     is_open: bool = False
-    """Whether no token is needed, so that a page whose own name leads here would get in: then only `hosts` and names
-    that nobody can register are accepted."""
+    """Whether the server needs no token. Then a page could attack it by a domain name that leads to the server's
+    address. So only `hosts`, and names that nobody can register, are accepted."""
 
     def check(self, path: str, headers: Mapping[str, str], *, plain: Container[str] = ()) -> None:
-        """Check the head of a request (names in lower case). `plain`: see `check_type`. Raises Foreign."""
+        """Check the head of a request; header names are in lower case. `plain`: see `check_type`. Raises Foreign."""
         if not path.startswith("/"):
             raise Foreign(400, "the target of a request is a path; it begins with /")
         self._check_host(headers.get("host"))
@@ -48,10 +50,12 @@ class Guard:
         self.check_type(headers, has_body=length.strip("0") != "" or "transfer-encoding" in headers, plain=plain)
 
     def check_type(self, headers: Mapping[str, str], *, has_body: bool, plain: Container[str] = ()) -> None:
-        """Check the media type of a body; again after reading it, as a head need not announce a body. Raises Foreign.
+        """Check the media type of a body. It is called again when the body was read, because a head need not announce a
+        body. Raises Foreign.
 
-        `plain`: types ("" for none) that a route takes although pages can send them. They are accepted only without
-        the headers that pages send."""
+        `plain`: media types ("" for none) that the route accepts although pages can send them. They are accepted only
+        if the request has none of the headers that pages send.
+        """
         if media.bare(headers.get("content-type", "")) in plain and not SENT_BY_PAGES & headers.keys():
             return
         kind = headers.get("content-type")

@@ -1,7 +1,8 @@
 """Parses the head of a request strictly.
 
-Two parsers must accept it: a grammar here, without variants (no bare line ends, folded lines or control characters,
-exactly one blank where one belongs), and llhttp, which checks lengths and encodings.
+Two parsers must accept it. The first is a regular grammar in this file without variants (no bare line ends, folded
+lines or control characters, exactly one blank where one belongs). The second is llhttp, which checks lengths and
+encodings.
 """
 
 import re
@@ -41,7 +42,7 @@ _HOST = re.compile(rb"[0-9A-Za-z._~!$&'()*+;=%:\[\]-]*")
 
 @dataclass(slots=True, eq=False)
 class Head:
-    """The head of a request, with header names in lower case. Requests with the same head share one object."""
+    """The head of a request, with header names in lower case. Requests with equal heads share one object."""
 
     method: str
     raw_path: bytes
@@ -50,14 +51,14 @@ class Head:
     http_1_0: bool
     headers: Headers
     length: int
-    """Bytes of the body; 0 if there is none, or it is chunked."""
+    """The number of bytes of the body; 0 if there is no body, or it is chunked."""
     chunked: bool
     keeps: bool
-    """Whether the client wants to keep the connection."""
+    """Whether the client wants to keep the connection open after this request."""
     expects: bool
     """Whether the client waits for a 100 Continue before it sends the body."""
     heading: RequestHead = field(init=False)
-    """The head for the application."""
+    """The same head in the form that applications get."""
 
     def __post_init__(self) -> None:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in self.headers}
@@ -65,7 +66,7 @@ class Head:
 
 
 class _Reader:
-    """The callbacks of llhttp while it parses a head."""
+    """Collects the headers that llhttp finds while it parses a head."""
 
     __slots__ = ("headers",)
 
@@ -77,7 +78,7 @@ class _Reader:
 
 
 def read_head(data: bytes) -> Head:
-    """Parse a head. `data`: all from the request line to the empty line. Raises Refused."""
+    """Parse a head. `data`: everything from the request line to the empty line. Raises Refused."""
     if data.count(b"\n") > HEADERS_MAX + 2:  # first, as it is cheap
         raise Refused(431, f"there are more than {HEADERS_MAX} headers")
     line = _HEAD.fullmatch(data)
@@ -102,7 +103,8 @@ def read_head(data: bytes) -> Head:
 
 
 def check_method(method: bytes) -> None:
-    """Raise Refused 400 for an unknown method. (The usual 501 would count as an error of the daemon.)"""
+    """Check the method of a request. Raises Refused 400 for an unknown one; the usual status 501 would count as an
+    error of the daemon."""
     if method in METHODS:
         return
     if _METHOD.fullmatch(method) is None:
@@ -111,14 +113,14 @@ def check_method(method: bytes) -> None:
 
 
 def check_target(target: bytes) -> str:
-    """Return the decoded path of a request's target. Raises Refused."""
+    """Check the target of a request, and return its decoded path. Raises Refused."""
     if _TARGET.fullmatch(target) is None:
         raise Refused(400, "the target is no path: it begins with one slash, and a fragment is never sent")
     return _path(target.partition(b"?")[0])
 
 
 def check_single(headers: Iterable[tuple[bytes, bytes]]) -> None:
-    """Raise Refused if a header of SINGLE occurs twice; names in lower case."""
+    """Check that no header of SINGLE occurs twice; names are in lower case. Raises Refused."""
     seen = [name for name, _ in headers if name in SINGLE]
     if len(seen) != len(set(seen)):
         twice = next(name for name in seen if seen.count(name) > 1)
@@ -126,7 +128,7 @@ def check_single(headers: Iterable[tuple[bytes, bytes]]) -> None:
 
 
 def check_start(data: bytes | bytearray) -> None:
-    """Raise Refused if an incomplete head cannot become a valid one."""
+    """Check the beginning of a head that is still incomplete. Raises Refused if it cannot become a valid head."""
     if data[:1] == b"\x16":
         raise Refused(400, "this looks like TLS; plain HTTP is spoken here")
     if not data or data == b"\r":
@@ -143,7 +145,7 @@ def check_start(data: bytes | bytearray) -> None:
 
 
 def _interpret(head: Head) -> None:
-    """Set the fields of a head that follow from its headers. Raises Refused."""
+    """Set the fields of a head that follow from its headers: the body's length, and so on. Raises Refused."""
     check_single(head.headers)
     has_host, lengths, encodings, connection, expect = False, None, None, None, None
     for name, value in head.headers:
@@ -186,7 +188,7 @@ def _path(raw: bytes) -> str:
 
 
 def _refusal(data: bytes) -> Refused:
-    """Return the error for a malformed head. It does not show the head's text, which may contain secrets."""
+    """Return the error for a malformed head. It does not quote the head, which may contain secrets."""
     _, _, headers = data.partition(b"\n")
     line = _LINE.match(data)
     if line is None:

@@ -1,4 +1,5 @@
-"""Limits requests with large bodies: while several owners ask, each owner's are processed one at a time."""
+"""Slows down requests with large bodies: while several owners send requests, the large bodies of each owner are
+processed one at a time."""
 
 import math
 from collections.abc import AsyncIterator, Callable
@@ -17,40 +18,40 @@ LARGE_S_MAX = 1.0  # the next large body waits no longer for one under way, whic
 
 
 class _Large:
-    """The large bodies of one owner."""
+    """The state of the large bodies of one owner."""
 
     __slots__ = ("began_s", "costly_s", "free_s", "left", "line", "there")
 
     def __init__(self) -> None:
         self.there = 0
-        """Number of large bodies that wait for their turn or are being read."""
+        """Number of large bodies that wait or are being processed."""
         self.line = trio.Lock()
         self.began_s = -math.inf
-        """When the latest large body began, by the monotonic clock."""
+        """When processing of the latest large body began, by trio's clock."""
         self.left = trio.Event()
-        """Set when the latest large body is done. An earlier one may still wait for the store."""
+        """Set when the latest large body has been processed. An earlier one may still wait for the store."""
         self.left.set()
         self.free_s = -math.inf
-        """When the pauses after all bodies that are done are over."""
+        """Until when the owner must pause because of the large bodies that have been processed."""
         self.costly_s = -math.inf
-        """Until when smaller bodies count as large, too."""
+        """Until when the owner's smaller bodies count as large, too."""
 
     def due_s(self) -> float:
         """Return the latest time at which the owner's next large body may begin."""
         return self.free_s if self.left.is_set() else max(self.free_s, self.began_s + LARGE_S_MAX)
 
     def is_over(self, now_s: float) -> bool:
-        """Return whether nothing of the owner needs to be remembered."""
+        """Return whether the state of this owner can be dropped."""
         return not self.there and now_s >= max(self.free_s, self.costly_s)
 
 
 class LargeBodyQueue:
-    """Lets the large bodies of each owner be processed one after the other, while other owners have requests, too.
+    """Lets the large bodies of each owner be processed one after the other, while several owners send requests.
 
-    `fairness` limits how many requests begin, but a large body is much work after that: it is decoded, checked, and
-    written to the disk that all pushes share. So after each there is a pause, PAUSES times as long as the processor and
-    disk time that it took. A single owner neither waits nor pauses. If a smaller body held the loop for long, its
-    owner's smaller bodies count as large for a while.
+    `fairness` limits how many requests begin. But a large body is much work after that: it is decoded, checked, and
+    written to the disk that all pushes share. So after each large body its owner pauses, PAUSES times as long as the
+    processor and disk time that the body took. A single owner neither waits nor pauses. If one of an owner's smaller
+    bodies blocked the event loop for long, its smaller bodies count as large for a while.
     """
 
     def __init__(self, cpu_s: Callable[[], float] = processor_s) -> None:
@@ -59,19 +60,20 @@ class LargeBodyQueue:
         self._owners: dict[str, _Large] = {}
 
     def counts(self, owner: str, size: int) -> bool:
-        """Return whether an owner's body of `size` bytes counts as large."""
+        """Return whether a body of `size` bytes counts as large for this owner."""
         if size > LARGE_BYTES:
             return True
         known = self._owners.get(owner)
         return known is not None and size > SOME_BYTES and trio.current_time() < known.costly_s
 
     def note(self, owner: str, held_s: float) -> None:
-        """Note that an owner's request held the loop for so long."""
+        """Note for how many seconds a request of an owner blocked the event loop."""
         if held_s > COSTLY_S:
             self._of(owner).costly_s = trio.current_time() + OTHERS_S
 
     async def breathe(self) -> None:
-        """Let other tasks run between two pieces of work; if others ask, long enough for their pushes."""
+        """Let other tasks run between two steps of long work. If several owners send requests, wait long enough for the
+        pushes of others."""
         if self.others.ask():
             await trio.sleep(PAUSE_S)
         else:
@@ -79,7 +81,8 @@ class LargeBodyQueue:
 
     @asynccontextmanager
     async def turn(self, owner: str, size: int) -> AsyncIterator[None]:
-        """Wait until an owner's large body of `size` bytes may be processed, and measure the processing (`with`)."""
+        """Wait until a large body of `size` bytes may be processed, and measure its processing, which is the `with`
+        block."""
         bodies = self._of(owner)
         bodies.there += 1
         try:
@@ -96,7 +99,7 @@ class LargeBodyQueue:
             bodies.there -= 1
 
     async def _begin(self, bodies: _Large) -> float:
-        """Wait for the owner's turn. Returns the time."""
+        """Wait until the owner's next large body may begin. Returns the time at which it does."""
         async with bodies.line:
             while self.others.ask(now_s := trio.current_time()) and now_s < (due_s := bodies.due_s()):
                 with trio.move_on_at(due_s):

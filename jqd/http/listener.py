@@ -1,4 +1,4 @@
-"""Accepts connections, ends slow ones, and closes in stages:
+"""Accepts connections, ends slow ones, and shuts down in stages:
 
 stopped → accept no more → close idle connections → wait up to `grace_s` for requests under way → end the others
 """
@@ -46,7 +46,7 @@ async def serve_http(
 
 
 class Listener:
-    """One listening socket and its connections."""
+    """A listening socket and its connections."""
 
     def __init__(
         self,
@@ -59,8 +59,8 @@ class Listener:
         urgent: Urgent = not_urgent,
         clock: Clock | None = None,
     ) -> None:
-        """`whose`: returns the owner of a request. `urgent`: returns how urgent it is. `clock`: for the certificate's
-        expiry. Raises ConfigError for a bad certificate."""
+        """`whose`: a function that returns the owner of a request. `urgent`: a function that returns how urgent a
+        request is. `clock`: for the certificate's expiry. Raises ConfigError for a bad certificate."""
         self.config = config = config or ListenerConfig()
         self._log = log or get_logger("http")
         host, port = listener.getsockname()[:2]
@@ -78,9 +78,9 @@ class Listener:
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Listen and serve until `stopped` returns, and close the listening socket then."""
+        """Listen and serve until `stopped` returns; then close the listening socket, and shut down."""
         with self._listener:
-            self._listener.listen(BACKLOG)  # a shared socket begins to listen here; others do already
+            self._listener.listen(BACKLOG)  # a shared socket begins to listen here; any other socket does already
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self.watch)
                 if self.config.files:
@@ -96,10 +96,11 @@ class Listener:
                 nursery.cancel_scope.cancel()
 
     def change(self, config: ListenerConfig) -> None:
-        """Use other limits from the next request on, and read the certificate again for the next connection.
+        """Put other limits into force from the next request on, and read the certificate again, for the next
+        connections.
 
-        If fewer connections are allowed, none is closed for that. Raises ConfigError for a bad certificate, before
-        anything changes.
+        If fewer connections are allowed than are open, none is closed for that. Raises ConfigError for a bad
+        certificate, before anything changes.
         """
         self.certificate.change(config)
         self.config = config
@@ -111,7 +112,7 @@ class Listener:
             self.certificate.look()
 
     async def accept(self, nursery: trio.Nursery) -> None:
-        """Accept connections until cancelled. Errors of the system are logged."""
+        """Accept connections until cancelled. Errors of the operating system are logged."""
         straight = 0
         while True:
             try:
@@ -133,7 +134,7 @@ class Listener:
                 await trio.lowlevel.checkpoint()
 
     async def watch(self) -> None:
-        """Check all connections every LOOK_S (`Connection.look`), until cancelled."""
+        """Check all connections every LOOK_S by `Connection.look`, until cancelled."""
         while True:
             await rest(LOOK_S)
             now_s = trio.current_time()
@@ -195,7 +196,7 @@ class Listener:
             self._turned_away -= 1
 
     def _log_once(self, event: str, **fields: object) -> None:
-        """Log an event, unless the same one was logged within QUIET_S."""
+        """Log an event as a warning, unless an event with the same name was logged within QUIET_S."""
         now_s = trio.current_time()
         logged_s, times = self._logged.get(event, (-math.inf, 0))
         if now_s - logged_s < QUIET_S:

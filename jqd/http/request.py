@@ -1,4 +1,5 @@
-"""The request that an application gets, the response that it returns, and the memory limit for all bodies together."""
+"""What an application gets and returns: the request and the response. Also the limit of memory for all bodies
+together."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -22,11 +23,11 @@ _msgpack_encoder = msgspec.msgpack.Encoder()
 _json_encoder = msgspec.json.Encoder()
 
 Owner = tuple[str, bool]
-"""(owner of a request, whether it is a worker's report)."""
+"""(name of a request's owner, whether the request is a worker's report). The owner is a tenant or an address."""
 
 
 class Refused(JqdError):
-    """A request that the server itself refuses: it is answered with `status`, and the connection is closed."""
+    """A request that the server itself refuses. It is answered with `status`, and the connection is closed."""
 
     def __init__(self, status: int, detail: str, retry_after_s: int | None = None) -> None:
         super().__init__(detail)
@@ -36,12 +37,12 @@ class Refused(JqdError):
 
 
 class Foreign(Refused):
-    """A request that a foreign web page may have sent, refused before its body is read."""
+    """The refusal of a request that a foreign web page may have sent; its body is not read."""
 
 
 @dataclass(slots=True, eq=False)
 class RequestHead:
-    """The head of a request, for the application. Requests with the same head share one object."""
+    """The head of a request, for the application. Requests with equal heads share one object."""
 
     method: str
     path: str
@@ -50,66 +51,74 @@ class RequestHead:
     """The path as the client sent it, percent-encoded."""
     query: bytes
     headers: Mapping[str, str]
-    """Name in lower case → value; if a name occurs twice, the last one."""
+    """Name in lower case → value. If a name occurs twice, it has the last value."""
     admission: Any = None
-    """A place where the application keeps what follows from this head, for later requests with it."""
+    """Any value that the application derives from this head, and wants to find again for later requests with an equal
+    head."""
 
 
 class Request:
-    """One request whose head has come. Its body is read on demand, once."""
+    """A request whose head has arrived. Its body is read when it is asked for, once."""
 
     whole = False
     """Whether the body was read to its end."""
     patient = False
-    """Whether the request may wait a bit longer: it waited behind others of its owner, while other owners ask, too."""
+    """Whether the request is in no hurry: it had to wait behind other requests of its owner, while several owners send
+    requests."""
     held_bytes = 0
-    """Bytes that the body takes of the `BodyBudget`."""
+    """How many bytes of the `BodyBudget` the body uses."""
     owner: Owner | None = None
-    """The owner of these bytes; set for bodies above SOME_BYTES."""
+    """The owner for which `held_bytes` are counted; only set for bodies above SOME_BYTES."""
     packed: bytes | None = None
     """The body as MessagePack, if the application converted it in a thread."""
     plain: Mapping[str, str] = MappingProxyType({})
-    """Media type of the body, "" for none → the type that it counts as; set by the application."""
+    """Media type of the body ("" for none) → the type as which the body is read. Set by the application."""
     hurried = False
-    """Whether the application must not wait, as the client has closed its side; set by the application."""
+    """Whether the application must not wait for anything, because the client has closed its sending side. Set by the
+    application."""
     held_s = 0.0
-    """Processor time for which reading the body held the event loop in one piece; set by the application."""
+    """For how many seconds of processor time reading the body blocked the event loop. Set by the application."""
     breathe: Callable[[], Awaitable[None]] = staticmethod(trio.lowlevel.checkpoint)
-    """To be awaited between two pieces of work, so that other tasks run."""
+    """A function to await between two steps of long work, so that other tasks run."""
 
     def __init__(self, heading: RequestHead, peer: str | None = None, body: bytes = b"") -> None:
-        """`peer`: the client's address; None: no network is used. `body`: if it was read already."""
+        """`peer`: the client's address; None: the request did not come by the network. `body`: the body, if it was read
+        already."""
         self.heading = heading
         self.method, self.path, self.headers = heading.method, heading.path, heading.headers
         self.peer = peer
         self.body = body
 
     def read_nowait(self) -> bytes:
-        """Return the next piece of the body that has already come, perhaps nothing."""
+        """Return what has already arrived of the body and was not read; it may be empty."""
         return b""
 
     async def read(self) -> bytes | None:
-        """Wait for the next piece of the body, and return it; None if the client left before its end.
+        """Wait for the next part of the body, and return it; None if the client left before the end.
 
-        If a body is too slow, the server itself answers, and cancels the application."""
+        If a body arrives too slowly, the server itself answers, and cancels the application.
+        """
         await trio.lowlevel.checkpoint()
         return None
 
     async def wait_left(self) -> None:
-        """Wait until the client closes its side: most have left then, some still read. Only after the whole body."""
+        """Wait until the client closes its sending side. Most such clients have left, but some still read. Must only be
+        called after the whole body was read."""
         await trio.sleep_forever()
 
     def while_there(self) -> AbstractContextManager[trio.CancelScope]:
-        """Cancel the `with` block within a second after the client left. Quick requests cost nothing, as connections
-        are only checked now and then."""
+        """Cancel the `with` block within a second after the client has left. Quick requests pay nothing for it, because
+        connections are checked only now and then."""
         return trio.CancelScope()
 
     def wait_s(self, asked_s: float, max_s: float) -> float:
-        """Return for how many seconds the request may wait: as asked, but at most `max_s`; 0 if it is `hurried`."""
+        """Return for how many seconds the request may wait: `asked_s`, but at least 0 and at most `max_s`; 0 if the
+        request is `hurried`."""
         return 0.0 if self.hurried else min(max(asked_s, 0.0), max_s)
 
     def media_type(self) -> str:
-        """Return the Content-Type without parameters, in lower case; empty if there is none. See `plain`."""
+        """Return the Content-Type without parameters, in lower case; empty if there is none. A type in `plain` is
+        replaced."""
         kind = media.bare(self.headers.get("content-type", ""))
         return self.plain.get(kind, kind)
 
@@ -120,23 +129,25 @@ class Request:
 
 
 class BodyBudget:
-    """The memory for the bodies of all requests together. A request for which there is no room is refused.
+    """The memory for the bodies of all requests together. A request for which there is no memory is refused.
 
-    Small bodies may use all of it, larger reports of workers 15/16, and larger pushes 12/16: so pushes cannot keep out
-    reports. Larger bodies may wait long for their turn. So while several owners ask, one owner's may take at most half
-    of what the others leave; but one body of each owner is always taken if there is room.
+    Small bodies may use all of it, larger reports of workers 15/16, and larger pushes 12/16, so that pushes cannot keep
+    out reports. While several owners send requests, the larger bodies of one owner, which may wait long for processing,
+    may take at most half of what the other owners leave. But one body of each owner is always accepted if there is
+    memory.
     """
 
     def __init__(self, bytes_max: int, whose: Callable[["Request"], Owner], shared: Callable[[], bool]) -> None:
-        """`whose`: returns a request's owner. `shared`: returns whether several owners ask."""
+        """`whose`: a function that returns a request's owner. `shared`: a function that returns whether several owners
+        send requests."""
         self.bytes, self.bytes_max = 0, bytes_max
         self._whose, self._shared = whose, shared
         self._owners: Counter[Owner] = Counter()
 
     async def read(self, request: Request, bytes_max: int) -> bytes | None:
-        """Read and return the whole body, which counts until `release`; None if the client left before its end.
+        """Read and return the whole body; None if the client left before its end. The body is counted until `release`.
 
-        Raises Refused 413 for more than `bytes_max`, 503 if there is no room.
+        Raises Refused 413 for more than `bytes_max`, 503 if there is no memory for it.
         """
         piece: bytes | None = request.read_nowait()
         pieces: list[bytes] = []
@@ -151,7 +162,7 @@ class BodyBudget:
         return None
 
     def take(self, request: Request, size: int) -> None:
-        """Count `size` more bytes for a request. Raises Refused 503 if there is no room."""
+        """Count `size` more bytes for a request. Raises Refused 503 if there is no memory for them."""
         held, most = request.held_bytes, self.bytes_max
         if held + size > SOME_BYTES:
             if request.owner is None:
@@ -165,7 +176,7 @@ class BodyBudget:
         self._add(request, size)
 
     def release(self, request: Request) -> None:
-        """Drop a request's body, as its answer may take long to be sent."""
+        """Drop a request's body and stop counting it, because sending the answer may take long."""
         request.body, request.packed = b"", None
         self._add(request, -request.held_bytes)
 
@@ -179,16 +190,16 @@ class BodyBudget:
 
 
 def too_large(bytes_max: int) -> Refused:
-    """Return the error for a body that is too long for its route."""
+    """Return the error for a body that is larger than its route allows."""
     return Refused(413, f"the body has more than {bytes_max} bytes; push smaller jobs, or fewer in one request")
 
 
 Write = Callable[[bytes], Awaitable[bool]]
-"""Sends a piece of a body, which may be empty. Returns False if no more is wanted: the client left, or the server
-closes."""
+"""A function that sends a part of a body, which may be empty. It returns False if no more is to be sent: the client has
+left, or the server is shutting down."""
 Stream = Callable[[Write], Awaitable[str | None]]
-"""Writes a body. Returns None, or why it could not be written to its end: then the connection is closed, so that the
-client notices."""
+"""A function that writes a body. It returns None, or why it could not write the whole body. In this case the connection
+is closed, so that the client notices."""
 
 
 class Response(Struct, gc=False):
@@ -200,22 +211,23 @@ class Response(Struct, gc=False):
     headers: dict[str, str] = {}
     """Name in lower case → value. `connection: close` closes the connection after the response."""
     lost: Sequence[Callable[[], None]] = ()
-    """Functions to be called if the client did not get the response."""
+    """Functions to call if the client did not get the response."""
     stream: Stream | None = None
-    """Writes the body, instead of `body`. It must return soon after no more is wanted."""
+    """Writes the body, if `body` is not used. It must return soon when `Write` returns False."""
 
     def fields(self) -> list[tuple[str, str]]:
-        """Return all headers."""
+        """Return all headers, including the Content-Type."""
         fields = [*self.headers.items()]
         return [*fields, ("content-type", self.content_type)] if self.content_type else fields
 
 
 def answer(status: int, value: Any, language: Language, headers: dict[str, str] | None = None) -> Response:
-    """Return a response with `value` encoded. A `msgspec.Raw` in it is MessagePack; for JSON see `json_ext.show`."""
+    """Return a response with `value` encoded. A `msgspec.Raw` in the value is MessagePack; `json_ext.show` says how it
+    becomes JSON."""
     if language == "msgpack":
         return Response(status, _msgpack_encoder.encode(value), media.MSGPACK, headers or {})
     return Response(status, _json_encoder.encode(json_ext.show(value)), media.JSON, headers or {})
 
 
 Core = Callable[[Request], Awaitable[Response | None]]
-"""An application. Returns None if the client has left."""
+"""An application: a function that handles a request. It returns None if the client has left."""

@@ -1,7 +1,7 @@
-"""TLS as a Transport, by trio's streams; and a listener's certificate, which is read again when its files change.
+"""TLS for connections, by trio's streams; and the certificate of a listener, which is read again when its files change.
 
-If new files cannot be used, or their certificate is not valid now, the one before stays in use, and the files are tried
-again. Health reports that, and in time, that the certificate in use will expire.
+If new files cannot be used, or their certificate is not valid now, the previous certificate stays in use, and the files
+are tried again. Health checks report this, and also when the certificate in use will expire soon.
 """
 
 import re
@@ -26,9 +26,8 @@ PLAIN = "this port speaks TLS; ask for https:// instead of http://"
 
 
 def tls_context(cert: Path, key: Path, clients: Path | None = None) -> ssl.SSLContext:
-    """Return a TLS context (1.2 or later) with a certificate and its key. `clients`: a file of authorities, of one of
-    which each client needs a certificate. Raises ConfigError, which names the file.
-    """
+    """Return a TLS context (version 1.2 or later) for a certificate and its key. `clients`: a file with certificate
+    authorities; each client needs a certificate from one of them. Raises ConfigError, which names the file."""
     files = (("http.tls_cert", cert), ("http.tls_key", key), ("http.tls_clients", clients))
     for name, path in files:
         if path is None:
@@ -65,7 +64,7 @@ def _no_password() -> str:
 
 
 class TlsTransport:
-    """A Transport that speaks TLS over another one."""
+    """A Transport that speaks TLS over another Transport."""
 
     __slots__ = ("_ended", "_kept", "_plain", "_raw", "_stream", "_under")
 
@@ -76,7 +75,7 @@ class TlsTransport:
         as_context: Any = self._kept
         self._stream = trio.SSLStream(self._under, as_context, server_side=True)
         self._plain = False
-        """Whether the peer speaks no TLS, or none that is accepted, so that it can only get an error."""
+        """Whether the peer does not speak TLS, or no accepted version of it, so that it can only be sent an error."""
         self._ended = False
 
     async def begin(self, turn: Turn) -> None:
@@ -114,7 +113,7 @@ class TlsTransport:
         return self._raw.has_left()
 
     def send_now(self, data: bytes) -> int:
-        """Send nothing: `send_all` is needed, as a TLS record has to be sent as a whole."""
+        """Send nothing and return 0, because a TLS record has to be sent as a whole. Callers then use `send_all`."""
         return 0
 
     async def send_all(self, data: bytes | memoryview) -> None:
@@ -135,8 +134,8 @@ class TlsTransport:
 
 
 class _Context:
-    """An SSL context that keeps its outgoing buffer. If a handshake fails, trio's stream does not send the alert that
-    is in it, and without that the peer only sees a broken connection."""
+    """An SSL context that remembers its outgoing buffer. If a handshake fails, this buffer has an alert for the peer,
+    which trio's stream does not send. Without the alert the peer would only see a broken connection."""
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self._context = context
@@ -148,12 +147,13 @@ class _Context:
 
 
 class _Under(trio.abc.Stream):
-    """A Transport as a stream for trio's SSLStream. `aclose` only ends the sending side; the owner closes it."""
+    """Makes a Transport usable as a stream by trio's SSLStream. `aclose` only ends the sending side; the owner of the
+    Transport closes it."""
 
     def __init__(self, raw: Transport) -> None:
         self._raw = raw
         self.ahead = b""
-        """Data that was read before, to be returned first."""
+        """Data that was read before, and is returned first."""
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         if self.ahead:
@@ -179,20 +179,21 @@ _BEFORE_VALIDITY = 3  # items before the validity: serial number, algorithm, iss
 
 
 class Certificate:
-    """The certificate in use, and the state of its files."""
+    """The certificate in use, and whether newer files could be read."""
 
     def __init__(self, config: ListenerConfig, log: Any, clock: Clock) -> None:
-        """Read the certificate. Raises ConfigError."""
+        """Read the certificate from the configured files. Raises ConfigError."""
         self._config, self._log, self._clock = config, log, clock
         self._wrong = ""
         self._warned_ms = 0
         self._seen = _look_at(config)
         self.context = _context(config)
-        """The TLS context; None: the listener speaks no TLS."""
+        """The TLS context for new connections; None: the listener does not use TLS."""
         self._begins_ms, self._ends_ms = _dates(config)
 
     def change(self, config: ListenerConfig) -> None:
-        """Read the certificate's files again. If they cannot be used, raise ConfigError and keep the one before."""
+        """Read the certificate's files again and use them. If they cannot be used, raise ConfigError and keep the
+        previous certificate."""
         seen = _look_at(config)
         try:
             context, dates = _context(config), _dates(config)
@@ -206,7 +207,7 @@ class Certificate:
         self._seen, self._wrong = seen, ""
 
     def _refuse_worse(self, config: ListenerConfig, begins_ms: int, ends_ms: int) -> None:
-        """Raise ConfigError for a certificate that is not valid now, while the one in use is."""
+        """Raise ConfigError if the new certificate is not valid now, but the one in use is."""
         now = self._clock.wall_ms()
         if self.context is None or not self._begins_ms <= now < self._ends_ms or begins_ms <= now < ends_ms:
             return
@@ -215,7 +216,8 @@ class Certificate:
         raise ConfigError(f"http.tls_cert = {config.certificate[0]}: the certificate there {when}")
 
     def look(self) -> None:
-        """Check whether the files were replaced; use new ones from the next connection on. Log an early expiry."""
+        """Check whether the files were replaced; if so, use the new ones from the next connection on. Logs a warning if
+        the certificate expires soon."""
         if self._wrong or _look_at(self._config) != self._seen:
             before = self._wrong
             try:
@@ -237,7 +239,7 @@ class Certificate:
 
     @property
     def complaint(self) -> str | None:
-        """Return a warning about the certificate, or None if all is well."""
+        """Return a warning about the certificate; None if nothing is wrong."""
         if self._config.certificate is None:
             return None
         now = self._clock.wall_ms()
@@ -259,7 +261,7 @@ class Certificate:
 
     @property
     def ends_ms(self) -> int | None:
-        """Return when the certificate in use expires (Unix ms); None if there is none."""
+        """Return when the certificate in use expires (Unix ms); None if there is no certificate."""
         return None if self.context is None else self._ends_ms
 
     @property
@@ -276,7 +278,8 @@ class Certificate:
 
 
 def dates_ms(pem: str) -> tuple[int, int]:
-    """Return from when to when the first certificate in a PEM text is valid (Unix ms). Raises ValueError."""
+    """Return the beginning and the end of validity of the first certificate in a PEM text (Unix ms). Raises
+    ValueError."""
     if (found := _PEM.search(pem)) is None:
         raise ValueError("there is no certificate in it")
     der = b64decode(found[1])
@@ -299,7 +302,8 @@ def _date(kind: int, text: bytes) -> int:
 
 
 def _item(der: bytes, at: int) -> tuple[int, bytes, int]:
-    """Return the tag and content of the DER item at a position, and the position of the next one. Raises ValueError."""
+    """Parse the DER item at a byte position; return its tag, its content, and the position of the next item. Raises
+    ValueError."""
     try:
         tag, size, begin = der[at], der[at + 1], at + 2
     except IndexError as error:
@@ -326,7 +330,7 @@ def _context(config: ListenerConfig) -> ssl.SSLContext | None:
 
 
 def _look_at(config: ListenerConfig) -> list[tuple[int, int, int] | None]:
-    """Return times, sizes and inodes of the files, which change when these are replaced."""
+    """Return times, sizes and inodes of the certificate's files, by which a replacement is noticed."""
     found: list[tuple[int, int, int] | None] = []
     for path in config.files:
         try:

@@ -1,4 +1,5 @@
-"""Connected sockets. Available data is read, and data that fits is written, without a turn of the event loop."""
+"""Connected sockets. Data that has arrived is read, and data that the kernel takes is written, without waiting for the
+event loop."""
 
 import select
 import socket
@@ -9,15 +10,15 @@ from typing import Protocol
 import trio
 
 STRAIGHT_MAX = 16  # reads in a row before other tasks have their turn
-_LEFT = getattr(select, "POLLRDHUP", select.POLLHUP)  # the peer closed its side; on some systems only: both sides
+_LEFT = getattr(select, "POLLRDHUP", select.POLLHUP)  # the peer closed its side (some systems: both sides)
 _RESET = struct.pack("ii", 1, 0)  # the value of SO_LINGER with which closing resets the connection
 
 Turn = Callable[[], Awaitable[None]]
-"""Waits until work may begin."""
+"""A function that waits until expensive work may begin."""
 
 
 class NotAgreedError(Exception):
-    """The TLS handshake failed. `why`: OpenSSL's reason. `last`: the alert to be sent to the peer."""
+    """The TLS handshake failed. `why`: OpenSSL's reason. `last`: the TLS alert to send to the peer."""
 
     def __init__(self, why: str, last: bytes) -> None:
         super().__init__(why)
@@ -26,34 +27,35 @@ class NotAgreedError(Exception):
 
 
 class Transport(Protocol):
-    """Both directions of one connection."""
+    """Sends and receives the data of one connection."""
 
     async def begin(self, turn: Turn) -> None:
-        """Do the TLS handshake, if there is one; to be called first. `turn` is awaited before the work, once the peer
-        has sent something. Raises Refused if the peer speaks plain HTTP, NotAgreedError, trio.BrokenResourceError."""
+        """Do the TLS handshake, if the connection uses TLS; to be called first. When the peer has sent something,
+        `turn` is awaited before the expensive work. Raises Refused if the peer speaks plain HTTP, NotAgreedError,
+        trio.BrokenResourceError."""
         ...
 
     async def receive_some(self, size: int) -> bytes:
-        """Wait for data, and return up to `size` bytes; b"" if the peer sends no more.
+        """Wait for data, and return up to `size` bytes; b"" if the peer will send no more.
 
         Raises trio.BrokenResourceError.
         """
         ...
 
     async def receive_next(self, size: int) -> bytes:
-        """Receive like `receive_some`, when most likely no data is there yet."""
+        """Do the same as `receive_some`. It is faster if no data has arrived yet."""
         ...
 
     def has_left(self) -> bool:
-        """Return whether the peer has closed its side; unread data may still be there."""
+        """Return whether the peer has closed its sending side. There may still be unread data."""
         ...
 
     def send_now(self, data: bytes) -> int:
-        """Send as much as possible without waiting. Returns how many bytes. Raises trio.BrokenResourceError."""
+        """Send as many bytes as possible without waiting, and return their number. Raises trio.BrokenResourceError."""
         ...
 
     async def send_all(self, data: bytes | memoryview) -> None:
-        """Send data, and wait until the kernel has taken all of it. Raises trio.BrokenResourceError."""
+        """Send data; wait until the kernel has taken all of it. Raises trio.BrokenResourceError."""
         ...
 
     async def finish(self) -> None:
@@ -63,7 +65,7 @@ class Transport(Protocol):
     def close(self) -> None: ...
 
     def abort(self) -> None:
-        """Reset the connection, so that the peer does not take a cut response for a whole one."""
+        """Reset the connection, so that the peer notices that a response was cut off."""
         ...
 
 
@@ -77,7 +79,7 @@ class SocketTransport:
         self._straight = 0
 
     async def begin(self, turn: Turn) -> None:
-        """Do nothing, as there is no handshake."""
+        """Do nothing, because plain HTTP has no handshake."""
 
     async def receive_some(self, size: int) -> bytes:
         self._straight += 1

@@ -1,1 +1,1 @@
-"""APIs for clients of other systems: one file each, and none imports another."""
+"""HTTP APIs that are compatible with other job systems. Each file has one API, and none imports another."""

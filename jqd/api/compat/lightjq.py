@@ -1,4 +1,4 @@
-"""The LightJQ API (seed lightjq-spec), exactly as its own OpenAPI document has it.
+"""The API of the job queue LightJQ, exactly as its own OpenAPI document has it.
 
 It speaks MessagePack unless the client says JSON. It has fewer statuses than jqd's own API: a wrong request is always a
 400. Other errors have HTTP's usual statuses: 429 for a quota, 503 and 507 for the daemon's own troubles.
@@ -46,7 +46,7 @@ STATUSES: tuple[tuple[type[JqdError], int], ...] = (
     (ours.StoreRefused, 503),
     (ours.ServiceError, 400),
 )
-"""Error → status: the first row that fits counts."""
+"""Error → status in the LightJQ API. The first row whose class matches counts."""
 UNSAID = frozenset({403, 413, 414, 415, 422})  # jqd's statuses that LightJQ lacks: 400 is answered instead
 
 
@@ -172,7 +172,7 @@ async def poll_job(parts: ApiContext, request: Request, job_id: str) -> Response
 
 
 async def _answer(parts: ApiContext, request: Request, view: JobView | Coming) -> Response:
-    """Answer with the state and the result of a job."""
+    """Return the answer with the state and the result of a job."""
     services, result = parts.services, view.result if isinstance(view, JobView) else None
     if isinstance(result, LargeResult):
         return await render(parts, request, result, partial(_body, services, view), _language(request))
@@ -180,7 +180,8 @@ async def _answer(parts: ApiContext, request: Request, view: JobView | Coming) -
 
 
 def _polling_s(request: Request, max_s: float) -> float:
-    """Return the wait of a poll in seconds. LightJQ has no error for an invalid one: it counts as the default."""
+    """Return for how many seconds a poll may wait. LightJQ has no error for an invalid value: the default is used
+    instead."""
     try:
         return request.wait_s(read_query(request, Polling).timeout, max_s)
     except (Invalid, Problem):
@@ -188,9 +189,9 @@ def _polling_s(request: Request, max_s: float) -> float:
 
 
 async def register(parts: ApiContext, request: Request) -> Response:
-    """`POST /worker` → 201 {worker_id}. Jobs are posted to /worker-job below its `url`; without one, it pulls.
+    """`POST /worker` → 201 {worker_id}. Jobs are posted to /worker-job below the worker's `url`; without one, it pulls.
 
-    LightJQ itself has no `url`: for its workers the setting `api.lightjq_workers` has the URL, by the worker's name.
+    LightJQ itself has no `url`: for its workers the setting `api.lightjq_workers` has the URLs, by their names.
     """
     spec = WorkerSpec(**msgspec.structs.asdict(read_body(request, LightWorker)), style="lightjq")
     peer = request.peer
@@ -199,7 +200,7 @@ async def register(parts: ApiContext, request: Request) -> Response:
         who = parts.services.principal
         if who.tenant or who.scopes:  # such a worker serves the whole tenant ""
             raise Denied(f"worker {spec.name[:64]!r} is the operator's own; its token has no tenant and no scopes")
-        spec, peer = msgspec.structs.replace(spec, url=known[spec.name]), None  # the URL is not the peer's word
+        spec, peer = msgspec.structs.replace(spec, url=known[spec.name]), None  # the setting gave the URL, not the peer
     worker = await workers.register(parts.services, spec, peer=peer)
     return answer(201, LightRegistered(bare(worker.id)), _language(request))
 
@@ -211,7 +212,7 @@ async def unregister(parts: ApiContext, request: Request) -> Response:
 
 
 async def done(parts: ApiContext, request: Request) -> Response:
-    """`POST /done`: the outcome of a job of the worker that the header worker-id names."""
+    """`POST /done`: report the outcome of a job; the header worker-id names the worker."""
     worker_id = _worker_id(request)
     outcome: Success | Failure
     packed = await packed_body(parts, request)  # converted once, as a result in JSON may be large
@@ -237,7 +238,7 @@ async def done(parts: ApiContext, request: Request) -> Response:
 
 
 def refuse(request: Request, error: JqdError) -> Response:
-    """Return an error in LightJQ's form."""
+    """Return the response for an error, in LightJQ's format."""
     problem = as_problem(error, STATUSES)
     if problem.status in UNSAID:
         problem = Problem(400, problem.detail, errors=problem.errors)

@@ -1,4 +1,4 @@
-"""The miniq API (seed miniq-queue): jobs as lines of text, and handlers that run them.
+"""The API of the job queue miniq: jobs as lines of text, and handlers that run them.
 
     POST /{client}/job/{type}/add           POST /add?jobtype=&client=           → 200 {ok, count, ids}
     POST /{client}/handler/add/{type}/add?method=                                → 200 {ok, id}
@@ -90,7 +90,7 @@ class MiniqHandler(Struct, frozen=True, forbid_unknown_fields=True):
     """A handler in miniq's form."""
 
     body: Body
-    """The URL of a line runner, or code."""
+    """The URL of a program that reads jobs as lines, or code."""
     lang: Lang | None = None
     eid: Source | None = None
     before: Source | None = None
@@ -103,7 +103,7 @@ class AddedHandler(Struct, frozen=True):
     """The answer to a new handler: its version."""
 
     id: str
-    """The version's id, such as `mail@3`: to get it, and to push jobs for this version alone."""
+    """The version's id, such as `mail@3`: to read this version, and to push jobs for it alone."""
     ok: bool = True
 
 
@@ -187,20 +187,21 @@ async def start(parts: ApiContext, request: Request) -> Response:
 
 
 async def get_stop(parts: ApiContext, request: Request) -> Response:
-    """`GET /stop`: as `POST /stop`, for programs that send no body."""
+    """`GET /stop`: does the same as `POST /stop`, for programs that send no body."""
     _expect_program(parts, request)
     return await stop(parts, request)
 
 
 async def get_start(parts: ApiContext, request: Request) -> Response:
-    """`GET /start`: as `POST /start`, for programs that send no body."""
+    """`GET /start`: does the same as `POST /start`, for programs that send no body."""
     _expect_program(parts, request)
     return await start(parts, request)
 
 
 def _expect_program(parts: ApiContext, request: Request) -> None:
-    """Raise Problem 403 for a GET that a web page may have sent: one with a page's headers and no token. Browsers send
-    these headers only to trusted addresses such as loopback, so behind a proxy a token is needed."""
+    """Refuse a GET that changes something and that a web page may have sent: raises Problem 403. A request with a token
+    passes. On loopback a request without the headers of pages passes, too. Browsers send these headers only to trusted
+    addresses such as loopback, so behind a proxy a token is needed."""
     is_direct = parts.guard.loopback and not parts.guard.hosts
     is_marked = is_direct and not BY_PAGES & request.headers.keys()
     has_token = request.headers.get(AUTHORIZATION, "").lower().startswith("bearer ")  # a foreign page has none to send
@@ -230,14 +231,15 @@ async def _add(parts: ApiContext, request: Request, client: str | None, jobtype:
 
 
 def _for_client(parts: ApiContext, client: str) -> ApiContext:
-    """Return the context for a client's tenant. Raises Problem 403, 422."""
+    """Return the context that acts for the tenant which a miniq client stands for. Raises Problem 403, 422."""
     if client != NOBODYS and not is_tenant(client):
         raise Problem(422, f"a client is a tenant, {IN_WORDS}, or {NOBODYS} for none, not {client[:64]!r}")
     return parts.as_principal(speaking_for(parts.services.principal, "" if client == NOBODYS else client))
 
 
 def _read(body: bytes, jobtype: str, config: ServiceConfig) -> Batch | None:
-    """Read lines as jobs; None if no line is a job. Raises Unreadable, TooLarge."""
+    """Read each line of a body as a job; return None if all lines are blank or comments. Raises Unreadable or
+    TooLarge."""
     lines = [found.group() for found in islice(_LINE.finditer(body), config.array_jobs_max + 1)]
     if not lines:
         return None
@@ -250,7 +252,7 @@ def _read(body: bytes, jobtype: str, config: ServiceConfig) -> Batch | None:
 
 
 def _read_handler(request: Request) -> MiniqHandler:
-    """Read a handler, as text or as a map. Raises Invalid, Unreadable; Problem 415."""
+    """Read the definition of a handler from the body: text or a map. Raises Invalid, Unreadable; Problem 415."""
     if request.media_type() != TEXT:
         return read_body(request, MiniqHandler)
     try:

@@ -1,4 +1,4 @@
-"""The Skygear API (seed skygear-job-queue): two actions, for callers with the master key.
+"""The API of Skygear's job queue: two actions, for callers with the master key.
 
     POST /               {action: "job:enqueue" | "job:cancel", api_key, …}
     POST /job/enqueue    {api_key, job: {action, args}, job_id, run_at, replace}    → {result: {job_id}}
@@ -42,7 +42,7 @@ WAITS = (State.WAITING, State.SCHEDULED, State.RETRYING)
 
 
 class Kind(NamedTuple):
-    """One kind of error, with Skygear's name and number."""
+    """A kind of error of Skygear: its name and number."""
 
     name: str
     code: int
@@ -68,11 +68,12 @@ KINDS: tuple[tuple[type[JqdError], Kind], ...] = (
     (ours.TooLarge, BAD_REQUEST),
     (ours.Overloaded, UNAVAILABLE),
 )
-"""Error → kind: the first row that fits counts. Other errors go by their status in jqd's own API."""
+"""Error → kind of error. The first row whose class matches counts. For other errors the kind follows from their status
+in jqd's own API."""
 
 
 class Refused(Problem):
-    """A refusal for which Skygear has a kind of its own."""
+    """A refusal that is one of Skygear's own kinds of error."""
 
     def __init__(self, kind: Kind, message: str) -> None:
         super().__init__(kind.status, message)
@@ -98,7 +99,7 @@ class SkyEnqueue(SkyKeyed, kw_only=True):
 
     job: SkyJob
     job_id: str | None = None
-    """None, or empty: jqd makes one."""
+    """The id of the job. If it is missing or empty, jqd makes one."""
     run_at: Annotated[str, Meta(description="an ISO 8601 date with a time zone")] | None = None
     replace: bool = False
 
@@ -122,7 +123,7 @@ class SkyResult(Struct, frozen=True):
 
 
 class SkyError(Struct, frozen=True):
-    """An error in Skygear's form."""
+    """An error in Skygear's format."""
 
     name: str
     code: int
@@ -159,7 +160,7 @@ async def cancel_job(parts: ApiContext, request: Request) -> SkyResult:
 
 
 def refuse(request: Request, error: JqdError) -> Response:
-    """Return an error in Skygear's form."""
+    """Return the response for an error, in Skygear's format."""
     problem = as_problem(error)
     kind = _kind(error, problem)
     error_body = SkyError(kind.name, kind.code, problem.detail, _info(error))
@@ -189,8 +190,8 @@ def _info(error: JqdError) -> dict[str, Sequence[str]]:
 
 
 def _let_in(parts: ApiContext, request: Request) -> tuple[ApiContext, bytes]:
-    """Return the context acting for the key's principal, and the body as MessagePack. The key is the master key or a
-    token of the role master; it is checked before the rest of the request."""
+    """Check the key, before anything else of the request. Returns the context that acts for the key's principal, and
+    the body as MessagePack. The key is the master key or a token of the role master."""
     packed = pack(request)
     given = request.headers.get(KEY_HEADER) or unpack(packed, SkyKeyed).api_key or ""
     if not given:
@@ -219,7 +220,7 @@ async def _enqueue(parts: ApiContext, packed: bytes, request: Request) -> SkyRes
     if given.run_at:
         fields["run_at"] = given.run_at
     batch = read_array(msgspec.msgpack.encode([fields]), True, parts.config)
-    batch.over = Replace.ENDED  # in Skygear a job that has ended exists no more
+    batch.over = Replace.ENDED  # in Skygear a job that has ended no longer exists
     pushed = await push.push(parts.services, batch)
     if pushed.duplicates:
         raise Conflict(f"there is a job {given.job_id!r} already; enqueue with replace to have this one in its place")
@@ -227,7 +228,7 @@ async def _enqueue(parts: ApiContext, packed: bytes, request: Request) -> SkyRes
 
 
 def _args(args: Raw) -> Raw:
-    """Return the arguments, if they are an array or a map. Raises Invalid."""
+    """Check that the arguments are an array or a map, and return them. Raises Invalid."""
     first = bytes(memoryview(args)[:1])[0]
     if 0x80 <= first <= 0x9F or 0xDC <= first <= 0xDF:
         return args
@@ -235,7 +236,7 @@ def _args(args: Raw) -> Raw:
 
 
 async def _cancel(parts: ApiContext, packed: bytes, request: Request) -> SkyResult:
-    """Cancel a job that waits. Raises NotFound if it runs or has ended."""
+    """Cancel a job that has not started. Raises NotFound if it runs or has ended."""
     given = unpack(packed, SkyCancel).job_id
     job_id = await resolve(parts.services, given)
     view = await find(parts.services, job_id, named=job_id != given)

@@ -21,12 +21,12 @@ PAGE = 500  # jobs of one answer
 
 
 class FlowQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """The query of a flow."""
+    """The query parameters for a page of a flow: all jobs that a job is linked with."""
 
     limit: Annotated[int, Meta(ge=1, le=PAGE)] = PAGE
     """The most jobs of a page."""
     cursor: str = ""
-    """The cursor of the page before."""
+    """The previous page's cursor."""
 
 
 class Change(Struct, frozen=True, forbid_unknown_fields=True):
@@ -40,11 +40,11 @@ class FlowChange(Change, frozen=True, forbid_unknown_fields=True):
     """The body of a cancel or retry of a flow: each call changes 10,000 jobs, the nearest first."""
 
     cursor: str = ""
-    """The cursor of the call before. Jobs that fail again or join meanwhile need another round of calls."""
+    """The previous answer's cursor. Jobs that fail again or join meanwhile need another round of calls."""
 
 
 class FlowJob(Struct, frozen=True):
-    """One job of a flow."""
+    """One job in the page of a flow, with the jobs that it is linked with."""
 
     job_id: str
     name: str
@@ -58,12 +58,13 @@ class FlowJob(Struct, frozen=True):
 
 
 class FlowPage(Page, frozen=True):
-    """One page of a flow. The first page has the jobs nearest to the given one; each has its oldest job first."""
+    """One page of a flow. The first page has the jobs nearest to the given one. Each page begins with its oldest
+    job."""
 
     jobs: Sequence[FlowJob]
     whole: bool
-    """On the last page: false if jobs may be missing, for the flow has more than 10,000, or some are on their way into
-    the store."""
+    """On the last page: false if jobs may be missing, because the flow has more than 10,000, or some are not in the
+    store yet."""
 
 
 async def get(parts: ApiContext, request: Request, job_id: str) -> FlowPage:
@@ -84,13 +85,14 @@ async def cancel(parts: ApiContext, request: Request, job_id: str) -> Tally:
 
 
 async def retry(parts: ApiContext, request: Request, job_id: str) -> Tally:
-    """`POST /v1/jobs/{id}/flow/retry`: retry all jobs of a job's flow that failed, or were cancelled for a parent."""
+    """`POST /v1/jobs/{id}/flow/retry`: retry all jobs of a job's flow that failed, or were cancelled because of a
+    parent."""
     begin, dry_run = _read_flow_change(request)
     return await flow.retry_flow(parts.services, job_id, begin, request.breathe, dry_run=dry_run)
 
 
 def _begin(cursor: str, most: int = FLOW_MAX) -> int:
-    """Return the number of jobs before a page or part, from its cursor. Raises Invalid."""
+    """Return the number of jobs before a page or part, which the cursor contains. Raises Invalid."""
     if not cursor:
         return 0
     sign, number = cursor[:1], cursor[1:]
@@ -100,19 +102,20 @@ def _begin(cursor: str, most: int = FLOW_MAX) -> int:
 
 
 def _read_flow_change(request: Request) -> tuple[int, bool]:
-    """Decode the body of a change of a flow: the number of jobs before this part, and `dry_run`. Raises Invalid."""
+    """Decode the body of a cancel or retry of a flow. Returns the number of jobs before the part to change, and
+    `dry_run`. Raises Invalid."""
     change = read_body(request, FlowChange) if request.body else FlowChange()
     return _begin(change.cursor, LINKS_MAX), change.dry_run
 
 
 def read_change(request: Request) -> Change:
-    """Decode the body of a change, which may be left out. Raises Invalid."""
+    """Decode the body of a cancel or retry, which may be left out. Raises Invalid."""
     return read_body(request, Change) if request.body else Change()
 
 
 def _row_of(found: walk.Flow, row: Linked, *, is_scoped: bool) -> FlowJob:
-    """Return one job of a flow's page. `is_scoped`: leave out the ids of jobs that were not found, as the token may not
-    be for them."""
+    """Make the row of one job in a page of a flow. `is_scoped`: leave out the ids of linked jobs that were not found,
+    because the token may not have the right to see them."""
 
     def known(job_ids: Sequence[str]) -> list[str]:
         return [each for each in job_ids if each in found.jobs] if is_scoped else [*job_ids]
@@ -135,6 +138,6 @@ def _row_of(found: walk.Flow, row: Linked, *, is_scoped: bool) -> FlowJob:
 
 
 def _called(found: walk.Flow, job_id: str) -> str:
-    """Return the pusher's own id of a job if it has one, else the daemon's."""
+    """Return the id by which a job is shown: the pusher's own id if it has one, else the daemon's."""
     row = found.jobs.get(job_id)
     return bare(row.job.name if row is not None else job_id) or job_id

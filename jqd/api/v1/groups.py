@@ -48,7 +48,7 @@ class Member(Struct, frozen=True):
 
 
 class GroupError(Struct, frozen=True):
-    """A member that failed."""
+    """A member of the group that failed, and why."""
 
     job_id: str
     name: str
@@ -72,7 +72,7 @@ class Group(Struct, frozen=True):
 
 
 class Closed(Struct, frozen=True):
-    """A group that is closed."""
+    """The answer to a close of a group."""
 
     group: str
     then: Waits | None
@@ -90,8 +90,8 @@ async def get(parts: ApiContext, request: Request, group: str) -> Group:
 
 
 async def close(parts: ApiContext, request: Request, group: str) -> Closed:
-    """`POST /v1/groups/{group}/close`: let no more jobs join, and `then` and `callback` wait for all that did → 200; a
-    repeat counts once, another `then` or `callback` is 409."""
+    """`POST /v1/groups/{group}/close`: let no more jobs join; `then` and `callback` run once all members have ended →
+    200; a repeat counts once, another `then` or `callback` is 409."""
     wanted = read_body(request, Close) if request.body else Close()
     then = None if wanted.then is UNSET or bytes(wanted.then) == b"\xc0" else Raw(bytes(wanted.then))
     on_failure, trace = wanted.on_parent_failure or None, request.headers.get(TRACE_HEADER) or ""
@@ -100,13 +100,14 @@ async def close(parts: ApiContext, request: Request, group: str) -> Closed:
 
 
 async def cancel(parts: ApiContext, request: Request, group: str) -> Tally:
-    """`POST /v1/groups/{group}/cancel`: cancel all of its jobs that have not ended, and the one that waits for them."""
+    """`POST /v1/groups/{group}/cancel`: cancel the group's jobs that have not ended, and the one that waits for
+    them."""
     dry_run = read_change(request).dry_run
     return await groups.cancel(parts.services, group, request.breathe, dry_run=dry_run)
 
 
 async def retry(parts: ApiContext, request: Request, group: str) -> Tally:
-    """`POST /v1/groups/{group}/retry`: retry all of its jobs that failed, and the one that waits for them if it did."""
+    """`POST /v1/groups/{group}/retry`: retry the group's failed jobs, and the one that waits for them if it failed."""
     dry_run = read_change(request).dry_run
     return await groups.retry(parts.services, group, request.breathe, dry_run=dry_run)
 

@@ -78,13 +78,13 @@ async def get_log(parts: ApiContext, request: Request, job_id: str) -> JobLog:
 
 
 class _Teller:
-    """Writes one stream of events."""
+    """Writes the stream of a job's events for one listener."""
 
     def __init__(self, services: Services, watched: Watched, seen: Seen) -> None:
         self._services, self._watched, self._seen = services, watched, seen
 
     async def write_events(self, write: Write, next_bell: Any) -> None:
-        """Send events until the job has ended, or the client leaves."""
+        """Send events until the job has ended or the client has left."""
         quiet_s = trio.current_time() + QUIET_S
         while True:
             bell = next_bell()
@@ -99,12 +99,13 @@ class _Teller:
 
     @property
     def _is_hidden(self) -> bool:
-        """Whether the job was replaced by one that the principal may not see; for it, the job was deleted then."""
+        """Whether the job was replaced by a job that the principal may not see. The listener is then told that the job
+        was deleted."""
         view = self._watched.view
         return view is not None and not self._services.principal.can_access(view.jobtype)
 
     def _news(self) -> bytes:
-        """Return the new events as bytes, made once for all listeners that have seen the same."""
+        """Return the new events as bytes. They are made once for all listeners that have seen the same events."""
         shared_events, seen = self._watched.shared_events, self._seen
         if seen not in shared_events:
             news = news_of(self._watched, seen)
@@ -117,7 +118,7 @@ class _Teller:
         return piece
 
     def _end(self) -> bytes:
-        """Return the event that ends the stream and says why; empty while it goes on."""
+        """Return the event that ends the stream and says why; empty if the stream goes on."""
         services, watched = self._services, self._watched
         view = watched.view
         if services.tokens.ended(services.principal.token):
@@ -145,7 +146,7 @@ def _event(services: Services, watched: Watched, news: News) -> bytes:
 
 
 def _failed(watched: Watched, missed: Missed) -> dict[str, Any]:
-    """Return the event of a failed attempt that another one followed before the listener looked."""
+    """Return the event of a failed attempt after which another attempt began before the listener looked."""
     last, view = missed.outcome, watched.view
     return {
         "job_id": watched.job_id if view is None else bare(view.name) or view.id,

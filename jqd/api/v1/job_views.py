@@ -1,4 +1,4 @@
-"""Makes the bodies of jobs for answers: one in full, or many in brief."""
+"""Makes the descriptions of jobs in answers: of one job with all fields, or of many jobs without the large fields."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ _then_decoder = msgspec.msgpack.Decoder(list[dict[str, Raw]])
 def job_body(services: Services, view: JobView | Coming, named: str = "", *, whole: bool = False) -> Job:
     """Return the body of `GET /v1/jobs/{id}`.
 
-    `named`: the id in the request. `whole`: with the argument, however large.
+    `named`: the id in the request. `whole`: whether to include the argument even if it is large.
     """
     if isinstance(view, Coming):
         # Its content is still on its way, so priority and max_retry are unknown and left out.
@@ -54,7 +54,7 @@ def job_body(services: Services, view: JobView | Coming, named: str = "", *, who
 
 
 def _result(view: JobView) -> dict[str, Any]:
-    """Return the fields for a kept result; of a large one only its size."""
+    """Return the fields for a job's kept result. For a large result it is only the size."""
     if not view.keep_result:
         return {}
     if isinstance(view.result, LargeResult):
@@ -63,7 +63,7 @@ def _result(view: JobView) -> dict[str, Any]:
 
 
 def job_brief(services: Services, view: JobView) -> JobBrief:
-    """Return one job of a list, without large fields."""
+    """Return the description of a job in a list, without large fields."""
     message = view.outcome.message if view.outcome else ""
     if len(message) > BRIEF_MESSAGE_LENGTH_MAX:
         message = "… " + message[-BRIEF_MESSAGE_LENGTH_MAX:]
@@ -71,7 +71,7 @@ def job_brief(services: Services, view: JobView) -> JobBrief:
 
 
 def iso(at_ms: int) -> str | None:
-    """Return an instant as ISO 8601 in UTC; None for 0."""
+    """Return Unix milliseconds as an ISO 8601 date in UTC; None for 0."""
     return dates.iso(at_ms) if at_ms else None
 
 
@@ -79,7 +79,7 @@ _OPTIONS = {kind: [name for name in KEPT if name in kind.__struct_fields__] for 
 
 
 def _known(services: Services, view: JobView, kind: type[Job] | type[JobBrief]) -> dict[str, Any]:
-    """Return the fields of `JobState`, and those options that `kind` has."""
+    """Return the fields of `JobState` for a job, and the options of the job that `kind` shows."""
     options = {name: UNSET if (value := getattr(view, name)) == () else value for name in _OPTIONS[kind]}
     running = services.runner.of(view.id).running(view.id) if view.state is State.RUNNING else None
     last = view.outcome
@@ -135,7 +135,7 @@ def _attempt(outcome: Outcome) -> Attempt:
 
 
 def _links(links: Flow | None) -> dict[str, Any]:
-    """Return the fields of `JobLinks`."""
+    """Return the fields of `JobLinks` for a job's links."""
     if links is None:
         return {}
     followers = _then_decoder.decode(links.then) if links.then else ()

@@ -56,9 +56,9 @@ async def get_job(parts: ApiContext, request: Request, job_id: str) -> Job:
 
 
 async def get_result(parts: ApiContext, request: Request, job_id: str) -> Response:
-    """`GET /v1/jobs/{id}/result?wait=S&consume=1`: the result; nil if there is none, yet or any more."""
+    """`GET /v1/jobs/{id}/result?wait=S&consume=1`: the result; nil if there is none yet, or it was deleted."""
     query = read_query(request, ResultQuery)
-    consume = query.consume in YES and request.method == "GET"  # a HEAD drops nothing
+    consume = query.consume in YES and request.method == "GET"  # a HEAD does not drop the result
     if consume and not parts.services.principal.may(Role.PUSH):
         raise Denied("consume=1 takes the result away: that is for a token of a pusher; a viewer looks without it")
     wait_s = request.wait_s(query.wait, parts.config.wait_s_max)

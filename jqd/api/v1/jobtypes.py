@@ -48,7 +48,7 @@ class Jobtype(Struct, frozen=True):
     options: JobOptions | None = None
     """Registered default options of its jobs."""
     options_by: str | None = None
-    """The worker or handler that set them."""
+    """The worker or handler that set these options."""
     paused_at: Instant | None = None
     """Since when it is paused."""
     paused_for: str | None = None
@@ -97,7 +97,8 @@ def _matcher(name: str) -> Callable[[str], bool]:
 
 
 def _jobtype(parts: ApiContext, view: TypeView, takers: Takers, present: Takers) -> Jobtype:
-    """Return one row. `present`: those of the `takers` that are not silent."""
+    """Return the row of one jobtype. `takers`: the workers for this type. `present`: those of them that were heard of
+    lately."""
     counts, services, jobtype = view.counts, parts.services, view.jobtype
     known = services.options.known.get(jobtype)
     reason = why_waiting(services, jobtype, takers=takers) if view.oldest_ms else None

@@ -40,7 +40,7 @@ Status = Annotated[int, Meta(ge=100, le=599, description="a whole number from 10
 Wait = Annotated[float, Meta(ge=0, description="a number of seconds, 0 or more")]
 
 
-WARM_MAX = 100  # jobtypes: a code worker keeps no more loaded
+WARM_MAX = 100  # jobtypes: a worker for code keeps no more of them loaded
 Warm = Annotated[
     tuple[Name, ...], Meta(max_length=WARM_MAX, description=f"a list of at most {WARM_MAX} names of jobtypes")
 ]
@@ -93,10 +93,10 @@ class Beating(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Untaken(NamedTuple):
-    """An outcome that is refused before the store is asked."""
+    """An outcome in a report that is refused before the store is asked, with the reason."""
 
     job_id: str | UnsetType
-    """UNSET if it cannot be decoded."""
+    """The id of the job; UNSET if it cannot be decoded."""
     error: JqdError
 
 
@@ -123,7 +123,7 @@ async def pull(parts: ApiContext, request: Request) -> Lease | Response:
 
 
 async def report(parts: ApiContext, request: Request) -> Reports | Response:
-    """Take outcomes; one with `status` 200 is on disk."""
+    """Accept outcomes of jobs; an outcome with `status` 200 is on disk."""
     outcomes_given, refused = await _read(await packed_body(parts, request), parts.config.array_jobs_max)
     taken = await outcomes.report(parts.services, [each for each in outcomes_given if each is not None])
     results = iter(taken)
@@ -160,14 +160,15 @@ async def beat(parts: ApiContext, request: Request, job_id: str) -> Beaten:
 
 
 def fence_of(lease_id: str) -> int:
-    """Return the fence of a lease id; 0 if the text is no lease id."""
+    """Return the fence (the number of a claim) in a lease id; 0 if the text is no lease id."""
     is_one = lease_id.isascii() and lease_id.isdecimal() and len(lease_id) <= FENCE_LENGTH_MAX
     return int(lease_id) if is_one else 0
 
 
 async def _read(packed: bytes, most: int) -> tuple[list[OutcomeAnswer | None], dict[int, Untaken]]:
-    """Decode reports. Returns each, or None if it is wrong, and place → why. Other tasks run in between, as describing
-    10,000 faults takes a second. Raises Invalid, Unreadable, TooLarge."""
+    """Decode the outcomes in a report. Returns each outcome, with None for wrong ones; and index → why it is wrong.
+    Lets other tasks run in between, because describing 10,000 errors takes a second. Raises Invalid, Unreadable,
+    TooLarge."""
     try:
         items = msgspec.msgpack.decode(packed, type=list[Raw])
     except msgspec.ValidationError as error:
@@ -199,7 +200,8 @@ async def _read(packed: bytes, most: int) -> tuple[list[OutcomeAnswer | None], d
 
 
 def _outcome(item: Raw, refused: int) -> Outcome:
-    """Decode one report. `refused`: how many before it were wrong. Raises Invalid."""
+    """Decode one outcome. `refused`: how many outcomes before it were wrong; if there were many, the error does not say
+    what is wrong. Raises Invalid."""
     if refused < DESCRIBED_MAX:
         return fields.read(bytes(item), Outcome)
     try:

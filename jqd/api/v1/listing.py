@@ -118,7 +118,8 @@ async def list_errors(parts: ApiContext, request: Request) -> Response:
 
 
 async def list_daemons(parts: ApiContext, request: Request) -> Response:
-    """`GET /v1/daemons?limit&cursor` → 200 {daemons, cursor}: the daemons of this store, as last heard of here.
+    """`GET /v1/daemons?limit&cursor` → 200 {daemons, cursor}: the daemons of this store, as this one last heard of
+    them.
 
     Raises Invalid, StoreAway.
     """

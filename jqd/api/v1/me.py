@@ -15,13 +15,14 @@ class Me(Struct, frozen=True):
 
     role: str
     tenant: str
-    """The tenant that the call speaks for; empty: none."""
+    """The tenant for which the call acts; empty: none."""
     scopes: Sequence[str]
     """The jobtypes that the token is for, each in full or as a prefix with a * at its end; none: all."""
     all_tenants: bool
     """Whether the token sees all tenants."""
     token_id: str | None
-    """`root`: the daemon's own token; `master_key`, `client_key`: those of the settings; null: no token came."""
+    """`root`: the daemon's own token; `master_key`, `client_key`: those of the settings; null: the call had no
+    token."""
     note: str
     expires_at: Instant | None
     derived_from: str | None

@@ -33,7 +33,7 @@ class Paused(Struct, frozen=True):
 
 
 class Halted(Struct, frozen=True):
-    """A tenant's pause: since when; null: it is not paused."""
+    """The pause of a tenant: since when it is paused; null: it is not paused."""
 
     tenant: str
     paused_at: Instant | None

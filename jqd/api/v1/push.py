@@ -1,5 +1,5 @@
-"""POST /v1/jobs: decodes the body into a batch, pushes it, and answers with the ids. Each job in JSON is converted to
-MessagePack here, once."""
+"""POST /v1/jobs: decodes the body into a batch of jobs, pushes the batch, and answers with the ids. Jobs in JSON are
+converted to MessagePack here, once."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -91,14 +91,14 @@ async def push(parts: ApiContext, request: Request) -> Response:
 
 
 async def _rewritten(parts: ApiContext, batch: Batch, write: Callable[[Batch, str], Batch], text: str) -> Batch:
-    """Return `write(batch, text)`; for a large batch it runs in a thread."""
+    """Return `write(batch, text)`, called in a thread if the batch is large."""
     if len(batch.jobs) <= NAMED_AT_ONCE:
         return write(batch, text)
     return await trio.to_thread.run_sync(write, batch, text, limiter=parts.read)
 
 
 def _key(given: str) -> str:
-    """Return the Idempotency-Key of a header, without its quotes if it has any. Raises Invalid."""
+    """Return the key in an Idempotency-Key header, without quotes. Raises Invalid."""
     key = given.strip()
     if len(key) > 1 and key[0] == key[-1] == '"':
         key = key[1:-1]
@@ -108,7 +108,7 @@ def _key(given: str) -> str:
 
 
 def _ack_wanted(query: PushQuery) -> Ack:
-    """Return the safety level that the query asks for. Raises Invalid."""
+    """Return the level of safety before the answer that the query asks for. Raises Invalid."""
     if not query.replicas:
         return Ack(query.ack) if query.ack else FSYNC
     if query.ack not in (UNSET, "store"):
@@ -146,7 +146,8 @@ def _read_now(kind: str, body: bytes, config: ServiceConfig) -> Batch:
 
 @contextmanager
 def _holding(request: Request) -> Iterator[None]:
-    """Add the processor time of a block to `request.held_s`: for so long the request held the loop."""
+    """Add the processor time of the `with` block to `request.held_s`, the time for which the request blocked the event
+    loop."""
     began_s = processor_s()
     try:
         yield
@@ -155,7 +156,7 @@ def _holding(request: Request) -> Iterator[None]:
 
 
 def _read_json(kind: str, body: bytes, config: ServiceConfig) -> Batch:
-    """Convert the jobs of a JSON body to MessagePack, each once, and check them like those of a MessagePack body."""
+    """Convert the jobs of a JSON body to MessagePack, and check them like those of a MessagePack body."""
     single = False
     if not body.strip():
         raise Unreadable(EMPTY)

@@ -215,9 +215,9 @@ class Registered(Struct, frozen=True):
 
     worker_id: str
     daemons: list[str]
-    """The daemons that share the worker's slots, the one that answers first."""
+    """The daemons that share the worker's slots; first the one that answers."""
     urls: list[str]
-    """The URLs of these daemons: the registration may be repeated at any."""
+    """The URLs of these daemons: the registration may be repeated at any of them."""
 
 
 class WorkerHealth(Struct, frozen=True):
@@ -228,9 +228,9 @@ class WorkerHealth(Struct, frozen=True):
     since: Instant | None
     complaint: str | None
     why: str | None
-    """How its last request ended, if it gets no jobs for now."""
+    """How the last request to it ended, if it gets no jobs now."""
     until: Instant | None
-    """When one job is sent as a trial."""
+    """When it is tried again with one job."""
 
 
 class Worker(Struct, frozen=True):
@@ -261,7 +261,7 @@ class Worker(Struct, frozen=True):
     trouble: str | None
     """What keeps it from running jobs, in its own words."""
     state: WorkerState
-    """The worst that is known; `silent`: it missed two signs of life; `unknown`: here, too, but the store is away."""
+    """The worst that is known. `silent`: two signs of life are missing; `unknown`: the store is away, too."""
     why: str | None
     """Why it is in this state."""
     in_flight: Annotated[int, Meta(description="jobs that this daemon has posted to it and waits for")] | None
@@ -299,9 +299,9 @@ class HandlerVersion(Struct, frozen=True):
     version: int
     lang: Lang
     share: int
-    """How many of a hundred jobs of its name it gets."""
+    """How many of a hundred jobs of the handler it gets."""
     out: str | None
-    """Why it gets no jobs any more."""
+    """Why it no longer gets jobs."""
 
 
 class Handler(Struct, frozen=True, rename={"before_each": "beforeEach", "after_each": "afterEach"}):
@@ -319,7 +319,7 @@ class Handler(Struct, frozen=True, rename={"before_each": "beforeEach", "after_e
     server_only: bool
     set_at: Instant | None
     out: str | None
-    """Why it gets no jobs any more."""
+    """Why it no longer gets jobs."""
     note: str | None
     """Why its jobs wait now."""
     versions: Sequence[HandlerVersion]
@@ -340,7 +340,7 @@ class Live(Struct, frozen=True):
 
 
 class Half(Struct, frozen=True):
-    """Whether pushing, or running, is ready, and why not."""
+    """Whether pushing (or running) is ready, and if not, why."""
 
     ready: bool
     reason: str | None

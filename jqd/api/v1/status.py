@@ -44,7 +44,8 @@ async def readyz_run(parts: ApiContext, request: Request) -> Response:
 
 
 async def _ready(parts: ApiContext, request: Request) -> Ready:
-    """Return the readiness of this process, or of all processes of the port, if the caller is not one of them."""
+    """Return the readiness of all processes that share the port; if another one of these asks, only that of this
+    process."""
     control, who, warnings = parts.services.control, parts.services.principal, list(parts.services.control.warnings())
     push, run = _half(control.push_ready(), who), _half(control.run_ready(), who)
     status: Literal["ready", "degraded", "not ready"]
@@ -59,16 +60,17 @@ async def _ready(parts: ApiContext, request: Request) -> Ready:
     for number, body in (await siblings.ask(request, "/readyz", media.JSON, ANSWER_S)).items():
         try:
             found[number] = _decoder.decode(body)
-        except msgspec.MsgspecError:  # the text says why it does not answer, or it has too much to do
+        except msgspec.MsgspecError:  # the text says why the process does not answer, or the body is an error
             away[number] = body if isinstance(body, str) else "it refuses to answer"
     return together(found, away, siblings.process.processes)
 
 
 def together(present: Mapping[int, Ready], away: Mapping[int, str], sharing: int) -> Ready:
-    """Return the readiness of several processes. `sharing`: the first so many share the port. `away`: number → why.
+    """Return the readiness of several processes together. `present`: process number → its readiness. `away`: number of
+    a process that does not answer → why. `sharing`: processes with smaller numbers share the port.
 
-    Pushing is ready if none of the processes that listen refuses, as a push may meet any; a process that is away gets
-    none. Running is ready if one process runs jobs.
+    Pushing is ready if no process that listens on the port refuses pushes, because a push may reach any of them; a
+    process that is away does not listen. Running is ready if at least one process runs jobs.
     """
     rows = [ProcessReady(number, each.push, each.run) for number, each in present.items()]
     rows += [ProcessReady(number, _half(why), _half(why)) for number, why in away.items()]
@@ -100,8 +102,8 @@ async def figures(parts: ApiContext) -> dict[str, Any]:
 
 
 def _half(reason: str | None, who: Principal = EVERYBODY) -> Half:
-    """Return a `Half`. A principal that does not see all gets no reason, as that may name the store's address,
-    directories and other daemons."""
+    """Return the readiness of pushing or running; `reason` is None if it is ready. A principal that does not see all
+    tenants gets no reason, because it may name the store's address, directories and other daemons."""
     return Half(reason is None, reason if reason is None or who.sees_all else HIDDEN)
 
 

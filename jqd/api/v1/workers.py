@@ -1,4 +1,4 @@
-"""POST, GET and DELETE of /v1/workers; and workers and daemons that went away lately, for the pages of each."""
+"""POST, GET and DELETE of /v1/workers; and the workers and daemons that went away lately, for the lists of both."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -140,7 +140,8 @@ async def register(parts: ApiContext, request: Request) -> Registered:
 
 
 def _declared(place: int, entry: dict[str, Any]) -> DeclaredOptions:
-    """Decode an entry of `jobs` that has options. Raises Invalid, which names the entry and its field."""
+    """Decode an entry of `jobs` in a registration that has options. `place`: its index. Raises Invalid, which names the
+    entry and its field."""
     try:
         return fields.read(msgspec.msgpack.encode(entry), DeclaredOptions)
     except Invalid as error:
