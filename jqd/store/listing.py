@@ -120,7 +120,7 @@ class ListingMethods(QueryMethods):
         `tenant`: None: of all tenants, with each one's jobtype of that name. `row_bytes`: jobs with larger rows come
         without their argument. `tried`: jobs without an ended attempt may be left out.
 
-        `sources`: places walked side by side if there are more than LIST_SOURCES; a cursor has an entry for each.
+        `sources`: number of places walked side by side; a cursor has an entry for each.
 
         Raises ValueError for a cursor that this store did not give, StoreAway for any cursor before the first look."""
         walked = decode_cursor(cursor, self.seal)
@@ -133,13 +133,12 @@ class ListingMethods(QueryMethods):
         while True:
             if server != self._caller.identity:  # each run of a server scans in another order
                 server, place, past = self._caller.identity, FIRST, ""
-            behind, place, places = await self._places(place, state, jobtype, tenant)
+            behind, place, places = await self._places(place, state, jobtype, tenant, sources)
             is_whole = place.startswith(FIRST)  # other parts have other names when the server scans them again
-            size = LIST_SOURCES if len(places) <= LIST_SOURCES else sources
-            in_parts = in_parts or len(places) > LIST_SOURCES or not is_whole or behind != FIRST
+            in_parts = in_parts or len(places) > sources or not is_whole or behind != FIRST
             places = [each for each in places if not is_whole or _order(state, *each) > past]
-            for at in range(0, len(places), size):
-                group = [_source(*each, state, walked) for each in places[at : at + size]]
+            for at in range(0, len(places), sources):
+                group = [_source(*each, state, walked) for each in places[at : at + sources]]
                 begins = [source.at for source in group]
                 while len(found) < limit and not looking.is_over and any(s.rows or not s.done for s in group):
                     ids = await self._newest(group, min(VIEWS, limit - len(found)), looking)
@@ -177,7 +176,7 @@ class ListingMethods(QueryMethods):
         return any(state is None or getattr(each, state.value) or not each.jobs for each in counts)
 
     async def _places(
-        self, part: str, state: State | None, jobtype: str | None, tenant: str | None
+        self, part: str, state: State | None, jobtype: str | None, tenant: str | None, sources: int
     ) -> tuple[str, str, list[tuple[str, str]]]:
         """Return the next part of the walk, this part as it is to be asked for again, and its places."""
         behind, places = FIRST, list[tuple[str, str]]()
@@ -185,10 +184,10 @@ class ListingMethods(QueryMethods):
             if place == "ready":
                 # Other tenants' types of this name are found among all types.
                 asked = "" if tenant is None else jobtype or ""
-                answer = await self._caller.call("list_ready", part, LIST_QUEUES, LIST_TYPES, LIST_SOURCES, asked)
+                answer = await self._caller.call("list_ready", part, LIST_QUEUES, LIST_TYPES, sources, asked)
                 place_behind, some, named = codec.fields(self._keys, "tied", answer, 3)
                 behind, part = self._text("tied", place_behind), self._text("tied", named)
-                names = {*self._texts("types", some), *filter(None, [jobtype if part.startswith(FIRST) else None])}
+                names = {*self._texts("types", some)}
                 own = [name for name in names if _is_of(name.partition(BETWEEN)[0], jobtype, tenant)]
                 places += (("loose", name[:-1]) if name.endswith(BETWEEN) else ("ready", name) for name in own)
             elif part.startswith(FIRST) and place == "held":

@@ -34,7 +34,7 @@ from jqd.store.types import (
     StoreStats,
 )
 
-SOURCES_MIN = 16  # places of a partition walked side by side where it has many: eight such cursors fit into a URL
+SOURCES = 2 * LIST_SOURCES  # places walked side by side in all partitions together: their cursor fits into a URL
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -234,7 +234,7 @@ class PartitionedStore:
         tried: bool = False,
     ) -> Page:
         which = state, jobtype, tag
-        sources = max(SOURCES_MIN, LIST_SOURCES // len(self._stores))
+        sources = max(1, min(LIST_SOURCES, SOURCES // len(self._stores)))
         more: dict[str, Any] = {"row_bytes": row_bytes, "tried": tried, "sources": sources}
         walks, until_s = decode_cursor(cursor, len(self._stores), self.seal), trio.current_time() + LIST_S
         looked, in_parts = 0, False

@@ -89,8 +89,8 @@ async def test_a_cursor_has_a_place_for_a_group_of_jobtypes_and_not_for_all(
     names = [f"user-{source.randbytes(4).hex()}" for _ in range(types)]
     await store_bench.add(*(store_bench.make(name) for name in names for _ in range(3)))
     await store_bench.claim_one(owner, names[7])
-    for state, jobs in ((None, 3 * types), (State.WAITING, 3 * types - 1)):
-        told = await pages(store_bench, state, None, None, limit=50)
+    for state, jobtype, jobs in ((None, None, 3 * types), (State.WAITING, None, 3 * types - 1), (None, names[5], 3)):
+        told = await pages(store_bench, state, jobtype, None, limit=50)
         ids = [view.id for page in told for view in page.jobs]
         assert (len(ids), len(set(ids))) == (jobs, jobs)
         assert max(len(page.cursor) for page in told) < 50 * listing.LIST_SOURCES
@@ -103,7 +103,6 @@ async def test_what_stays_is_listed_though_what_was_listed_before_ends(
 ) -> None:
     """As in a bulk cancel. The server scans what is left of many jobtypes or queues in other steps then."""
     monkeypatch.setattr(listing, at_once, 50)
-    monkeypatch.setattr(listing, "LIST_SOURCES", 8)
     if keyed:
         stay = await many_queues(store_bench)
     else:

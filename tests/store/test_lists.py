@@ -141,7 +141,11 @@ class Sparse(FakeStore):
         return Page(found, str(at + 1) if at // 2 < len(page.jobs) else "")
 
 
-async def test_a_cursor_fits_into_a_url_however_many_jobtypes_each_partition_has(fakes: Cluster) -> None:
+@pytest.mark.parametrize("types_at_once", [listing.LIST_TYPES, 50])
+async def test_a_cursor_fits_into_a_url_however_many_jobtypes_each_partition_has(
+    fakes: Cluster, monkeypatch: pytest.MonkeyPatch, types_at_once: int
+) -> None:
+    monkeypatch.setattr(listing, "LIST_TYPES", types_at_once)
     names = [fakes.random.randbytes(20).hex() for _ in range(5 * listing.LIST_SOURCES)]
     jobs = [fakes.make(name) for name in names for _ in range(3)]
     for at in range(0, len(jobs), 50):
