@@ -147,14 +147,13 @@ def _unset(services: Services, by_number: set[str]) -> set[str]:
 
 def _was_set(services: Services, jobtype: str) -> bool:
     _, handler, number = _parts(services, jobtype)
-    return _may_be(jobtype) and (handler is None or number <= handler.last)
+    return handler is None or (_may_be(jobtype) and number <= handler.last)
 
 
 def _may_be(jobtype: str) -> bool:
     """Return whether the number in `name@number` is one that a version can have: `mail@0` and `mail@01` cannot
     exist."""
-    number = jobtype.rpartition("@")[2]
-    return not number.isascii() or NUMBER.fullmatch(number) is not None
+    return NUMBER.fullmatch(jobtype.rpartition("@")[2]) is not None
 
 
 def _why_unset(services: Services, jobtype: str) -> str:
