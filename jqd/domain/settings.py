@@ -88,14 +88,13 @@ class SettingTable:
         """`loading`: whether the caller will set the events `tried`, `loaded` and `synced` later. Otherwise they are
         set at once."""
         self.tried = trio.Event()
-        """Set once this daemon's journal is read, or a part of it turned out to be unreadable. From then on the store
-        is asked for settings, too."""
+        """Set once every segment of this daemon's journal was read, or turned out to be unreadable. From then on the
+        store is asked for settings, too."""
         self.loaded = trio.Event()
-        """Set once the settings in this daemon's journal are known: the whole journal is read, or a part is unreadable
-        and `synced` is set instead. The unreadable part may hold settings that no store has yet; those are not known
-        then."""
+        """Set once the settings in this daemon's journal are known: all of it is read, or all but unreadable segments,
+        and `synced` is set. Those may hold settings that no store has yet; these are not known then."""
         self.synced = trio.Event()
-        """Set once `loaded` is, and the first refresh from some partition of the store is complete."""
+        """Set once `tried` is, and the first refresh from some partition of the store is complete."""
         if not loading:
             for event in (self.tried, self.loaded, self.synced):
                 event.set()

@@ -6,7 +6,7 @@ workers' signs of life, and each daemon's view of the workers (docs/adr/0028).
 """
 
 import random
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 
@@ -272,25 +272,29 @@ class SettingsUpkeep:
         """Read the settings of this daemon's own journal: revisions must continue above them, also while no store
         answers.
 
-        A segment that the disk does not give is read again after all others, until a store has sent its settings."""
-        settings, left = self._settings, deque(self._journal.segments)
-        while left:
-            segment = left.popleft()
-            try:
-                async with aclosing(self._journal.read_range(Lane.RULES, segment.first, segment.end)) as pieces:
-                    async for slices in pieces:
-                        for piece in slices:
-                            self._take(piece)
-            except JournalStuck as error:
-                if settings.synced.is_set():
-                    break
-                left.append(segment)
-                if not settings.tried.is_set():
-                    self._log.error("settings.unreadable", error=str(error), waits_for="the disk, or a store")
-                settings.tried.set()
-                await rest(FOLLOW_S)
+        Segments that the disk does not give are read again after all others, in rounds, until a store has sent its
+        settings by the end of a round."""
+        settings, left = self._settings, list(self._journal.segments)
+        while left := [each for each in left if not await self._was_read(each.first, each.end)]:
+            if not settings.tried.is_set():
+                self._log.error("settings.unreadable", segments=len(left), waits_for="the disk, or a store")
+            settings.tried.set()
+            if settings.synced.is_set():
+                break
+            await rest(FOLLOW_S)
         settings.tried.set()
         settings.loaded.set()
+
+    async def _was_read(self, first: int, end: int) -> bool:
+        """Read the settings between two positions. Returns False if the disk does not give all of them."""
+        try:
+            async with aclosing(self._journal.read_range(Lane.RULES, first, end)) as pieces:
+                async for slices in pieces:
+                    for piece in slices:
+                        self._take(piece)
+        except JournalStuck:
+            return False  # the journal has logged it
+        return True
 
     def _take(self, piece: Slice) -> None:
         try:
