@@ -107,7 +107,8 @@ class Notice(Struct, omit_defaults=True):
     """Recipients that have got the notice, or never will: later tries leave them out."""
     tries: int = 0
     reached: int = 0
-    """Number of tries after which some recipients had the notice or may have had it, or the server had read it."""
+    """Number of tries that may have delivered the notice, that the server read, or in which it answered for the
+    recipients when some had it already."""
     next_ms: int = 0
     """Earliest time of the next try."""
     is_out: bool = False

@@ -42,11 +42,13 @@ class MailError(JqdError):
         may_have_arrived: bool = False,
         was_read: bool = False,
         done: Sequence[str] = (),
+        reached: bool = False,
     ) -> None:
         """`is_final`: trying again would fail, too. `was_read`: the server got the text, which may be the reason.
-        `done`: recipients that have the mail, or never will."""
+        `done`: recipients that have the mail, or never will. `reached`: the server answered for the recipients."""
         super().__init__(message)
         self.is_final, self.may_have_arrived, self.was_read, self.done = is_final, may_have_arrived, was_read, done
+        self.reached = reached
 
 
 class Session:
@@ -55,6 +57,8 @@ class Session:
     def __init__(self, config: NotifyConfig) -> None:
         self.may_have_arrived = False
         """Whether the text was sent and the server has not answered it yet."""
+        self.reached = False
+        """Whether the server has answered for all recipients."""
         self._config = config
         self._where = f"the mail server {config.smtp_host} port {config.smtp_port}"
         self._raw: socket.socket | None = None
@@ -82,12 +86,14 @@ class Session:
             with suppress(OSError, smtplib.SMTPException):  # the mail is delivered, whatever the answer
                 smtp.putcmd("QUIT")
             return delivered
+        except MailError as error:
+            error.reached = self.reached
+            raise
         except (OSError, smtplib.SMTPException, ValueError) as error:
             # The steps raise MailError for refusals. Here the connection broke, or an answer was malformed.
             within_s = TEXT_S if self.may_have_arrived else STEP_S
-            raise MailError(
-                f"{self._where} {_broke(error, within_s)}", may_have_arrived=self.may_have_arrived
-            ) from error
+            why = f"{self._where} {_broke(error, within_s)}"
+            raise MailError(why, may_have_arrived=self.may_have_arrived, reached=self.reached) from error
         finally:
             smtp.close()
 
@@ -164,6 +170,7 @@ class Session:
         mend = "mend notify.mail_from, or let the server take mail of it"
         _expect(smtp.mail(sender), f"{where} does not take mail from {sender}", mend)
         answers = {each: smtp.rcpt(each) for each in recipients}
+        self.reached = True
         taken = [each for each, (code, _) in answers.items() if code in (250, 251, 252)]
         never = [each for each, (code, _) in answers.items() if code >= 500]
         not_taken = [f"to {each}: {_answer(*answers[each])}" for each in answers if each not in taken]
@@ -233,7 +240,7 @@ class MailSender:
             done, trouble = await deliver(self._config, mail_of(notice, self._config), left)
         except MailError as error:
             fate = Fate.REFUSED if error.is_final else Fate.UNKNOWN if error.may_have_arrived else Fate.LATER
-            return Result(fate, str(error), error.done, error.was_read)
+            return Result(fate, str(error), error.done, error.was_read, error.reached)
         return Result(Fate.SENT, trouble, done)
 
 
@@ -252,6 +259,7 @@ async def deliver(config: NotifyConfig, mail: EmailMessage, recipients: list[str
     raise MailError(
         f"the mail server {config.smtp_host} port {config.smtp_port} took longer than {SEND_S:g} s; look at its log",
         may_have_arrived=session.may_have_arrived,
+        reached=session.reached,
     )
 
 

@@ -23,8 +23,9 @@ HOUR_MS = 3_600_000
 # Before a notice that a server did not take is tried again; doubled each time, an hour at most: greylisting takes
 # minutes, an outage hours.
 AGAIN_MS = 60_000
-# Tries of a notice, over a quarter of an hour, after which some recipients have it or may have it, or whose text may be
-# why it is not taken: it must not keep the next notices back. Those that reached no server do not count.
+# Tries of a notice, over a quarter of an hour, that the server refuses for the recipients who are left, that may have
+# delivered it, or whose text may be why it is not taken: it must not keep the next notices back. Those that reached no
+# server do not count.
 TRIES_MAX = 5
 
 
@@ -50,6 +51,8 @@ class Result(NamedTuple):
     """Recipients that have the notice, or never will."""
     was_read: bool = False
     """Whether the server got the whole notice, so that its text may be the reason for a refusal."""
+    reached: bool = False
+    """Whether the server answered for the recipients."""
 
 
 def count(channel: Channel, failures: Iterable[Failure], now_ms: int, newest_ms: int) -> None:
@@ -137,7 +140,7 @@ def settle(channel: Channel, result: Result, now_ms: int) -> None:
     if result.fate in (Fate.SENT, Fate.UNKNOWN) or result.done:
         _note_sent(channel, now_ms)
     notice.done = [*notice.done, *result.done]
-    notice.reached += result.fate is Fate.UNKNOWN or result.was_read or bool(notice.done)
+    notice.reached += result.fate is Fate.UNKNOWN or result.was_read or (result.reached and bool(notice.done))
     match _fate(notice, result):
         case Fate.SENT:
             _mark_notified(channel, notice, now_ms)

@@ -140,20 +140,6 @@ async def test_what_the_server_says_to_the_text(answer: str, fate: Fate) -> None
     assert len(box.mails) == 1
 
 
-async def test_a_recipient_that_is_refused_takes_the_mail_from_no_other() -> None:
-    to = ("a@example.org", "b@example.org", "c@example.org")
-    with mail_server() as (box, port):
-        box.refused = {"b@example.org": "550 no such user", "c@example.org": "451 greylisted"}
-        sender, told = MailSender(config(port, mail_to=to)), notice()
-        first = await sender.send(told)
-        assert (first.fate, sorted(first.done)) == (Fate.LATER, ["a@example.org", "b@example.org"])
-        assert "b@example.org: 550 no such user" in first.trouble
-        told.done = [*first.done]
-        del box.refused["c@example.org"]
-        assert (await sender.send(told)).fate is Fate.SENT
-    assert [envelope.rcpt_tos for envelope in box.envelopes] == [["a@example.org"], ["c@example.org"]]
-
-
 async def test_refused_recipients_and_senders_say_what_to_mend() -> None:
     with mail_server() as (box, port):
         box.refused = {"ops@example.org": "550 no such user"}

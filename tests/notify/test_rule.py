@@ -189,19 +189,6 @@ def test_what_a_server_does_not_take_is_tried_again_ever_later_and_is_the_same()
     assert not desk.channel.trouble
 
 
-def test_who_never_takes_a_notice_that_others_have_keeps_the_next_from_nobody() -> None:
-    """A mailbox that was full for a week, and no later failure was told to anybody."""
-    desk = Desk()
-    desk.fail()
-    desk.result = Result(Fate.LATER, "452 full", done=["a@x"])
-    desk.go(1_200)
-    assert (len(desk.arrived), desk.channel.trouble) == (1, "452 full")
-    desk.fail(line="other")
-    desk.go(60)
-    assert desk.channel.notice is not None
-    assert [row.line for row in desk.channel.notice.rows] == ["other"]
-
-
 def test_a_server_that_never_answers_gets_a_notice_five_times_and_then_the_next() -> None:
     desk = Desk()
     desk.fail()
@@ -238,7 +225,7 @@ def test_a_text_that_is_never_taken_now_makes_room_for_one_that_quotes_nothing()
         assert (desk.channel.notice is not None and desk.channel.notice.is_plain) is was_read
 
 
-@pytest.mark.parametrize("last", [{"fate": Fate.UNKNOWN}, {"done": ["a@x"]}, {"was_read": True}])
+@pytest.mark.parametrize("last", [{"fate": Fate.UNKNOWN}, {"done": ["a@x"], "reached": True}, {"was_read": True}])
 def test_tries_that_reached_no_server_close_no_notice(last: dict[str, Any]) -> None:
     desk = Desk()
     desk.fail()
@@ -270,18 +257,6 @@ def test_who_begins_to_act_tries_at_once() -> None:
     desk.result = SENT
     desk.go(10)
     assert desk.at_s == [70]
-
-
-def test_one_that_was_refused_where_others_had_it_is_not_told_to_them_again() -> None:
-    desk = Desk()
-    desk.fail()
-    desk.result = Result(Fate.LATER, "451 to b@x", done=["a@x"])
-    desk.go(60)
-    desk.result = Result(Fate.REFUSED, "550 to b@x")
-    desk.go(60)
-    assert desk.channel.notice is None
-    assert [group.notified for group in desk.channel.groups] == [1]
-    assert desk.channel.trouble == "550 to b@x"
 
 
 def test_a_notice_that_was_cut_off_is_sent_again_as_the_same_and_counts_twice() -> None:
