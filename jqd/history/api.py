@@ -106,7 +106,7 @@ async def get(parts: ApiContext, request: Request) -> Response:
 
 
 class _OfType(NamedTuple):
-    """Counts of a jobtype, one for each step."""
+    """Counts of one jobtype; each list has a number for each step."""
 
     pushed: list[int]
     started: list[int]
@@ -119,14 +119,14 @@ class _OfType(NamedTuple):
 
 
 class _Sums:
-    """Sums up rows of the store in the requested steps. The last step is the last whole minute, or the present ten
-    minutes."""
+    """Sums up rows of the store in the requested steps. The last step is the last whole minute; if steps have ten
+    minutes, it is the present step."""
 
     def __init__(self, services: Services, query: HistoryQuery) -> None:
         self._principal, self._by_type = services.principal, query.types in YES
         self._name = None if query.name is UNSET else services.qualified_name(query.name)
         self.minutes = 1 if query.minutes <= FINE_MINUTES else TEN
-        """Minutes of a step."""
+        """Length of a step in minutes."""
         self.step_ms = self.minutes * MINUTE_MS
         self.steps = [Counts() for _ in range(-(-query.minutes // self.minutes))]
         present = services.workers.settings.now_ms(services.clock) // self.step_ms

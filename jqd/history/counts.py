@@ -1,9 +1,9 @@
-"""Rows of counts, by jobtype, of some minutes: summed up, bounded, and encoded for the store.
+"""Rows of counts by jobtype, for some minutes. They are summed up, bounded, and encoded for the store.
 
     row    version, then per jobtype: qualified name, pushed, started, ended by OUTCOMES, wait, run, wait ms, run ms
 
-If there are many jobtypes, only the busiest keep their names, of each tenant but "" at most a share of 1/PART. A
-tenant's others are summed up under its name and OTHER, and those of further tenants under EVERYBODY.
+If there are many jobtypes, only the busiest keep their names; of each tenant but "" at most a share of 1/PART. A
+tenant's other jobtypes are summed up under its name and OTHER, and those of further tenants under EVERYBODY.
 """
 
 from collections import Counter
@@ -36,7 +36,7 @@ _decoder = msgspec.msgpack.Decoder(tuple[int, list[_Packed]])
 
 
 def added(rows: Iterable[Row]) -> dict[str, Counts]:
-    """Return the sum of rows, by jobtype."""
+    """Return the sum of the rows, by jobtype."""
     sums: dict[str, Counts] = {}
     for row in rows:
         for jobtype, counts in row.items():
@@ -45,7 +45,7 @@ def added(rows: Iterable[Row]) -> dict[str, Counts]:
 
 
 def bounded(row: Row) -> Row:
-    """Return the row with at most TYPES_MAX named jobtypes, and the others summed up. Idempotent."""
+    """Return the row with at most TYPES_MAX named jobtypes; the other jobtypes are summed up. Idempotent."""
     if len(row) <= TYPES_MAX // PART:
         return row
     kept: dict[str, Counts] = {}
@@ -74,7 +74,7 @@ def encode(row: Row) -> bytes:
 
 
 def decode(data: bytes) -> Row | None:
-    """Return a row; None if it cannot be read, for example one of a later release."""
+    """Decode a row; None if it cannot be read, for example a row of a later release."""
     try:
         version, packed = _decoder.decode(data)
     except msgspec.MsgspecError:

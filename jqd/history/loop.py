@@ -1,5 +1,5 @@
-"""Writes this daemon's counts to the store every minute: a row for the minute, and the grown row of the present ten
-minutes.
+"""Writes this daemon's counts to the store every minute: a row for the minute, and the row for the present ten minutes,
+which grows.
 
     Tally ──each minute──▶ a row of the minute           waits here until the store has it; at least the last 53 do
                        └─▶ added to the row of ten       sent whole each time, replacing the one sent before
@@ -30,11 +30,11 @@ class HistoryLoop:
     """Sends this daemon's rows to the store, minute by minute."""
 
     def __init__(self, *, store: Store, daemon: str, tally: Tally, now_ms: Callable[[], int]) -> None:
-        """`store`: the partition that has the history. `now_ms`: the time by the store's clock."""
+        """`store`: the partition that has the history. `now_ms`: returns the time by the store's clock."""
         self.lost = 0
-        """Minutes whose rows were dropped, as the store was away for too long."""
+        """How many minutes were lost: their rows were dropped, as the store was away for too long."""
         self.complaint: str | None = None
-        """Why the store refuses rows, for health; None: it does not."""
+        """Why the store refuses rows, for health; None: it takes them."""
         self._store, self._daemon, self._now_ms = store, daemon, now_ms
         self._name = self._new_name()
         self._tally, self._counted = tally, dict[str, Counts]()
@@ -58,7 +58,8 @@ class HistoryLoop:
                 await self._send_all()
 
     def close_minute(self, *, last: bool = False) -> None:
-        """Make rows of the counts, if the minute is over. After the clock was set back, rows get a new name."""
+        """Make rows of the counts if the minute is over; `last`: even if not. If the clock was set back, later rows get
+        a new name."""
         now = self._now_ms() // MINUTE_MS
         if now < self._minute - 1:
             self._name, self._ten = self._new_name(), {}
@@ -84,7 +85,7 @@ class HistoryLoop:
         return HistoryRow(TEN, ten * MINUTE_MS, encode(self._ten[ten]))
 
     async def _send_all(self) -> None:
-        """Send the waiting rows, in pieces; rows that cannot be sent wait for the next minute."""
+        """Send the waiting rows to the store, some in each call. Rows that cannot be sent wait for the next minute."""
         while self._waiting:
             some: Sequence[HistoryRow] = [*self._waiting][:ROWS]
             try:

@@ -1,4 +1,4 @@
-"""The local durable log. docs/build/JOURNAL.md has the bytes."""
+"""The local durable log. docs/build/JOURNAL.md describes its bytes."""
 
 from jqd.journal.config import JournalConfig
 from jqd.journal.files import Files

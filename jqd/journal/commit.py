@@ -37,14 +37,14 @@ from jqd.journal.writer import Pending, Start, Writer
 
 STALLED_S = 10.0  # a commit takes milliseconds; a disk that does not answer for so long gets no new work
 PATIENCE_S = 0.005  # how long patient frames wait: it saves a few hundred commits a second, and delays few pushes
-PATIENCES = 3  # they wait so many times the last commit's time, if longer: 3/4 of a slow disk stay for other frames
+PATIENCES = 3  # patient frames wait this many times the last commit's time, if longer: a slow disk has time for others
 PATIENCE_S_MAX = 0.1  # some callers wait for all frames, patient ones too
 COMMIT_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)  # bounds of the histogram
 VOIDS_MAX = 1_000  # refusals remembered for late waiters; they ask within seconds, refusals come twice a second
 
 
 class Refusal(NamedTuple):
-    """Why nothing is accepted. Kept without the error's traceback, which would hold the frames in memory."""
+    """Why writes are refused. Kept without the error's traceback, which would hold the frames in memory."""
 
     why: str
     full: bool
@@ -73,7 +73,7 @@ class Figures:
     ms_max: float = 0.0
     ms_total: float = 0.0
     seconds: Histogram = field(default_factory=lambda: Histogram(COMMIT_S))
-    """Histogram of the commits' seconds."""
+    """How long the commits took, in seconds."""
 
 
 class Commits:
@@ -87,7 +87,7 @@ class Commits:
         self.journal_id = found.journal_id.hex()
         self.ids = IdSource(journal=journal_number(self.journal_id), salt=salt, clock=clock, after_ms=found.last_at_ms)
         self.segments = found.segments
-        """Oldest first; with those of earlier processes."""
+        """All segments, oldest first; also those of earlier processes."""
         self.end = self.written = found.end
         """`end`: position up to which everything is on disk. `written`: end of the last frame, durable or not."""
         self.last_end: dict[int, int] = dict.fromkeys(Lane, found.end)
@@ -107,18 +107,18 @@ class Commits:
         self._to_delete: deque[Segment] = deque()
         self._work = trio.Event()
         self._due = found.end
-        """Frames before this position are committed at once; behind it are only patient ones, due at `_due_s`."""
+        """Frames before this position are committed at once. Behind it are only patient frames, due at `_due_s`."""
         self._due_s = math.inf
         self._moved = trio.Event()
         self._arrived = {int(lane): trio.Event() for lane in Lane}
-        """Set by a commit that has frames of the lane: most of 2,000 commits a second have none."""
+        """Lane → an event that a commit sets if it has frames of the lane: most of 2,000 commits a second have none."""
         self._parked: list[tuple[int, trio.lowlevel.Task]] = []  # shielded waiters, and the position each waits for
         self._thread = WriterThread()
         self._log = get_logger("journal")
 
     @property
     def refusal(self) -> Refusal | None:
-        """Return the error for a write now; None: writes are taken."""
+        """Return why a write would be refused now; None: writes are taken."""
         if self._refusal is None and self._began_s is not None:
             silent_s = self._clock.mono_s() - self._began_s
             if silent_s > STALLED_S:
@@ -133,7 +133,7 @@ class Commits:
 
     @property
     def steady_s(self) -> float:
-        """Return for how many seconds nothing was refused; infinite if nothing was since it was opened."""
+        """Return for how many seconds no write was refused; infinite: none was since the journal was opened."""
         return 0.0 if self.refusal else self._clock.mono_s() - self._steady_since_s
 
     @property
@@ -142,10 +142,10 @@ class Commits:
         return (refusal := self.refusal) is not None and refusal.full
 
     def write(self, lane: Lane, records: int, body: bytes, *, patient: bool = False) -> int:
-        """Append one frame of `records` records; returns the position after it. Not durable before `wsync`.
+        """Append one frame of `records` records; return the position after it. It is not durable before `wsync`.
 
-        `patient`: its commit may wait some milliseconds for more frames, to save syncs. No disk call and no wait.
-        Raises JournalRefused while the disk refuses, or too many bytes wait for it."""
+        `patient`: its commit may wait some milliseconds for more frames, to save syncs. Makes no disk call and does not
+        wait. Raises JournalRefused while the disk refuses, or too many bytes wait for it."""
         if not 1 <= records <= len(body):
             raise ValueError(
                 f"a frame takes records and no more of them than bytes; got {records} in {len(body)} bytes"
@@ -183,12 +183,12 @@ class Commits:
         return end
 
     async def wsync(self, position: int | None = None, *, since: int | None = None, shielded: bool = False) -> None:
-        """Return once the frame that ends at `position` (by default the last one) is on disk.
+        """Wait until the frame that ends at `position` (by default the last one) is on disk.
 
-        `since`: for several frames, `written` as it was before the first: after a refusal the journal goes on, so the
-        last frame may be on disk and others not. Raises JournalRefused when the disk refused any of them: then none may
-        be acknowledged. Cancelling a waiter ends its waiting and nothing else. `shielded`: the wait cannot be
-        cancelled. It saves a cancel scope and a check at every commit, a tenth of a push's time."""
+        `since`: to wait for several frames: `written` as it was before the first. After a refusal the journal goes on,
+        so the last frame may be on disk and others not. Raises JournalRefused if the disk refused any of them: then
+        none may be acknowledged. Cancelling ends the wait and nothing else. `shielded`: the wait cannot be cancelled.
+        That saves a cancel scope and a check at every commit, a tenth of a push's time."""
         position = self.written if position is None else position
         assert position <= self.written, f"position {position} was never given out; the last one is {self.written}"
         while True:
@@ -209,7 +209,7 @@ class Commits:
             raise self._voids[at].refusal.error()
 
     def begin(self) -> None:
-        """Make this process's first segment; while the disk refuses it, writes are refused. Blocks: for a thread."""
+        """Make this process's first segment; if the disk refuses, writes are refused. Blocks: call it in a thread."""
         try:
             self._writer.begin(self._start())
             self._enlist()
@@ -222,7 +222,7 @@ class Commits:
         self._work.set()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Commit until cancelled; then commit what is pending."""
+        """Commit frames until cancelled; then commit the frames that still wait."""
         with self._thread:
             task_status.started()
             try:
@@ -245,7 +245,7 @@ class Commits:
                     self._wake_waiters()  # shielded ones must wake, also after an internal error
 
     async def _wait_due(self) -> None:
-        """Wait for something to be written, or until patient frames have waited long enough."""
+        """Wait until something is written, or patient frames have waited long enough."""
         if self._due_s == math.inf:  # no patient frame waits; a deadline would cost as much as one loop
             await self._work.wait()
             return
@@ -255,7 +255,7 @@ class Commits:
             self._due, self._due_s = self.written, math.inf
 
     async def _linger(self) -> None:
-        """Wait for more frames: as long as configured, and up to the bytes of one commit."""
+        """Wait for more frames: at most as long as configured, and until they fill one commit."""
         with trio.move_on_after(self._config.commit_linger_ms / 1000):
             while self.pending_bytes < self._config.commit_bytes_max:
                 await self._work.wait()
@@ -337,7 +337,7 @@ class Commits:
     # ------------------------------------------------------------ segments
 
     async def _resume(self) -> None:
-        """Try for a new segment until the disk gives one."""
+        """Try to make a new segment until the disk allows it."""
         segment = self._writer.segment
         if segment is not None and segment.size:
             await self._try_segment()  # the disk took frames until now: perhaps only this file is bad
@@ -363,7 +363,7 @@ class Commits:
         return Start(self.written, self._accepted_end, self._next_seq, self._last_at_ms)
 
     def _enlist(self) -> None:
-        """Add the segment that the writer began; delete the one before it if that has no frame."""
+        """Add the segment that the writer began to `segments`; delete the one before if it has no frame."""
         newest = self._writer.segment
         assert newest is not None
         if self.segments and self.segments[-1] is newest:
@@ -376,7 +376,7 @@ class Commits:
         self.segments.append(newest)
 
     def _delete_in_thread(self) -> None:
-        """Delete the oldest first and sync each deletion: a crash must not leave a gap that looks like damage."""
+        """Delete segments, oldest first; sync each deletion: a crash must not leave a gap that looks like damage."""
         while self._to_delete:
             segment = self._to_delete[0]
             try:

@@ -33,16 +33,16 @@ class JournalConfig:
     retry_s: Seconds = 0.5
     """How often a disk that refused is tried again."""
     retention_s: Span = 86_400.0
-    """How long what the store has stays here: a store set back by less can be rebuilt.
+    """How long applied records stay here: a store set back by less can be rebuilt.
     Allowed: 0 or more"""
     retention_bytes: int = 4 << 30
-    """And how much of it at most; lower it on a small disk.
+    """Most bytes of applied records here; lower it on a small disk.
     Allowed: 0 or more"""
     others_s: Span = 86_400.0
-    """Endings stay at most so much longer for jobs of other daemons.
+    """Outcomes and cancels stay at most so much longer, for jobs of other daemons.
     Allowed: 0 or more"""
     others_bytes: int = 4 << 30
-    """And so much more of them.
+    """And at most this many more bytes.
     Allowed: 0 or more"""
 
     def __post_init__(self) -> None:

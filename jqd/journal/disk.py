@@ -1,4 +1,4 @@
-"""Examines whether the disk that a journal lies on would lose jobs, with a small file of its own."""
+"""Examines, by writing a small file of its own, whether the disk of a journal would lose jobs."""
 
 import errno
 import os
@@ -53,7 +53,7 @@ def _writes(place: Path, directory: Path) -> Iterator[Diagnostic]:
 
 
 def examine_room(place: Path) -> Iterator[Diagnostic]:
-    """Return a finding if the disk of this directory is nearly full, or takes nothing. Raises OSError."""
+    """Return a finding if the disk of this directory is nearly full or read-only. Raises OSError."""
     state = os.statvfs(place)
     free = state.f_bavail * state.f_frsize
     if state.f_flag & os.ST_RDONLY:

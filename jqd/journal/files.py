@@ -19,7 +19,7 @@ LOCK = "lock"
 
 
 class Files:
-    """The journal's calls to the disk, all in its one directory. `open_directory` comes first; any call may raise
+    """The journal's calls to the disk, all in its one directory. Call `open_directory` first; any call may raise
     OSError. Safe to use from several threads."""
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class Files:
         self._opening = threading.Lock()
 
     def open_directory(self, path: Path) -> None:
-        """Make the directory if it is missing, durably and for the owner only, and hold it open."""
+        """Make the directory if it is missing, durably and for the owner only, and keep it open."""
         missing, part = list[Path](), path
         while not part.exists():
             missing.append(part)
@@ -45,14 +45,15 @@ class Files:
         self._second_fd = os.dup(self._directory)
 
     def release(self) -> None:
-        """Close what `open_directory` opened."""
+        """Close the descriptors that `open_directory` opened."""
         for fd in (self._directory, self._second_fd):
             if fd is not None:
                 os.close(fd)
         self._directory = self._second_fd = None
 
     def lock(self, path: Path) -> int:
-        """Hold `path` for this process until the descriptor is closed. Raises JournalLocked naming the holder."""
+        """Lock `path` for this process until the descriptor is closed. Raises JournalLocked, which names the other
+        process."""
         fd = self._open(path, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -73,11 +74,11 @@ class Files:
         return fd
 
     def create(self, path: Path) -> int:
-        """Make an empty file to append to, in place of any file of that name; returns the descriptor."""
+        """Make an empty file to append to, which replaces any file of that name; return its descriptor."""
         return self._open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
 
     def open(self, path: Path, *, write: bool = False) -> int:
-        """Open an existing file to read, or to cut and sync. Refuses a pipe, which could block."""
+        """Open an existing file to read; `write`: also to cut and sync it. Refuses a pipe, which could block."""
         fd = self._open(path, (os.O_RDWR if write else os.O_RDONLY) | os.O_NONBLOCK)
         if stat.S_ISREG(os.fstat(fd).st_mode):
             return fd
@@ -94,7 +95,7 @@ class Files:
                 os.close(fd)
 
     def write(self, fd: int, buffers: Sequence[bytes | memoryview]) -> int:
-        """Append; returns the bytes taken, which may be fewer than given."""
+        """Append buffers; return the number of bytes taken, which may be fewer than given."""
         return os.writev(fd, buffers)
 
     def overwrite(self, fd: int, data: bytes, offset: int) -> None:
@@ -106,11 +107,11 @@ class Files:
         return os.pread(fd, size, offset)
 
     def sync(self, fd: int) -> None:
-        """Sync data and length to the disk."""
+        """Sync a file's data and length to the disk."""
         os.fdatasync(fd)
 
     def sync_directory(self) -> None:
-        """Sync names made, changed or removed in the directory to the disk."""
+        """Sync the directory to the disk: names that were made, changed or removed."""
         assert self._directory is not None, "open_directory comes first"
         os.fsync(self._directory)
 
@@ -129,7 +130,7 @@ class Files:
         return os.listdir(path)
 
     def rename(self, old: Path, new: Path) -> None:
-        """Rename a file, in place of any file named `new`."""
+        """Rename a file; it replaces any file named `new`."""
         old.replace(new)
 
     def link(self, old: Path, new: Path) -> None:
@@ -142,7 +143,7 @@ class Files:
         os.ftruncate(fd, size)
 
     def free_bytes(self, path: Path) -> int:
-        """Return the bytes this user may still write there."""
+        """Return how many bytes this user may still write on the disk of `path`."""
         state = os.statvfs(path)
         return state.f_bavail * state.f_frsize
 
@@ -161,7 +162,7 @@ class Files:
 
 @contextlib.contextmanager
 def closing(files: Files, fd: int) -> Iterator[int]:
-    """Close a descriptor with the block. A failing close is ignored: all that counts was synced before."""
+    """Close a descriptor at the end of the block. An error is ignored: all that counts was synced before."""
     try:
         yield fd
     finally:
@@ -171,7 +172,8 @@ def closing(files: Files, fd: int) -> Iterator[int]:
 
 @contextlib.contextmanager
 def holding(files: Files, directory: Path) -> Iterator[tuple[int, Path]]:
-    """Make and lock the directory; yields the lock. Raises JournalLocked. A few short calls: not worth a thread."""
+    """Make the directory and lock it during the block; yield the lock. Raises JournalLocked. Blocks only for short
+    calls."""
     path = directory / LOCK
     try:
         files.open_directory(directory)

@@ -10,11 +10,11 @@
     └───────┴──────────┴────────┴──────────┴─────────┴──────┴─────┴───────┴──────┴───────┴───┘
 
 A frame header has a checksum of its own, so that a reader who passes over frames of other lanes can believe their
-lengths without reading their bodies. Both sums are seeded by the segment's random id and the frame's position, so
-neither a payload that holds a whole frame, nor a frame of another segment, nor one copied to another place of its own
-segment is ever mistaken for a frame of this place. The head stands twice, because without it no frame can be checked:
-one bad sector must not cost a segment. `back` leads to the start of the frame's commit: all before it was on disk when
-the frame was written, so bad bytes there are damage, and not what a power cut tore.
+lengths without reading their bodies. Both checksums are seeded by the segment's random id and the frame's position. So
+three things are never mistaken for a frame of this position: a payload that holds a whole frame, a frame of another
+segment, and a frame copied within its segment. There are two copies of the head, because without it no frame can be
+checked: one bad sector must not cost a segment. `back` leads to the start of the frame's commit: all before it was on
+disk when the frame was written, so bad bytes there are damage, and were not torn by a power cut.
 """
 
 import struct
@@ -50,17 +50,17 @@ class SegmentHeader(NamedTuple):
     journal_id: bytes
     segment_id: bytes
     first: int
-    """Position of its first frame."""
+    """Position of the segment's first frame."""
     previous_end: int
-    """Where the segment before ends. Frames between this and `first` were refused."""
+    """Where the segment before ends. Frames between there and `first` were refused."""
     first_seq: int
     created_at_ms: int
     before: bytes = NO_JOURNAL
-    """The journal's id before its present one; zeros when it never had another."""
+    """The journal's id before its present one; zeros: it never had another."""
 
 
 class FrameHeader(NamedTuple):
-    """A frame's header, whose own checksum is good; its body is not verified."""
+    """A frame's header, whose own checksum is good; the frame's body is not verified."""
 
     length: int
     body_crc: int
@@ -87,7 +87,7 @@ class Plain(msgspec.Struct, gc=False):
 
 
 def pack_head(header: SegmentHeader) -> bytes:
-    """Return the HEAD_BYTES at the start of a segment file."""
+    """Return the first HEAD_BYTES of a segment file: two copies of its head."""
     rest = header[2:]
     zeroed = _HEADER.pack(SEGMENT_MAGIC, VERSION, 0, 0, header.journal_id, header.segment_id, *rest)
     copy = _HEADER.pack(SEGMENT_MAGIC, VERSION, 0, zlib.crc32(zeroed), header.journal_id, header.segment_id, *rest)
@@ -95,7 +95,8 @@ def pack_head(header: SegmentHeader) -> bytes:
 
 
 def unpack_head(data: bytes, name: str) -> SegmentHeader | None:
-    """Return the header from a good copy; None if both are bad. Raises JournalVersion for an unknown format."""
+    """Return the head from a good copy in `data`; None if both copies are bad. Raises JournalVersion for an unknown
+    format."""
     other = 0
     for at in range(0, HEAD_BYTES, HEADER_COPY_BYTES):
         copy = data[at : at + _HEADER.size]
@@ -120,14 +121,14 @@ def _seed(segment_id: bytes, position: int) -> int:
 def pack_frame_header(
     segment_id: bytes, position: int, *, kind: int, records: int, back: int, seq: int, at_ms: int, body: bytes
 ) -> bytes:
-    """Return the FRAME_HEADER_BYTES before `body`, for a frame that begins at `position`."""
+    """Return the header (FRAME_HEADER_BYTES) of a frame that begins at `position`; `body` is written behind it."""
     seed = _seed(segment_id, position)
     summed = _SUMMED.pack(len(body), zlib.crc32(body, seed), records, back, seq, at_ms, kind)
     return FRAME_MAGIC + zlib.crc32(summed, seed).to_bytes(4, "little") + summed
 
 
 def unpack_frame_header(segment_id: bytes, position: int, data: bytes, offset: int) -> FrameHeader | None:
-    """Return the header in `data` at `offset`, or None when there is no good one of this segment and position."""
+    """Return the frame header in `data` at `offset`; None if there is no good one of this segment and position."""
     if len(data) - offset < FRAME_HEADER_BYTES:
         return None
     magic, crc, length, body_crc, records, back, seq, at_ms, kind, flags, zero = _FRAME.unpack_from(data, offset)
@@ -151,7 +152,7 @@ def plain_frames(
 ) -> list[Plain]:
     """Return good frames of `data` from `offset` on, up to the first that is bad, sealed or not wholly in `data`.
 
-    The caller judges that one by `unpack_frame_header` and `body_holds`, which cost five times as much. With `lane`
+    The caller judges that frame by `unpack_frame_header` and `body_holds`, which cost five times as much. With `lane`
     only bodies of that lane are verified and returned; without it all bodies are verified and none is returned."""
     found: list[Plain] = []
     take, unpack, crc32, base = found.append, _PLAIN.unpack_from, zlib.crc32, zlib.crc32(segment_id)

@@ -4,8 +4,8 @@ It takes no lock, so a daemon may write, rotate and delete meanwhile. It first t
 sizes. A segment deleted later was applied long ago and is left out; frames written later are not read. Memory: a few
 hundred bytes for each segment, one window and one body.
 
-Damage is told from a torn tail as in recovery (`recover.py`): a later frame, or the head of the next segment, says up
-to where everything was on disk once.
+Damage is distinguished from a torn tail (what a crash left of a write) as in recovery (`recover.py`): a later frame, or
+the head of the next segment, says up to where everything was on disk once.
 """
 
 import enum
@@ -22,7 +22,7 @@ from jqd.journal.segment import DAMAGED, Frame, Gap, Walker, first_of, name_of
 
 
 class Kind(enum.StrEnum):
-    """What is wrong at a place, or why there is no frame."""
+    """What is wrong at a place in a segment file, or why there is no frame."""
 
     BAD_HEAD = "bad head"
     """One copy of a segment's head is bad; or both are, so that its frames cannot be checked."""
@@ -31,9 +31,9 @@ class Kind(enum.StrEnum):
     BAD_BODY = "bad body"
     """The body of a frame is bad, and its header good."""
     MISSING = "missing bytes"
-    """The file ends before the accepted end that the next segment's head names."""
+    """The file ends before its accepted end, which the next segment's head names."""
     UNREADABLE = "unreadable"
-    """The disk gave an error."""
+    """The disk gave an error when this was read."""
     FOREIGN = "foreign segment"
     """The segment was renamed, or belongs to another journal."""
     VERSION = "unknown version"
@@ -43,13 +43,13 @@ class Kind(enum.StrEnum):
     TORN_INSIDE = "torn inside"
     """Bad bytes between good frames of the last commit; never acknowledged either."""
     VOID = "void"
-    """Bytes behind the accepted end of a closed segment: refused, and never read."""
+    """Bytes behind the accepted end of a closed segment: they were refused, and are never read."""
     KEPT = "kept"
-    """The second name of a damaged segment that was deleted since."""
+    """The second name of a damaged segment; the segment itself was deleted since."""
 
     @property
     def is_damage(self) -> bool:
-        """Whether acknowledged records may be lost there."""
+        """Whether acknowledged records may be lost at such a place."""
         return self not in (Kind.TORN, Kind.TORN_INSIDE, Kind.VOID, Kind.KEPT)
 
 
@@ -69,7 +69,7 @@ class Place(NamedTuple):
 
 
 class Good(NamedTuple):
-    """A frame whose checksums hold."""
+    """A frame whose checksums are good."""
 
     frame: Frame
     body: bytes
@@ -77,24 +77,25 @@ class Good(NamedTuple):
 
 @dataclass(slots=True)
 class SegmentView:
-    """One segment in the snapshot."""
+    """One segment file in the snapshot."""
 
     path: Path
     name: str
-    """The file name in a `Place`: with the directory where there are several."""
+    """The file name for a `Place`; with its directory if there are several."""
     first: int
     size: int
     """Size of the file in bytes."""
     head: bytes
     """The first HEAD_BYTES of the file, perhaps damaged."""
     header: SegmentHeader | None
-    """None when frames cannot be checked: `places` has the reason."""
+    """None: frames cannot be checked, for the reason in `places`."""
     end: int = 0
     """Position up to which frames may lie."""
     following: SegmentHeader | None = None
-    """The head of the next segment. None, so that the accepted end is unknown, for the newest and if that is lost."""
+    """The head of the next segment. None for the newest segment, and if that head is lost: the accepted end is unknown
+    then."""
     places: list[Place] = field(default_factory=list)
-    """What is wrong with its head and its size."""
+    """What is wrong with the segment's head and its size."""
 
     @property
     def file_end(self) -> int:
@@ -102,11 +103,11 @@ class SegmentView:
         return self.first + max(0, self.size - HEAD_BYTES)
 
     def offset(self, position: int) -> int:
-        """Return the offset of a position in the file."""
+        """Return the offset in the file that belongs to a position."""
         return HEAD_BYTES + position - self.first
 
     def place(self, kind: Kind, start: int, end: int, note: str = "") -> Place:
-        """Return a place for what is wrong between two positions."""
+        """Return a `Place` for the bytes between two positions."""
         return Place(self.name, self.offset(start), end - start, kind, note)
 
 
@@ -116,7 +117,7 @@ class SegmentView:
 def snapshot(files: Files, directory: Path, under: str = "") -> list[SegmentView]:
     """Return all segments, oldest first. Raises JournalRefused when the directory or a file in it cannot be read.
 
-    `under`: stands before their names, where there are several directories."""
+    `under`: is put before their names, if there are several directories."""
     try:
         missed = ""
         while isinstance(listed := _listed(files, directory, missed, under), str):
@@ -128,9 +129,9 @@ def snapshot(files: Files, directory: Path, under: str = "") -> list[SegmentView
 
 
 def _listed(files: Files, directory: Path, missed: str, under: str) -> list[SegmentView] | str:
-    """Return the segments; or the name of one that was deleted meanwhile, so that the caller lists them again.
+    """Return the segments. If one was deleted meanwhile, return its name, so that the caller lists them again.
 
-    Raises OSError if that is `missed`, which the try before found deleted: its name stays in the directory."""
+    Raises OSError if that name is `missed`, which was found deleted before: it stays in the directory."""
     names = sorted(files.names(directory))
     listed: list[SegmentView] = []
     for name in names:
@@ -147,7 +148,7 @@ def _listed(files: Files, directory: Path, missed: str, under: str) -> list[Segm
 
 
 def retired_in(files: Files, segments: Sequence[SegmentView]) -> int:
-    """Return the position from which a daemon reads jobs of this directory; 0: all. Raises JournalRefused."""
+    """Return the position from which a daemon reads jobs of this directory; 0: all jobs. Raises JournalRefused."""
     if not segments:
         return 0
     directory = segments[0].path.parent
@@ -200,7 +201,7 @@ def _bad_copies(name: str, head: bytes, header: SegmentHeader) -> Iterator[Place
 
 
 def _judge_headers(files: Files, listed: list[SegmentView]) -> None:
-    """Compare heads and sizes to find foreign segments and missing bytes; sets each segment's end."""
+    """Compare heads and sizes to find foreign segments and missing bytes, and set each segment's end."""
     before: SegmentView | None = None
     journal_id: bytes | None = None
     for seen in listed:
@@ -233,7 +234,7 @@ def _reaches(files: Files, seen: SegmentView, position: int) -> bool:
 
 
 def _bound(seen: SegmentView, following: SegmentView) -> None:
-    """Lower a segment's end to the accepted end that the next one's head names."""
+    """Lower a segment's end to its accepted end, which the next segment's head names."""
     if following.header is None:
         seen.end = min(seen.end, following.first)  # an upper bound: the accepted end is unknown
         return
@@ -253,8 +254,8 @@ def _bound(seen: SegmentView, following: SegmentView) -> None:
 def walk(files: Files, seen: SegmentView, *, kinds: Collection[int] | None = None) -> Iterator[Good | Place]:
     """Yield the good frames of a segment, oldest first, and the bad places between them.
 
-    With `kinds` it yields only frames of these kinds, and does not read other bodies. A disk error is a bad place, too.
-    A segment that was deleted meanwhile yields nothing."""
+    `kinds`: yield only frames of these kinds, and do not read other bodies. A disk error is a bad place, too. A segment
+    that was deleted meanwhile yields nothing."""
     if seen.header is None:
         return
     judge = _Judge(seen)
@@ -286,7 +287,7 @@ def _walk(walker: Walker, judge: "_Judge", kinds: Collection[int] | None) -> Ite
 
 
 class _Judge:
-    """Tells damage from a torn tail, as soon as the frames read so far decide it."""
+    """Distinguishes damage from a torn tail, as soon as the frames read so far decide it."""
 
     def __init__(self, seen: SegmentView) -> None:
         self.seen = seen
@@ -296,7 +297,7 @@ class _Judge:
         self._doubtful: list[tuple[Gap, Kind]] = []  # gaps that no later frame has proved to be damage
 
     def gap(self, gap: Gap, kind: Kind) -> Iterator[Place]:
-        """Take a gap; yields it if it is certainly damage."""
+        """Note a gap; yield it if it is certainly damage."""
         self.position = gap.end
         if self.seen.following is None:
             self._doubtful.append((gap, kind))
@@ -304,7 +305,7 @@ class _Judge:
             yield self.seen.place(kind, *gap)
 
     def good(self, frame: Frame) -> Iterator[Place]:
-        """Take a good frame; yields the gaps before its commit, which were on disk once and so are damage."""
+        """Note a good frame; yield the gaps before its commit: they were on disk once, so they are damage."""
         self.position = self._good_end = frame.end
         if frame.header.kind != TORN_KIND and self._doubtful:
             synced = frame.start - frame.header.back
@@ -312,7 +313,7 @@ class _Judge:
             self._doubtful = [(gap, kind) for gap, kind in self._doubtful if gap.start >= synced]
 
     def rest(self) -> Iterator[Place]:
-        """Yield the gaps after which no good frame came, or only frames of the same commit."""
+        """Yield the gaps behind which no good frame came, or only frames of the same commit."""
         doubtful, self._doubtful = self._doubtful, []
         tail = [gap.start for gap, _ in doubtful if gap.end > self._good_end]
         for gap, _ in doubtful:
@@ -323,7 +324,7 @@ class _Judge:
 
 
 def frames_of(files: Files, seen: SegmentView) -> int | None:
-    """Return how many frames a segment holds, by the numbers in the heads or by counting; None if unknown."""
+    """Return how many frames a segment holds, from the numbers in the heads or by counting; None: unknown."""
     if seen.header is None or any(place.kind is Kind.MISSING for place in seen.places):
         return None
     if seen.following is not None:

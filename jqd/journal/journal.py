@@ -2,9 +2,9 @@
 
     write ──▶ pending frames ──▶ one commit: write + sync ──▶ durable ──▶ read_reserve / read / rsync, per lane
 
-`write` is cheap and not durable; `wsync` returns once what was written is on disk. One commit serves
-all waiters, and while it runs frames gather for the next. Readers are numbered from 0. Each reader has a read point in
-every lane: the store has all records before it.
+`write` is cheap and not durable; `wsync` returns once what was written is on disk. One commit serves all waiters, and
+while it runs frames gather for the next. Readers (one for each partition of the store) are numbered from 0. Each has a
+read point in every lane: the store has all records before it.
 """
 
 import errno
@@ -34,7 +34,7 @@ RANGE_S = 5.0  # `read_range` gives up after so many seconds of errors of the di
 
 @dataclass(frozen=True, slots=True)
 class JournalStats:
-    """A snapshot, for health, metrics and `jqd status`."""
+    """Figures of the journal at one moment, for health, metrics and `jqd status`."""
 
     journal_id: str
     bytes: int
@@ -55,7 +55,7 @@ class JournalStats:
 
 
 class Journal(Commits):
-    """The journal of a daemon. Made by `open_journal` (opening.py) only."""
+    """The journal of a daemon. Only `open_journal` (opening.py) makes it."""
 
     def __init__(
         self, config: JournalConfig, clock: Clock, files: Files, writer: Writer, found: Recovered, salt: int
@@ -65,7 +65,7 @@ class Journal(Commits):
         """Position at which this process began: earlier processes wrote the frames before it."""
         self._opened_s, self._opened_ms = clock.boot_s(), clock.wall_ms()
         self.unsure_to = found.end
-        """Changes before this position may not be confirmed by any store."""
+        """Position before which changes may not be confirmed by any store."""
         ahead_s = (found.last_at_ms - self._opened_ms) // 1000
         if ahead_s > AHEAD_S:
             self._log.warning("journal.ids_ahead", seconds=ahead_s)
@@ -96,11 +96,11 @@ class Journal(Commits):
         return self._config.others_s
 
     def oldest(self, lane: Lane) -> int:
-        """Return the position from which that lane is read first."""
+        """Return the position from which the lane is read at first."""
         return max(self.start, self.retired) if lane in CARRIED else self.start
 
     def read_point(self, lane: Lane, reader: int = 0) -> int:
-        """Return the position before which the store has every record of the lane."""
+        """Return the position before which the store has all records of the lane."""
         point = self._read_points.get((lane, reader))
         point = self.reached(lane, self.oldest(lane) if point is None else point)
         self._read_points[lane, reader] = point
@@ -111,8 +111,8 @@ class Journal(Commits):
     ) -> Reservation | None:
         """Reserve durable records from `start`, or from the read point; None when the lane has none there. No I/O.
 
-        `read` gives at most `records_max`, and no further frame once `bytes_max` bytes are reached. No reservation
-        spans `retired`: outcomes before it are applied without their followers."""
+        `read` returns at most `records_max` records, and no further frame once `bytes_max` bytes are reached. No
+        reservation reaches across `retired`: outcomes before it are applied without their followers."""
         start = self.read_point(lane, reader) if start is None else start
         if start >= self.last_end[lane]:
             return None
@@ -122,7 +122,7 @@ class Journal(Commits):
     async def read(self, token: Reservation) -> list[Slice]:
         """Return the reserved records, perhaps none, with every checksum verified. Lowers token.end to where they end.
 
-        Reports damage in `stats` and skips it. Reports a disk that cannot be read, and tries again until it can.
+        Reports damage in `stats` and skips it. If the disk cannot be read, reports that and tries again until it can.
         Raises JournalStuck when a read made no progress."""
         if (slices := self._tails[token.lane].read(token)) is not None:
             await trio.lowlevel.checkpoint()
@@ -134,7 +134,7 @@ class Journal(Commits):
 
     async def read_range(self, lane: Lane, start: int, end: int) -> AsyncGenerator[list[Slice], None]:
         """Yield a lane's durable records between two positions, some MiB at a time. Treats errors as `read` does, but
-        raises JournalStuck where the disk cannot be read for RANGE_S."""
+        raises JournalStuck if the disk cannot be read for RANGE_S."""
         reader = Reader(self._files)
         position, end = max(start, self.start), min(end, self.end)
         try:
@@ -178,7 +178,7 @@ class Journal(Commits):
         self._read_points[lane, reader] = max(position, self.read_point(lane, reader))
 
     def read_cancel(self, lane: Lane, position: int, reader: int = 0) -> None:
-        """Move the read point back to `position`, or to the oldest kept one: the store lacks the records behind it.
+        """Move the read point back to `position`, or to the oldest kept record: the store lacks the records behind it.
 
         Raises JournalDamaged when `position` lies past the journal's end."""
         if position > self.end:
@@ -192,22 +192,22 @@ class Journal(Commits):
         self._read_points[lane, reader] = max(position, oldest)
 
     def place_of(self, position: int) -> str:
-        """Return a position as segment and byte, for people."""
+        """Return a position as file and byte, for people."""
         for segment in self.segments:
             if segment.first <= position < segment.end:
                 return f"{segment.path.name}, byte {HEAD_BYTES + position - segment.first} (position {position})"
         return f"position {position}"
 
     def reached(self, lane: Lane, position: int) -> int:
-        """Return `position`, or the journal's end when no frame of the lane follows."""
+        """Return `position`; or the journal's end, if no frame of the lane follows."""
         return self.end if position >= self.last_end[lane] else position
 
     def is_behind(self, lane: Lane, reader: int = 0) -> bool:
-        """Whether the lane has durable records that are not rsync'd yet."""
+        """Whether the lane has durable records that the store is not known to have (`rsync`)."""
         return self.read_point(lane, reader) < self.last_end[lane]
 
     async def wait_readable(self, lane: Lane, reader: int = 0) -> None:
-        """Return when `read_reserve` may give something."""
+        """Wait until `read_reserve` may return something."""
         while not self.is_behind(lane, reader):
             await self._arrived[lane].wait()
 
@@ -218,9 +218,9 @@ class Journal(Commits):
         self._config = config
 
     def retirable(self, position: int) -> int:
-        """Return up to where jobs before `position` are past retention; at least `retired`.
+        """Return the position up to which jobs before `position` are past retention; at least `retired`.
 
-        This may lie in the open segment if frames no longer come: that segment would keep its jobs for ever."""
+        This is the end of the open segment if frames no longer come: that segment would keep its jobs for ever."""
         config = self._config
         retirable, left = self.retired, sum(segment.size for segment in self.segments if segment.end > self.retired)
         for segment, following in itertools.pairwise(self.segments):
@@ -237,7 +237,7 @@ class Journal(Commits):
         return self.end if whole else retirable
 
     def overdue(self, position: int) -> int:
-        """Return the end of the closed segments up to `position` that need not be kept for other daemons."""
+        """Return the end of the closed segments up to `position` that need no longer be kept for other daemons."""
         config, overdue, left = self._config, self.start, self._bytes()
         for segment, following in itertools.pairwise(self.segments):
             too_old = self._age_s(following) >= config.retention_s + config.others_s
@@ -247,25 +247,27 @@ class Journal(Commits):
         return overdue
 
     def _age_s(self, segment: Segment) -> float:
-        """Return the age of a segment in seconds. Setting the wall clock while the daemon runs does not change it."""
+        """Return the age of a segment in seconds. It does not depend on changes of the wall clock while the daemon
+        runs."""
         now_s = self._clock.boot_s()
         if segment.begun_s is not None:
             return now_s - segment.begun_s
         return now_s - self._opened_s + max(0, self._opened_ms - segment.header.created_at_ms) / 1000
 
     def opened_by(self, now_ms: int) -> None:
-        """Correct the time at which the journal was opened, by the clock that says `now_ms`, if that makes it earlier.
+        """Correct the time at which the journal was opened by a clock that says `now_ms`, if that makes it earlier.
 
         A wall clock that was ahead at the start would make all segments of earlier processes look old."""
         since_ms = round((self._clock.boot_s() - self._opened_s) * 1000)
         self._opened_ms = min(self._opened_ms, now_ms - since_ms)
 
     def closed(self, position: int) -> int:
-        """Return the end of the last closed segment that ends by `position`; the journal's start when none does."""
+        """Return the end of the last closed segment that ends at or before `position`; the journal's start if none
+        does."""
         return max((segment.end for segment in self.segments[:-1] if segment.end <= position), default=self.start)
 
     async def retire(self, position: int) -> None:
-        """Note durably that jobs before that position are never read again. Raises JournalRefused."""
+        """Save durably that jobs before that position are never read again. Raises JournalRefused."""
         assert self.retired <= position <= self.end, f"{position} is retired already, or was never on disk"
         retired = Retired(position, self.end)
         try:
@@ -278,7 +280,7 @@ class Journal(Commits):
     def trim(self, position: int) -> int:
         """Delete the oldest closed segments that end at or before `position`, in the background.
 
-        Returns the bytes of frames they hold.
+        Returns the bytes of their frames.
         """
         segments = self.segments
         freed = 0

@@ -25,11 +25,11 @@ async def open_journal(
     journal_id: bytes | None = None,
     random_bytes: Callable[[int], bytes] = os.urandom,
 ) -> AsyncIterator[Journal]:
-    """Lock the directory, recover its segments, begin a new one, commit until the block ends.
+    """Lock the directory, recover its segments, begin a new segment, and commit until the block ends.
 
-    `journal_id`: give the journal this new id, for a directory that turned out to be a copy; positions go on growing.
+    `journal_id`: a new id for the journal, for a directory that turned out to be a copy; positions go on growing.
 
-    If the disk gives no new segment now, because it is full for example, the journal starts, refuses writes, and
+    If the disk allows no new segment now, because it is full for example, the journal starts, refuses writes, and
     resumes by itself. Raises JournalLocked; JournalVersion; JournalDamaged; JournalRefused when the directory cannot be
     used at all."""
     disk = files or Files()
@@ -66,7 +66,7 @@ async def open_journal(
 
 @asynccontextmanager
 async def _at_work(journal: Journal) -> AsyncIterator[None]:
-    """Run the commit task while the block runs. An error of the block is raised as it is, not wrapped in a group."""
+    """Run the commit task during the block. An error of the block is raised as it is, not in an exception group."""
     failed: BaseException | None = None
     async with trio.open_nursery() as nursery:
         await nursery.start(journal.run)

@@ -1,4 +1,4 @@
-"""Reads reserved ranges back from the segments, with the `Walker` that recovery uses. Runs in a thread."""
+"""Reads reserved ranges of positions back from the segments, with the `Walker` that recovery uses. Runs in a thread."""
 
 import contextlib
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ PLAIN_FRAMES = 1_000  # frames decoded at once: a window holds about so many sin
 
 @dataclass(slots=True)
 class Reservation:
-    """A range of positions to read."""
+    """A range of a lane's positions to read, with limits."""
 
     lane: Lane
     start: int
@@ -30,11 +30,11 @@ class Reservation:
 
 
 class Slice(msgspec.Struct, gc=False):
-    """Part of a frame: records `first` … `stop` - 1 of `body` lie in the range that was read."""
+    """Part of a frame: its records `first` … `stop` - 1 lie in the range that was read."""
 
     lane: Lane
     start: int
-    """Position of the frame; record k has position start + k."""
+    """Position of the frame; its record k has position start + k."""
     body: bytes
     first: int
     stop: int
@@ -55,7 +55,7 @@ class Left:
 
 
 class Reader:
-    """Reads one lane through the segments. Keeps the last segment open, and remembers where a frame began."""
+    """Reads one lane through the segments. Keeps the last segment open, and remembers where a frame of it began."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
@@ -67,7 +67,8 @@ class Reader:
         self.damaged: list[str] = []
 
     def read(self, token: Reservation, segments: Sequence[Segment]) -> list[Slice]:
-        """Return the lane's records from token.start on, up to its limits. Lowers token.end to where it stopped.
+        """Return the lane's records from token.start on, up to the token's limits. Lowers token.end to where it
+        stopped.
 
         Raises OSError, and JournalStuck when token.end would not lie behind token.start. After either nothing is
         skipped: the next call begins anew."""
@@ -114,17 +115,17 @@ class Reader:
         return slices
 
     def _skip_plain(self, lane: Lane, at: int, position: int) -> int:
-        """Walk from `at` to `position`, or to the first frame that `Walker.plain` does not give.
+        """Walk from `at` to `position`, or to the first frame that `Walker.plain` does not return.
 
-        Frames before the range count towards no limit, or a range deep in a segment would never be reached: half a
-        million single jobs fill one, and are passed in half a second."""
+        Frames before the range count towards no limit; else a range deep in a segment would never be reached: half a
+        million single jobs fill a segment, and are passed in half a second."""
         assert self._walker is not None
         while plain := self._walker.plain(at, position, lane, PLAIN_FRAMES):
             self._frame_start, at = plain[-1].start, plain[-1].end
         return at
 
     def _take_plain(self, lane: Lane, at: int, stop: int, slices: list[Slice]) -> int:
-        """Take whole good frames from `at` on; returns where it stopped."""
+        """Take whole good frames from `at` on; return the position where it stopped."""
         assert self._walker is not None
         left, self._frame_start = self._left, at
         while not left.out() and (plain := self._walker.plain(at, stop, lane, min(left.frames, PLAIN_FRAMES))):
@@ -140,7 +141,7 @@ class Reader:
         return at
 
     def _take(self, segment: Segment, piece: Frame | Gap, lane: Lane, position: int, slices: list[Slice]) -> int:
-        """Take the records of this lane in `piece` from `position` on, or report its damage; returns where to go on."""
+        """Take the records of this lane in `piece` from `position` on, or report its damage; return where to go on."""
         left = self._left
         left.frames -= piece.end > position  # frames before the range count towards no limit
         behind = max(position, piece.end)
@@ -164,7 +165,7 @@ class Reader:
         return end
 
     def _begin(self, segment: Segment, position: int) -> int:
-        """Open `segment`; returns where a frame begins, at or before `position`."""
+        """Open `segment`; return a position where a frame begins, at or before `position`."""
         if self._segment is not segment:
             self.close()
             self._fd = self._files.open(segment.path)
@@ -182,7 +183,7 @@ class Reader:
 
 
 def _expect_progress(token: Reservation, slices: Sequence[Slice]) -> None:
-    """Raise JournalStuck unless the read moved on: the same records would be read and applied for ever."""
+    """Raise JournalStuck unless the read moved on; else the same records would be read and applied for ever."""
     behind = token.start
     for piece in slices:
         if piece.end <= behind:

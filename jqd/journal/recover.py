@@ -5,7 +5,7 @@
             delete empty segments                               starts all the same
 
 Older segments are not read: each was synced before the next was begun, and the next head says where it ends. Readers
-verify every frame again anyway and report damage. Memory: one window, one body.
+verify every frame again anyway and report damage. In memory: one window of a file and one body.
 
 The file `retired` has the position from which jobs are read: those before it ended, or were copied behind it. Their
 segments may stay longer, for outcomes and cancels of other daemons' jobs (docs/adr/0001).
@@ -57,15 +57,15 @@ class Retired(NamedTuple):
 
 @dataclass
 class Recovered:
-    """What recovery found in the directory."""
+    """What recovery found in the journal's directory."""
 
     segments: list[Segment] = field(default_factory=list)
     journal_id: bytes | None = None
-    """The newest id: a copied directory continues under a new one. None: there was no segment."""
+    """The newest id of the journal: a copied directory continues under a new id. None: there was no segment."""
     is_new: bool = False
     """Whether the journal is created now, so that no store can hold any of its records."""
     before: bytes = NO_JOURNAL
-    """The id before `journal_id`; zeros: none."""
+    """The journal's id before `journal_id`; zeros: it had none."""
     end: int = 0
     """Where the next segment begins: behind all positions that may have been given out."""
     accepted_end: int = 0
@@ -78,10 +78,10 @@ class Recovered:
 
 
 def recover(files: Files, directory: Path) -> Recovered:
-    """Read the directory and mend it.
+    """Read the journal's directory and mend it.
 
     Raises JournalVersion for a segment of another format, JournalDamaged for files of two journals, OSError when it
-    cannot be read. After any of these the directory is as it was."""
+    cannot be read. In each of these cases the directory is unchanged."""
     names = sorted(files.names(directory))
     found = Recovered()
     headless = _read_headers(files, directory, names, found)
@@ -118,7 +118,8 @@ def recover(files: Files, directory: Path) -> Recovered:
 
 
 def _read_headers(files: Files, directory: Path, names: list[str], found: Recovered) -> list[Path]:
-    """Fill in the segments, each with the most that it can hold; returns the files whose head is lost."""
+    """Add the segments to `found`, each with the greatest end that its file allows; return the files whose head is
+    lost."""
     headless = []
     for name in names:
         first = first_of(name)
@@ -150,7 +151,7 @@ def _read_head(files: Files, path: Path) -> SegmentHeader | None:
 
 
 def _bound_by_next(found: Recovered) -> None:
-    """Lower each segment's end to the accepted end that the next one's head names."""
+    """Lower each segment's end to its accepted end, which the next segment's head names."""
     for segment, following in zip(found.segments, found.segments[1:], strict=False):
         accepted = max(segment.first, following.header.previous_end)
         if segment.end < accepted:
@@ -164,13 +165,13 @@ class Scan(NamedTuple):
     """The gaps of the newest segment before its last good frame."""
 
     damage: list[Gap]
-    """Gaps that were on disk once, as a later frame says."""
+    """Gaps that were on disk once, as a later frame shows."""
     torn: list[Gap]
-    """Gaps in a commit that never ended, so that none of it was acknowledged."""
+    """Gaps in a commit that never ended, so that nothing of it was acknowledged."""
 
 
 def _scan_newest(files: Files, found: Recovered) -> Scan:
-    """Walk the newest segment to find its gaps, and its end: that of its last good frame."""
+    """Walk the newest segment to find its gaps, and set its end to the end of its last good frame."""
     scan = Scan([], [])
     if not found.segments:
         return scan
@@ -231,8 +232,8 @@ def _mend_newest(files: Files, found: Recovered, scan: Scan) -> None:
 
 
 def _sync(files: Files, fd: int, segment: Segment, found: Recovered) -> None:
-    """Sync good frames that a killed daemon may have left unsynced. Even if that fails they count as durable from now
-    on: the last commit may have been acknowledged."""
+    """Sync good frames that a killed daemon may have left unsynced. Even if this fails they count as durable from now
+    on, because the last commit may have been acknowledged."""
     try:
         files.sync(fd)
     except OSError as error:
@@ -242,7 +243,7 @@ def _sync(files: Files, fd: int, segment: Segment, found: Recovered) -> None:
 
 
 def _seal(files: Files, fd: int, segment: Segment, gap: Gap) -> None:
-    """Turn torn bytes between good frames into a frame, or readers would take them for damage."""
+    """Turn torn bytes between good frames into a frame; else readers would take them for damage."""
     if gap.end - gap.start <= FRAME_HEADER_BYTES:
         return  # no frame is so short: readers will report damage
     seal(files, fd, segment.header, gap)
@@ -250,7 +251,7 @@ def _seal(files: Files, fd: int, segment: Segment, gap: Gap) -> None:
 
 
 def _cut_tail(files: Files, segment: Segment) -> None:
-    """Cut the torn tail, and keep a copy for people. It was never acknowledged, for its sync never returned."""
+    """Cut the torn tail, and keep a copy for people. It was never acknowledged, because its sync never returned."""
     size = HEAD_BYTES + segment.size
     kept = segment.path.with_name(f"{segment.path.stem}-{segment.end}{TORN}")
     if not segment.size:
@@ -264,7 +265,7 @@ def _cut_tail(files: Files, segment: Segment) -> None:
 
 
 def _try(call: Callable[..., None], *arguments: Path) -> None:
-    """Make a call, and only log its failure: the files it leaves are harmless."""
+    """Make a call, and only log its failure: the files that it leaves are harmless."""
     try:
         call(*arguments)
     except OSError as error:
@@ -272,7 +273,7 @@ def _try(call: Callable[..., None], *arguments: Path) -> None:
 
 
 def write_retired(files: Files, directory: Path, retired: Retired) -> None:
-    """Replace the file `retired` durably. Raises OSError. Blocks: for a thread."""
+    """Replace the file `retired` durably. Raises OSError. Blocks: call it in a thread."""
     line = f"jqd-retired 1 {retired.position} {retired.end} ".encode()
     path = directory / RETIRED
     new = path.with_name(RETIRED + NEW)
@@ -284,7 +285,7 @@ def write_retired(files: Files, directory: Path, retired: Retired) -> None:
 
 
 def read_retired(files: Files, directory: Path, end: int) -> tuple[Retired, str | None]:
-    """Return what the file `retired` says, or (0, 0) and a sentence why it is ignored. Raises OSError.
+    """Return the content of the file `retired`; or (0, 0) and a sentence why the file is ignored. Raises OSError.
 
     `end`: where the journal ends now."""
     path = directory / RETIRED

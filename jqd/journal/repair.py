@@ -50,7 +50,7 @@ PLACES_MAX = 16  # with more of them a segment is kept whole, not piece by piece
 def repair(
     files: Files, directory: Path, *, dry_run: bool = False, random_bytes: Callable[[int], bytes] = os.urandom
 ) -> list[str]:
-    """Mend the directory; returns a sentence for each change, with `dry_run` for each that would be made.
+    """Mend the directory; return a sentence for each change. `dry_run`: change nothing, return what would be done.
 
     Raises JournalLocked while a daemon uses it; JournalVersion for another format, JournalDamaged for segments of
     another journal, JournalRefused for a disk that fails. Nothing was changed then, unless the disk failed midway."""
@@ -93,7 +93,7 @@ class _Mender:
         return self._done
 
     def _segment(self, seen: SegmentView, like: SegmentHeader | None, *, last: bool) -> SegmentHeader:
-        """Mend one segment; returns its head."""
+        """Mend one segment; return its head."""
         lost = seen.header is None
         header = self._head(seen, like)
         seen.header = header
@@ -122,7 +122,7 @@ class _Mender:
     # ------------------------------------------------------------ heads
 
     def _head(self, seen: SegmentView, like: SegmentHeader | None) -> SegmentHeader:
-        """Return the head that the segment should have; writes it if the file has another."""
+        """Return the head that the segment should have; write it if the file has another one."""
         header, why = seen.header, "one copy of its head was bad: written anew from the other"
         if header is None:
             header, why = self._found(seen, like)
@@ -148,7 +148,7 @@ class _Mender:
         return header
 
     def _found(self, seen: SegmentView, like: SegmentHeader | None) -> tuple[SegmentHeader, str]:
-        """Return a head for a segment that lost both copies, and a sentence about it."""
+        """Return a head for a segment that lost both copies, and a sentence that explains it."""
         end = seen.first if self._end is None else self._end
         blank = SegmentHeader(self._random_bytes(16), b"", seen.first, end, 1, 0)
         header = found_head(self._files, seen, like or blank, self._random_bytes)
@@ -194,7 +194,7 @@ class _Mender:
             self._files.sync_directory()
 
     def _put_away(self, path: Path) -> None:
-        """Remove a *.damaged file if it is a second name of a segment, else rename it: starts stop reporting it."""
+        """Remove a *.damaged file if it is a second name of a segment, else rename it: later starts ignore it."""
         segment = path.with_suffix(SUFFIX)
         with closing(self._files, self._files.open(path)) as fd:
             is_segment = self._files.in_place(fd, segment)
@@ -210,14 +210,14 @@ class _Mender:
                 self._files.rename(path, self._directory / kept)
 
     def _keep(self, path: Path, offset: int, size: int, label: str) -> str:
-        """Copy bytes of a file durably to a new one beside it; returns the name of that file."""
+        """Copy bytes of a file durably to a new file beside it; return the name of that copy."""
         name = self._free(f"{path.stem}-{label}", TORN)
         if not self._dry:
             copy_damaged(self._files, path, self._directory / name, offset, size)
         return name
 
     def _free(self, stem: str, suffix: str) -> str:
-        """Return a name that no file has, so that earlier copies stay."""
+        """Return a file name that is not taken, so that earlier copies stay."""
         name, number = f"{stem}{suffix}", 1
         while name in self._names:
             number += 1
@@ -232,7 +232,7 @@ class _Mender:
 
 
 def _refuse(place: Place) -> None:
-    """Raise JournalVersion, JournalDamaged or JournalRefused for a place that no repair may touch."""
+    """Raise JournalVersion, JournalDamaged or JournalRefused if no repair may touch this place."""
     if place.kind is Kind.VERSION:
         raise JournalVersion(place.note)
     if place.kind is Kind.FOREIGN:
@@ -251,7 +251,7 @@ def _refuse(place: Place) -> None:
 def found_head(
     files: Files, seen: SegmentView, like: SegmentHeader, random_bytes: Callable[[int], bytes]
 ) -> SegmentHeader | None:
-    """Return a head for a segment that lost its own, under which its frames are good. None when no frame is.
+    """Return a head for a segment that lost its own, under which most of its frames are good; None if no frame is good.
 
     The journal's id, which frames do not hold, is taken from `like`."""
     best, most = None, 0
@@ -281,7 +281,7 @@ def id_with(crc: int, random_bytes: Callable[[int], bytes]) -> bytes:
 
 
 def _candidates(files: Files, fd: int, seen: SegmentView) -> list[int]:
-    """Return the CRCs from which the checksums of likely frames started: the most frequent first."""
+    """Return the CRCs from which the checksums of likely frames may have started: the most frequent first."""
     votes: Counter[int] = Counter()
     position = seen.first
     while position < seen.end and votes.total() < VOTES_MAX:

@@ -1,4 +1,4 @@
-"""Segments on disk: names them, walks their frames, keeps and seals bytes that are no frame."""
+"""Segments on disk: their names, a walk through their frames, and how bytes that are no frame are kept and sealed."""
 
 import re
 from collections.abc import Iterator
@@ -44,7 +44,7 @@ class Segment:
     """Position after its last accepted frame."""
     damaged: list["Gap"] = field(default_factory=list)
     begun_s: float | None = None
-    """When this process began it, in seconds since boot; None: an earlier process did."""
+    """When this process began the segment, in seconds since boot; None: an earlier process did."""
 
     @property
     def first(self) -> int:
@@ -52,7 +52,7 @@ class Segment:
 
     @property
     def size(self) -> int:
-        """Bytes of accepted frames."""
+        """Number of bytes of accepted frames."""
         return self.end - self.first
 
 
@@ -63,14 +63,14 @@ class Frame(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """A range of positions without a good frame: damage, or a torn tail when nothing good follows."""
+    """A range of positions without a good frame: damage, or a torn tail if no good frame follows."""
 
     start: int
     end: int
 
 
 def name_of(first: int) -> str:
-    """Return the file name of the segment that begins at `first`: it sorts by position."""
+    """Return the file name of the segment that begins at `first`. These names sort by position."""
     return f"{first:020d}{SUFFIX}"
 
 
@@ -81,9 +81,9 @@ def first_of(name: str) -> int | None:
 
 
 def quarantine(files: Files, segment: Segment, gap: Gap) -> str | None:
-    """Note damage in `segment`, and give the file a second name that keeps it from deletion.
+    """Note damage in `segment`, and give its file a second name, which stays when the segment is deleted.
 
-    Returns a sentence that says where, or None when this gap was noted before."""
+    Returns a sentence that says where the damage is; None if this gap was noted before."""
     if gap in segment.damaged:
         return None
     segment.damaged.append(gap)
@@ -105,7 +105,8 @@ def quarantine(files: Files, segment: Segment, gap: Gap) -> str | None:
 
 
 class Walker:
-    """Walks the frames of one segment from a position on, reading ahead in windows. Memory: one window, one body."""
+    """Walks the frames of one segment from a position on, reading ahead in windows. Holds one window and one body in
+    memory."""
 
     def __init__(self, files: Files, fd: int, header: SegmentHeader) -> None:
         self._files = files
@@ -116,9 +117,10 @@ class Walker:
         self._window_at = 0  # file offset of the window
 
     def frames(self, position: int, end: int, *, check: bool) -> Iterator[Frame | Gap]:
-        """Yield frames from `position` (where one begins) to `end`, and the gaps between good ones. Raises OSError.
+        """Yield frames from `position` (where a frame begins) to `end`, and the gaps between good frames. Raises
+        OSError.
 
-        With `check` bodies are verified too; without, only headers."""
+        `check`: verify bodies, too; without it only headers are verified."""
         while position < end:
             piece = self.piece_at(position, end)
             bad = check and isinstance(piece, Frame) and self.body(piece) is None
@@ -131,11 +133,12 @@ class Walker:
         return plain_frames(self._id, position, data, offset, end, lane=lane, frames_max=frames_max)
 
     def piece_at(self, position: int, end: int) -> Frame | Gap:
-        """Return the frame that begins at `position`, or the gap up to the next good one; its body is not verified."""
+        """Return the frame that begins at `position`, or the gap up to the next good frame; a body is not verified."""
         return self.frame_at(position, end) or Gap(position, self._next_good(position, end))
 
     def frame_at(self, position: int, end: int) -> Frame | None:
-        """Return the frame with a good header at `position`; None if there is none, or if it would end behind `end`."""
+        """Return the frame with a good header at `position`; None if there is none, or if the frame would end behind
+        `end`."""
         data, offset = self._look(position, FRAME_HEADER_BYTES)
         header = unpack_frame_header(self._id, position, data, offset)
         if header is None or position + FRAME_HEADER_BYTES + header.length > end:
@@ -143,7 +146,7 @@ class Walker:
         return Frame(position, position + FRAME_HEADER_BYTES + header.length, header)
 
     def body(self, frame: Frame) -> bytes | None:
-        """Return the body of a frame, or None when its checksum is wrong."""
+        """Return the body of a frame; None if its checksum is wrong."""
         length = frame.header.length
         at = frame.start + FRAME_HEADER_BYTES
         if length > WINDOW_BYTES:
@@ -184,7 +187,7 @@ class Walker:
 
 
 def copy_damaged(files: Files, source: Path, target: Path, offset: int, size: int) -> None:
-    """Copy bytes of `source` durably to `target`. Raises OSError, also when `source` ends before them."""
+    """Copy bytes of `source` durably to `target`. Raises OSError, also when `source` is too short."""
     with closing(files, files.open(source)) as fd, closing(files, files.create(target)) as out:
         end = offset + size
         while offset < end:
@@ -198,9 +201,9 @@ def copy_damaged(files: Files, source: Path, target: Path, offset: int, size: in
 
 
 def seal(files: Files, fd: int, header: SegmentHeader, gap: Gap) -> None:
-    """Turn a gap into frames of TORN_KIND, which nobody reads: overwrites only bytes that become their headers.
+    """Turn a gap into frames of TORN_KIND, which nobody reads. Overwrites only the bytes that become their headers.
 
-    `gap` is larger than a header. Nothing is synced."""
+    `gap` must be larger than a header. Nothing is synced."""
     start = gap.start
     while start < gap.end:
         rest = gap.end - start

@@ -1,5 +1,5 @@
-"""Keeps a lane's newest frames in memory: most are applied milliseconds after they were written, and are read without
-a thread, the disk or checksums."""
+"""Keeps a lane's newest frames in memory. Most frames are applied milliseconds after they were written, and are then
+read without a thread, the disk or checksums."""
 
 from bisect import bisect_right
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ class Tail:
     """The newest frames of one lane, without a gap."""
 
     def __init__(self, lane: Lane, end: int) -> None:
-        """`end`: where the journal ends at the start."""
+        """`end`: the journal's end when this process started."""
         self._lane = lane
         self._begin = end
         """`_frames` holds every frame of the lane behind this position."""
@@ -26,14 +26,14 @@ class Tail:
         self._bytes = 0
 
     def add(self, frame: Pending) -> None:
-        """Add a frame that is on disk; drops old ones when there is no room."""
+        """Add a frame that is on disk; drop old frames if there is no room."""
         self._frames.append(frame)
         self._bytes += frame.end - frame.start
         if self._bytes > TAIL_BYTES:
             self._drop()
 
     def _drop(self) -> None:
-        """Drop the older half at once: to drop one frame moves all others."""
+        """Drop the older half of the frames at once, because dropping a single frame moves all others."""
         gone = 0
         while self._bytes > TAIL_BYTES // 2:
             frame = self._frames[gone]
@@ -43,7 +43,7 @@ class Tail:
         del self._frames[:gone]
 
     def read(self, token: Reservation) -> list[Slice] | None:
-        """Return the reserved records, as `Reader.read` does; None if the range begins before the kept frames."""
+        """Return the reserved records, as `Reader.read` does; None if the range begins before the frames kept here."""
         if token.start < self._begin:
             return None
         slices: list[Slice] = []

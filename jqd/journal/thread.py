@@ -1,5 +1,5 @@
-"""The writer thread of a journal. A call in one of trio's threads, which is renamed for each call and waits for the
-next in two steps, costs three times as much: a fifth of a push's time."""
+"""The writer thread of a journal. A call in one of trio's threads costs three times as much, a fifth of a push's time:
+the thread is renamed for each call, and waits for the next call in two steps."""
 
 import socket
 import threading
@@ -10,10 +10,11 @@ import trio
 
 
 class WriterThread:
-    """Makes one call after another while its block runs. It is a daemon: a disk that hangs keeps no process alive.
+    """Makes one call after another in a thread, during its block. A daemon thread: a disk that hangs keeps no process
+    alive.
 
-    It signals the end of a call by a socket on which the caller waits: trio's queue for threads would take another turn
-    of the loop, and half as much time again."""
+    It signals the end of a call by a socket on which the caller waits. Trio's queue for threads would cost another pass
+    of the event loop, and take half as much time again."""
 
     _done_receiver: socket.socket
     _done_sender: socket.socket
@@ -32,7 +33,7 @@ class WriterThread:
         self._done_sender.close()
 
     async def run(self, call: Callable[[], object]) -> None:
-        """Make a call in the thread, one at a time; returns at its end, even if cancelled. Raises its error."""
+        """Make a call in the thread, one at a time; return when it ends, even if cancelled. Raises the call's error."""
         self._work.put(call)
         with trio.CancelScope(shield=True):
             await trio.lowlevel.wait_readable(self._done_receiver)

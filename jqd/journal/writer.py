@@ -41,7 +41,7 @@ class Pending(Struct, frozen=True, gc=False):
 
 
 class Start(NamedTuple):
-    """Where a new segment begins."""
+    """Positions, first frame number and time for the head of a new segment."""
 
     first: int
     previous_end: int
@@ -50,7 +50,7 @@ class Start(NamedTuple):
 
 
 class Writer:
-    """Holds the open segment. Not shared between threads: one call at a time."""
+    """Holds the open segment. Only one thread may call it at a time."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Writer:
         """The newest segment; None before the first could be made."""
 
     def begin(self, start: Start) -> Segment:
-        """Make the next segment and its name durable, and open it. Raises JournalRefused; try again later.
+        """Make the next segment and its name durable, and open it. Raises JournalRefused: try again later.
 
         If only making the file failed, the segment before stays open (`is_open`)."""
         header = SegmentHeader(self._journal_id, self._random_bytes(16), *start, self._before)
@@ -103,7 +103,7 @@ class Writer:
         return self._fd is not None
 
     def _make(self, path: Path, head: bytes) -> int:
-        """Make a file with that head, synced; returns its descriptor. Raises OSError."""
+        """Make a file with that head, synced; return its descriptor. Raises OSError."""
         fd = self._files.create(path)
         try:
             self._write_all(fd, [head])
@@ -116,7 +116,8 @@ class Writer:
         return fd
 
     def commit(self, frames: Sequence[Pending]) -> None:
-        """Write and sync frames. On JournalRefused none of them may be acknowledged, and `begin` must come next."""
+        """Write and sync frames. After JournalRefused none of them may be acknowledged, and `begin` must be called
+        next."""
         assert self.segment is not None
         assert self._fd is not None
         segment = self.segment
@@ -147,7 +148,7 @@ class Writer:
         self._full = False
 
     def _check_place(self, path: Path) -> None:
-        """Raise OSError if the lock is lost, a full disk is still full, or a file with frames has that name."""
+        """Raise OSError if the lock is lost, a full disk is still full, or `path` is a file with frames."""
         self._check_lock()
         if self._full and self._files.free_bytes(self._directory) < RESUME_FREE_BYTES:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -179,7 +180,7 @@ class Writer:
                 rest[done] = memoryview(rest[done])[written:]
 
     def _poison(self) -> None:
-        """Cut off refused frames, if the disk lets us, and close the segment for good."""
+        """Cut off the refused frames, if the disk allows that, and close the segment for good."""
         assert self.segment is not None
         assert self._fd is not None
         # Nothing relies on the cut: the next segment's head says where this one ends.

@@ -15,7 +15,7 @@ NAMED_MAX = 3  # daemons in one complaint
 
 class Ageing:
     def __init__(self, store: Store, membership: Membership, clock: Clock, period_ms: int) -> None:
-        """`period_ms`: 0 where jobs do not age here; then only the other daemons report the difference."""
+        """`period_ms`: 0: jobs do not age at this daemon. Then only daemons where jobs age report a difference."""
         self.period_ms, self._store, self._membership, self._clock = period_ms, store, membership, clock
         self._at_s = float("-inf")
         self._others: dict[str, int] = {}
@@ -23,7 +23,7 @@ class Ageing:
 
     @property
     def complaint(self) -> str | None:
-        """For health: how the periods of the daemons differ; None: they do not."""
+        """How the ageing periods of the daemons differ, as a sentence for health; None: they are equal."""
         if not self._others:
             return None
         names = [f"{sysid} ({_period(period_ms)})" for sysid, period_ms in sorted(self._others.items())]
@@ -34,12 +34,12 @@ class Ageing:
         )
 
     async def compare_if_due(self) -> None:
-        """Compare periods with the other daemons when that is due, and if jobs age here."""
+        """Compare ageing periods every COMPARE_S, unless jobs do not age here or there is no other daemon."""
         if self.period_ms and not self._membership.sole and self._clock.mono_s() >= self._at_s + COMPARE_S:
             await self.compare()
 
     async def compare(self) -> None:
-        """Write our period to the store and read those of the others."""
+        """Write our ageing period to the store, and read the periods of daemons that have a different one."""
         self._at_s = self._clock.mono_s()
         before, self._others = self._others, await self._store.save_ageing(self._membership.sysid, self.period_ms)
         if self._others != before:

@@ -20,13 +20,13 @@ class LoopBackoff:
         self.reason: str | None = None
         """Why this loop cannot go on now, for `/readyz`; None while it can."""
         self.stuck = False
-        """Whether the cause is the journal instead of the store."""
+        """Whether `reason` is a failure of the journal; False: of the store."""
         self._source = source
         self._log = get_logger(loop)
 
     async def attempt(self, work: Callable[[], Awaitable[object]]) -> bool:
-        """Do the work; if store or journal fail, wait before the next try. Returns whether it was done. Other errors
-        are raised."""
+        """Do the work and return True. If store or journal fail, wait before the next try and return False. Raises
+        other errors."""
         try:
             await work()
         except (StoreAway, StoreRefused, JournalRefused, JournalStuck) as error:
@@ -41,7 +41,7 @@ class LoopBackoff:
         self.failures, self.reason, self.stuck = 0, None, False
 
     async def wait_after_failure(self, error: StoreAway | StoreRefused | JournalError) -> None:
-        """Log the failure once, as an error if it needs a human, and wait longer after each try."""
+        """Log the failure once, as an error if a human must act. Then sleep, longer after each failure in a row."""
         self.failures += 1
         self.stuck = isinstance(error, JournalError)
         text = error.in_full if isinstance(error, StoreAway) else str(error)

@@ -1,13 +1,14 @@
 """Refuses pushes while the store, the journal or the event loop has more work than it can take.
 
     watermark        what is measured                                     how often
-    waiting_jobs     waiting and scheduled jobs in the store, of all      every LOOK_S; of a partition that is away
-                     daemons                                              its last answer
+    waiting_jobs     waiting and scheduled jobs in the store, of all      every LOOK_S; a partition that is away
+                     daemons                                              counts with its last answer
     journal_bytes    journal bytes that were never in the store           every STEP_S
-    lag_s            how late the event loop runs, the least of LAGS      every STEP_S
+    lag_s            how late the event loop runs: the least of the       every STEP_S
+                     last LAGS values
 
-Pushes are refused (429) from a limit on until the value has fallen below a share of it, so that they are not refused
-and accepted by turns. Outcomes, heartbeats, leases, cancels and changes make room and are always accepted.
+Pushes are refused (429) once a value reaches its limit, until it has fallen below a share of the limit: so they are not
+refused and accepted by turns. Outcomes, heartbeats, leases, cancels and changes make room and are always accepted.
 """
 
 import random
@@ -33,7 +34,7 @@ RETRY_S = {"waiting_jobs": 10, "journal_bytes": 5, "lag_s": 2}  # the client's d
 
 @dataclass(frozen=True, slots=True)
 class BackpressureConfig:
-    """From where on pushes are refused, each with its unit and reason."""
+    """Limits at which pushes are refused; `release`: when they are accepted again."""
 
     waiting_jobs_max: Count = 10_000_000
     """Waiting jobs in the store, dated ones too: some 3.5 GiB of its memory at 200 B a job. Set it by the memory your
@@ -63,12 +64,12 @@ class Backpressure:
     def __init__(
         self, config: BackpressureConfig, stores: Sequence[Store], behind: Callable[[], int], source: random.Random
     ) -> None:
-        """`behind`: bytes of the journal that some partition of the store never had."""
+        """`behind`: returns how many bytes of the journal at least one partition of the store has never had."""
         self.config = config
         self.refused = 0
         """Pushes refused since the start."""
         self.reached: list[str] = []
-        """The names of the watermarks that are reached."""
+        """The names of the watermarks whose limits are reached."""
         self._stores, self._behind, self._source = stores, behind, source
         self._waiting = [0] * len(stores)
         self._lags: deque[float] = deque(maxlen=LAGS)
@@ -77,12 +78,12 @@ class Backpressure:
 
     @property
     def reason(self) -> str | None:
-        """Why pushes are refused now, or None."""
+        """Why pushes are refused now; None: they are accepted."""
         reasons = [self._describe(mark) for mark in self._marks.values() if mark.reached]
         return "; ".join(reasons) or None
 
     def refusal(self) -> Overloaded | None:
-        """Return the error that answers a push now, and count it; None: pushes are accepted."""
+        """Return the error to answer a push with, and count the refusal; None: accept the push."""
         if not self.reached:
             return None
         self.refused += 1
@@ -108,7 +109,7 @@ class Backpressure:
                 self.update(trio.current_time() - due_s)
 
     def update(self, lag_s: float) -> None:
-        """Update the watermarks. `lag_s`: how much later than planned this is called."""
+        """Update the watermarks. `lag_s`: how many seconds late this call is, which measures the event loop's lag."""
         self._lags.append(max(0.0, lag_s))
         config = self.config
         limits = {

@@ -1,6 +1,6 @@
-"""Queries what waits in one partition of the store, and claims it.
+"""Queries which jobs wait in one partition of the store, and claims them for this daemon's workers.
 
-`dispatch` starts one call at a time in a task, and goes on with the other partitions meanwhile.
+`dispatch` starts one call to a partition at a time, in a task, and goes on with the other partitions meanwhile.
 """
 
 import random
@@ -25,18 +25,18 @@ from jqd.runner import Offer, Runner
 from jqd.scheduler import Scheduler
 from jqd.store import Ages, Owner, Store, Suspects, WaitingType
 
-IDLE_S = 0.05  # between looks: so late a job that another daemon ingests, or that falls due, may be noticed
+IDLE_S = 0.05  # between looks: a job that another daemon ingests, or that falls due, may be noticed this late
 UNWANTED_S = 0.5  # the same while no worker takes any job, or no other daemon is there and nothing came for long
 DATES_S = UNWANTED_S - IDLE_S  # between checks for due jobs without a hint: shorter than a quiet pause
-# With no other daemon the next look waits 1/QUIET_SHARE of the time since the last hint, UNWANTED_S at most. So late
-# the end of a worker's back-off is noticed, which gives no hint.
+# With no other daemon the next look waits 1/QUIET_SHARE of the time since the last hint, UNWANTED_S at most. The end of
+# a worker's back-off, which gives no hint, may be noticed this late.
 QUIET_SHARE = 2
 LOOK_SHARE = 10  # without a hint the next look waits this many times as long as the last one took
 LOOK_LONG_S = 0.005  # after a look that took so long the next one waits as long even with a hint: 10,000 workers: 40 ms
 TYPES = 64  # jobtypes in one look: the best by priority of those that can be run
 CLAIM_JOBS = 500  # one call of the store must stay below about 5 ms
 PROMOTE_JOBS = 500
-MATCH_S = 0.005  # of matching constraints before a checkpoint
+MATCH_S = 0.005  # how long constraints are matched before other tasks run
 RETRY = Fate.RETRY  # a constant: reading an enumeration's member costs as much as a call
 OUTDATED_S = 5.0  # settings reach all daemons in half a second: a longer delay is reported
 
@@ -44,13 +44,13 @@ OUTDATED_S = 5.0  # settings reach all daemons in half a second: a longer delay 
 class ClaimedJobs(NamedTuple):
     jobs: int
     moved: bool
-    """Whether the claim changed the store: another look may find more."""
+    """Whether another query may find more: jobs were claimed or put back, or the claim was incomplete."""
     is_full: bool = False
-    """Whether as many came as were asked for, and the store reported nothing else."""
+    """Whether the claim got all jobs that it asked for, and the answer had no other news."""
 
 
 class Claims:
-    """Looks at and claims from one partition. `dispatch` decides what is claimed when."""
+    """Queries and claims the waiting jobs of one partition of the store. `dispatch` decides which, and when."""
 
     def __init__(
         self,
@@ -71,9 +71,9 @@ class Claims:
         log_fields: Mapping[str, object] | None = None,
         died: Callable[[Mapping[str, int]], None] = lambda numbers: None,
     ) -> None:
-        """`outdated`: called when the store has other constraints than this daemon. `rules_at`: returns the number of
+        """`outdated`: called when the store's constraints differ from this daemon's. `rules_at`: returns the number of
         the last change of settings that we have; `refresh_settings`: fetches newer ones. `barred`: returns why no job
-        may be started, or None. `died`: called with how many jobs of each type died in the store itself."""
+        may be started, or None. `died`: called with jobtype → how many jobs the store itself ended."""
         self.backoff = LoopBackoff("dispatch", source=source)
         self.reply_lost = False
         """Whether the answer of a claim was lost: the store may have leased jobs to us that we do not know of."""
@@ -81,17 +81,17 @@ class Claims:
         """Held during a claim."""
         self.runner = runner
         self.rows: list[Row] = []
-        """Best first, as the scheduler ranked them at the last look."""
+        """Waiting jobtypes, best first, as the scheduler ranked them at the last query."""
         self.looked_at_s = float("-inf")
         self.is_fresh = False
-        """Whether nothing was chosen from these rows yet."""
+        """Whether the rows are new: nothing was chosen from them yet."""
         self.is_stale = True
-        """Whether the waiting jobs, or what workers take, may have changed since the look."""
+        """Whether the waiting jobs, or the jobs that workers take, may have changed since the last query."""
         self.since_s: float | None = None
-        """When the running call began; None: there is none."""
+        """When the running call to the store began (s); None: no call is running."""
         self.is_claiming = False
         self.rest_s = 0.0
-        """How long the last look took before its call to the store, in s: it grows with the number of workers."""
+        """How long (s) the last query took before its call to the store: it grows with the number of workers."""
         self._found_none = False  # the last look found nothing, and nothing came since
         self._is_guessed = False  # the rows were changed since the look: jobs came, or were claimed
         self._wanted: Sequence[Wanted] = ()  # what workers took at the last look
@@ -99,7 +99,7 @@ class Claims:
         self._hinted = True  # a hint came since due jobs were looked for: one may be due sooner
         self._hinted_at_s = self._look_at_s = clock.mono_s()
         self.changed: Callable[[], None] = lambda: None
-        """Called when there may be something to choose."""
+        """Called when there may be rows to choose from."""
         self._store = store
         self._scheduler = scheduler
         self._membership, self._clock = membership, clock
@@ -118,14 +118,16 @@ class Claims:
 
     @property
     def must_compare(self) -> bool:
-        """Whether to compare our jobs in flight with the store's: after a lost answer, and once in each lease, because
-        a claim whose answer was lost may reach the store after a comparison. Also while no job may be started."""
+        """Whether to compare our jobs in flight with those that the store leased to us: after a lost answer, and once
+        in each lease, because a claim with a lost answer may reach the store late. Also while `barred` forbids to start
+        jobs."""
         is_due = self.reply_lost or self._clock.mono_s() >= self._compare_at_s
         return is_due and self._membership.not_ready_reason() is None
 
     @property
     def reason(self) -> str | None:
-        """Why nothing is claimed although this daemon may claim; None: nothing prevents it."""
+        """Why claims bring nothing: the store has had other constraints than this daemon for too long; None: it has
+        not."""
         since_s = self._outdated_since_s
         if since_s is None or self._clock.mono_s() - since_s < OUTDATED_S:
             return None
@@ -142,14 +144,15 @@ class Claims:
         return self.runner.is_working
 
     def wake(self) -> None:
-        """Note that something may be ready. This is a hint: without it the next look comes later."""
+        """Note that jobs may have become ready, so that they are queried soon. Without this hint the next query comes
+        later."""
         self.is_stale = self._hinted = True
         self._found_none = False
         self._hinted_at_s = self._clock.mono_s()
         self.changed()
 
     def freed(self) -> None:
-        """Note that a worker has room again. The rows stay valid."""
+        """Note that a worker can take more jobs. The rows stay valid, and are chosen from again where possible."""
         if self._is_looking or not self._holds:
             self.wake()
         elif not self.is_claiming:  # else the end of the claim chooses again
@@ -157,7 +160,7 @@ class Claims:
             self.changed()
 
     def arrived(self, jobs: Sequence[Job]) -> None:
-        """Note that the store took new jobs. If none waited before, they are claimed without a look."""
+        """Note that the store took new jobs. If no jobs waited before, these are claimed without a query."""
         if any(job.eligible_at_ms or job.expires_at_ms or job.change for job in jobs):
             self.wake()
             return
@@ -174,22 +177,22 @@ class Claims:
         self.changed()
 
     def ended(self, outcomes: Sequence[Outcome]) -> None:
-        """Note that the store knows these outcomes. An end without a retry makes no job ready, and its free slot is
-        reported to `freed`."""
+        """Note that the store applied these outcomes. Query again if that may have made jobs ready: after a retry, or
+        if constraints or suspects exist. Freed slots are reported to `freed`."""
         is_retried = any(outcome.fate is RETRY for outcome in outcomes)
         if is_retried or self._constraints.version or any(row.suspect for row in self.rows):
             self.wake()
 
     def due_s(self, now_s: float) -> float:
-        """Return after how many seconds the next look is due without a hint."""
+        """Return in how many seconds the next query is due if no hint comes."""
         return min(self._look_at_s, max(self._promoted_at_s + self._due_s, self.looked_at_s + IDLE_S)) - now_s
 
     def may_run(self, row: Row) -> bool:
-        """Return whether a worker has room for the first job of that row."""
+        """Return whether a worker has room for the first job of this row."""
         return self.runner.offer(row.jobtype, row.priority, row.waiting) is not None
 
     def start_look(self, nursery: trio.Nursery) -> None:
-        """Query what waits, in a task of `nursery`."""
+        """Start a task in `nursery` that queries which jobs wait."""
         self.is_stale = self.is_fresh = self._found_none = self._is_guessed = False
         self._start(nursery, self._look)
 
@@ -201,7 +204,7 @@ class Claims:
         suspects: Suspects,
         taken: Callable[[int], None] | None,
     ) -> None:
-        """Claim jobs of that row in a task of `nursery`. `taken`: called with how many there were."""
+        """Start a task in `nursery` that claims jobs of this row. `taken`: called with how many jobs it claimed."""
         self.is_claiming = True
 
         async def claim() -> None:
@@ -221,16 +224,16 @@ class Claims:
 
     @property
     def _is_looking(self) -> bool:
-        """Whether a look is under way: it may miss jobs that come now."""
+        """Whether a query is running: it may miss jobs that arrive now."""
         return self.since_s is not None and not self.is_claiming
 
     @property
     def _holds(self) -> bool:
-        """Whether the rows may be chosen from once more without a look."""
+        """Whether the known rows may be chosen from again without a query."""
         return bool(self.rows) and not self.is_stale and self._clock.mono_s() < self._hold_until_s
 
     def _choose_again(self) -> None:
-        """Choose from the rows again if workers take the same as at the look; else look again."""
+        """Choose from the known rows again if workers take the same jobs as at the last query; else query again."""
         wanted = self.runner.wanted()
         self.is_fresh = wanted == self._wanted
         self.is_stale = bool(wanted) and not self.is_fresh
@@ -294,7 +297,7 @@ class Claims:
         return max(IDLE_S, self.rest_s * LOOK_SHARE, quiet_s)
 
     async def _promote(self, late_s: float) -> bool:
-        """Make jobs ready that are due, if that was not done within `late_s`. Returns whether any may be ready."""
+        """Make due jobs ready, unless that was done in the last `late_s` s. Returns whether any job may be ready."""
         now_s = self._clock.mono_s()
         # A job may become due sooner than was known; the daemon that pushed it gets a hint.
         if now_s < self._promoted_at_s + min(late_s, self._due_s):
@@ -365,10 +368,9 @@ class Claims:
         return ClaimedJobs(len(held), moved=bool(held) or is_other, is_full=is_full)
 
     async def _checked(self, owner: Owner, held: Sequence[Held]) -> tuple[list[Held], int]:
-        """Requeue jobs that constraints match which have changed since they were queued. Returns the jobs that may
-        start, and how many were requeued.
+        """Requeue jobs that a changed constraint limits. Returns the jobs that may start, and how many were requeued.
 
-        Constraints that arrived after the claim was sent are not enforced on it."""
+        Constraints that arrived after the claim was sent are not enforced on its jobs."""
         if all(map(self._constraints.is_current, {each.job.queue for each in held})):
             return list(held), 0
         free: list[Held] = []

@@ -1,14 +1,14 @@
 """Store → workers: chooses what to claim over all partitions of the store, the best priority first.
 
+A *look* queries which jobtypes wait in a partition: its *rows*. Each call to a partition is a task (`claims.py`).
+
     every partition   idle ──look──▶ rows known ──chosen──▶ claim ──▶ choose again (`rows.py`), or look
     in each round     claim the best row that some worker can run, and rows of equal rank in other partitions; worse
-                      ones wait. Then look at each partition that was not looked at for a while, or was woken
+                      rows wait. Then look at each partition that was not looked at for a while, or got a hint
 
-A *look* queries which jobtypes wait in a partition: its *rows*. Each call to a partition is a task (`claims.py`). A
-slow partition is waited for a moment; after TROUBLE_S the others go on without its rows (docs/adr/0009).
-
-Rounds begin on a hint (jobs ingested here, a slot freed) and by time: jobs also come from other daemons and fall due.
-Looks and claims name only what some worker with room takes, so jobs that no worker can run do not hide others.
+A slow partition is waited for a moment; after TROUBLE_S the others go on without its rows (docs/adr/0009). Rounds begin
+on a hint (jobs ingested here, a slot freed) and by time: jobs also come from other daemons and fall due. Looks and
+claims ask only for jobs that some worker with room takes, so jobs that no worker can run do not hide others.
 """
 
 from collections.abc import Sequence
@@ -58,7 +58,7 @@ class Dispatch:
                 each.freed()
 
     def _round(self, nursery: trio.Nursery) -> float:
-        """Start the calls that are due. Returns for how long there is nothing else to do."""
+        """Start the calls that are due. Returns for how many seconds there is nothing else to do."""
         now_s = self._clock.mono_s()
         awaited_s = [
             each.since_s + MOMENT_S - now_s
@@ -85,7 +85,8 @@ class Dispatch:
         return wait_s
 
     def _choose(self, nursery: trio.Nursery, now_s: float) -> None:
-        """Claim the best rows in partitions without a running call; those with stale rows are looked at first."""
+        """Claim the best rows in partitions without a running call. A partition whose rows are outdated is queried
+        first."""
         rows = [
             each.rows
             for each in self._claims

@@ -1,4 +1,4 @@
-"""Renews the owner lease, and stops the jobs in flight when trust in it ends.
+"""Renews this daemon's lease, and stops the jobs in flight when the lease is no longer trusted.
 
 One small call renews the lease of all jobs in flight. Its answer has the heartbeats of all daemons, and cancels of jobs
 in flight here. When the store does not answer in time, work is stopped but no job is given up: jobs stay ours until our
@@ -25,7 +25,7 @@ MOTION_S = 0.25  # between renewals while other daemons are waited for: claims b
 
 
 class Heartbeat:
-    """Renews the lease while this daemon is a member; `recovery` joins."""
+    """Renews the lease while this daemon is a member of the store; `recovery` makes it join."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Heartbeat:
                     await membership.wait_hurry()
 
     async def run_trust_check(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Stop the jobs in flight whenever the lease is no longer trusted: others may start them soon after."""
+        """Stop the jobs in flight whenever the lease is no longer trusted: other daemons may start them soon after."""
         task_status.started()
         while True:
             await self._membership.wait_trusted()
@@ -94,7 +94,7 @@ class Heartbeat:
         return False if age.watched_s > lease_s else None
 
     def _note_members(self, members: dict[str, Member]) -> None:
-        """Note whose heartbeats changed since the last answer, and forget daemons that are gone."""
+        """Note which daemons' heartbeats changed since the last answer, and forget daemons that are not members."""
         self._peers = members
         self._heartbeats.observe({sysid: member.counter for sysid, member in members.items()}, self._clock.mono_s())
 
@@ -115,10 +115,10 @@ class Heartbeat:
             self._seen(answer.members)
 
     def _trust(self, owner: Owner, sent_at_s: float, answer: Renewed) -> None:
-        """Trust the lease again, so that jobs may start.
+        """Trust the lease again after a renewal, so that jobs may start.
 
-        If trust had ended, jobs in flight are stopped, unless owner and life are the same: then nobody else could have
-        them.
+        If the lease had run out, jobs in flight are stopped first, as other daemons may have them; not if owner and
+        life are the same.
         """
         trusted_as = owner, self._membership.life
         if self._membership.work_left_s <= 0 and trusted_as != self._trusted_as:

@@ -1,17 +1,17 @@
-"""Journal → store: one task per lane reads what is durable, applies it, and only then advances the read point.
+"""Journal → store: one task per lane reads durable records, applies them, and only then advances the lane's read point.
 
-The read point that counts lives in the store: every `apply` names its start and end, and the store refuses any start
-but its own position. So a lost reply, a crash between apply and rsync, and a store that came back older are one case:
+The position that counts lives in the store: every `apply` names its start and end, and the store refuses any start but
+its own position. So a lost reply, a crash between apply and rsync, and a store that came back older are one case:
 `PositionMismatch` names the position to go on from. A position that we did not bring about, or a range that was applied
 before we sent it, means that another copy of this journal was in use: it still runs, or this directory is an older copy
-(`JournalForked`). Not told apart: a copy whose call ends where one of ours did whose answer was lost, and one that ran
-between two starts of ours while records of the first were not applied (these may be lost).
+(`JournalForked`). Two copies go unnoticed: one whose call ends where a call of ours with a lost answer ends, and one
+that ran between two starts of ours while records of the first were not applied (these may be lost).
 
     store position ──▶ ├── chunk ──┤── chunk ──┤        a chunk: ≤ 500 records, ≤ 1 MiB, one call of the store
     journal            ├─ frame ─┤─ frame ─┤─ frame ─┤  record k of a frame has position frame start + k
 
-Of a backlog up to FLIGHTS_MAX chunks are in flight: the store applies them in order. New records gather until all are
-answered, and after a call that was not full for `gather_s` more, up to GATHERS_MAX times that if it had many records.
+With a backlog, up to FLIGHTS_MAX chunks are in flight, applied in order. New records gather until all are answered.
+After a call that was not full they gather for `gather_s` more, up to GATHERS_MAX times as long if it had many records.
 """
 
 import math
@@ -35,7 +35,7 @@ from jqd.store import Store
 RESERVE_RECORDS = 4_000  # records read at once: some 20 ms of decoding, eight calls of the store
 FLIGHTS_MAX = 3  # chunks unanswered: one being applied, one queued there, one on its way
 IDLE_TURNS = 20  # rounds without progress: a few are ordinary when the store changed, or answers crossed
-IDLE_S = 0.5  # pause in each further one, so that it does not take a whole core; `progress` reports it
+IDLE_S = 0.5  # pause in each further round, so that the loop does not take a whole core; `progress` reports it
 # A call costs the event loop as much as 40 records. After a call of GATHERED_RECORDS, records gather for `gather_s`;
 # after one of twice as many, for twice as long, and so on: 10,000 pushes a second make some 170 calls.
 GATHERED_RECORDS = 16
@@ -47,40 +47,40 @@ Record = TypeVar("Record")
 
 @dataclass(slots=True, eq=False)
 class Flight(Generic[Record]):
-    """A chunk that was sent, until it is known that the store has applied it."""
+    """A chunk that was sent to the store, until it is known to be applied."""
 
     start: int
     end: int
     records: list[Record]
-    """Empty: no record up to `end` is to be applied from this lane."""
+    """Empty: the lane has no records to apply up to `end`."""
     gone: bool = False
     """Whether the records up to `end` were deleted from the journal."""
     error: StoreError | None = None
     is_done: bool = False
     """Whether the store has applied it."""
     answer: object = None
-    """The answer of the call; None also where it was lost."""
+    """The store's answer; None also if the answer was lost."""
 
 
 class LaneRules(NamedTuple, Generic[Record]):
-    """What differs between the lanes."""
+    """How the records of one lane are applied."""
 
     apply: Callable[[str, int, int, Sequence[Record]], Awaitable[object]]
-    """The store's method: journal id, start, end, records."""
+    """The store's method that applies records: (journal id, start, end, records)."""
     size_bytes: Callable[[Record], int]
-    """How many bytes of a chunk a record counts for."""
+    """Returns how many bytes of a chunk a record counts for."""
     applied: Callable[[Sequence[Record], Any], object]
     """Called after the store applied records, with the answer of `apply`, if known."""
     mine: Callable[[Record], bool] | None = None
-    """Which records belong to this partition; None: all. The others are read and skipped."""
+    """Returns whether a record belongs to this partition; None: all do. Other records are read and skipped."""
     is_new: Callable[[Any], bool] = lambda answer: answer is not None
-    """Whether an answer of `apply` says that this call applied the records; else they were applied before."""
+    """Returns, from an answer of `apply`, whether this call applied the records; if not, an earlier call did."""
     is_alone: Callable[[Record], bool] | None = None
-    """Which records take several calls of the store: the next chunk waits until they are applied, so as not to
-    overtake them."""
+    """Returns whether a record takes several calls of the store. Then the next chunk waits until it is applied, so as
+    not to overtake it."""
     gather_s: float = 0.0
-    """How long records gather after a call that was not full. A call for each of 2,000 single pushes a second would
-    cost the event loop as much as the pushes do."""
+    """How long (s) records gather after a call that was not full. To apply each of 2,000 single pushes a second at once
+    would cost the event loop as much as the pushes do."""
 
 
 class Ingest(Generic[Record]):
@@ -95,9 +95,9 @@ class Ingest(Generic[Record]):
         rolled_back: Callable[[], None] = lambda: None,
         reader: int = 0,
     ) -> None:
-        """`rolled_back`: called when the store has applied less than it had confirmed.
+        """`rolled_back`: called when the store's position lies before one that it had confirmed.
 
-        `reader`: the number of the journal's reader.
+        `reader`: the number of the journal's reader, one for each partition.
         """
         self.lane = lane
         self.backoff = LoopBackoff("ingest", source=source)
@@ -109,7 +109,7 @@ class Ingest(Generic[Record]):
         self._recheck = True  # the store is to be asked for its position before anything else
         self._rechecks = 0
         self._known_end = journal.opened_at  # only our calls, or a copy of this journal, can have applied more
-        self._unsure = set[int]()  # ends beyond it of calls whose answers were lost
+        self._unsure = set[int]()  # ends beyond `_known_end`, of calls whose answers were lost
         # Chunks sent and not known to be applied, in order. After a lost answer they are sent again unchanged, before
         # all else: only then does the store recognise the repeat.
         self._flights: deque[Flight[Record]] = deque()
@@ -124,11 +124,11 @@ class Ingest(Generic[Record]):
 
     @property
     def mine(self) -> Callable[[Record], bool] | None:
-        """Which records belong to this partition; None: all."""
+        """Returns whether a record belongs to this partition; None: all do."""
         return self._settings.mine
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Apply this lane, also after the store was away or rolled back.
+        """Apply the records of this lane until cancelled, also after the store was away or lost data.
 
         Raises JournalForked when the store has a position of this journal that we never sent."""
         task_status.started()
@@ -152,12 +152,12 @@ class Ingest(Generic[Record]):
 
     @property
     def is_behind(self) -> bool:
-        """Whether the lane has durable records that are not known to be applied."""
+        """Whether the lane has durable records that the store is not known to have applied."""
         return bool(self._flights) or self._journal.is_behind(self.lane, self.reader)
 
     @property
     def _mark(self) -> tuple[int | None, int]:
-        """A value that changes with every step forward."""
+        """A value that changes whenever the lane makes progress."""
         return self._position, self._journal.read_point(self.lane, self.reader)
 
     @property
@@ -167,23 +167,23 @@ class Ingest(Generic[Record]):
 
     @property
     def done(self) -> int | None:
-        """Up to where nothing is left to apply; None: unknown. It is beyond `position` where the lane has no
-        records."""
+        """The position up to which nothing is left to apply; None: unknown. It lies beyond `position` where the lane
+        has no records."""
         return None if self.position is None else max(self.position, self._journal.read_point(self.lane, self.reader))
 
     @property
     def last_position(self) -> int | None:
-        """The last known position, even while it has to be read again; None before the first answer."""
+        """The last known position in the store, even while it must be asked for again; None before the first answer."""
         return self._position
 
     def recheck(self) -> None:
-        """Ask the store for its position before anything else is sent: it may have forgotten."""
+        """Ask the store for its position before anything else is sent, because it may have lost data."""
         self._recheck = True
         self._rechecks += 1
         self._waiting.cancel()
 
     def pause(self) -> None:
-        """Apply nothing until `resume`."""
+        """Apply nothing until `resume` is called."""
         if self._free.is_set():
             self._free = trio.Event()
 
@@ -195,14 +195,14 @@ class Ingest(Generic[Record]):
             await self._moved.wait()
 
     async def wait_caught_up(self, position: int) -> None:
-        """Return once nothing of this lane before `position` is left to apply."""
+        """Wait until the store has all records of this lane before `position`."""
         while self.done is None or self.done < position:
             self._due_s = -math.inf  # do not gather while a caller waits
             self._gathering.cancel()
             await self._moved.wait()
 
     async def wait_skipped(self, position: int) -> None:
-        """Return once the store's position is at least this; a lane without records is advanced to it."""
+        """Wait until the store's position is at least `position`. A lane without records is advanced to it."""
         self._pass_to = max(self._pass_to, position)
         if not self._flights:
             self._waiting.cancel()
@@ -238,7 +238,7 @@ class Ingest(Generic[Record]):
             )
 
     async def _step(self) -> None:
-        """Send calls without an answer again, or else read on; then wait for all answers."""
+        """Send unanswered calls again; if there are none, read and send further records. Then wait for all answers."""
         again, whole, stuck = list(self._flights), False, None
         async with trio.open_nursery() as nursery:
             with trio.CancelScope() as self._waiting:
@@ -305,8 +305,8 @@ class Ingest(Generic[Record]):
         return self._flights[-1].end if self._flights else self._position
 
     async def _skip_deleted(self, nursery: trio.Nursery) -> bool:
-        """Skip the deleted range of the journal if the store's position lies in it: then copies of jobs from there
-        count as new. Returns False if the call was not sent.
+        """If the store's position lies in the deleted range of the journal, skip that range: then copies of jobs from
+        there count as new. Returns False if this call was not sent.
         """
         oldest = self._journal.oldest(self.lane)
         if self.lane not in WITH_JOBS or self._end >= oldest:
@@ -314,7 +314,7 @@ class Ingest(Generic[Record]):
         return await self._send_behind(nursery, Chunk(oldest, []), gone=True)
 
     async def _send_behind(self, nursery: trio.Nursery, chunk: Chunk[Record], *, gone: bool = False) -> bool:
-        """Send the chunk when fewer than FLIGHTS_MAX calls are in flight. Returns whether it was sent."""
+        """Send the chunk as soon as fewer than FLIGHTS_MAX calls are in flight. Returns whether it was sent."""
         while len(self._flights) >= FLIGHTS_MAX:
             await self._moved.wait()
         if self._stopped:
@@ -355,15 +355,15 @@ class Ingest(Generic[Record]):
             self._drop_done()
 
     def _drop_done(self) -> None:
-        """Drop applied calls from the front, up to the first unanswered one. The store applies calls in order: one that
-        failed while a later one is done was applied, too, and only its answer was lost."""
+        """Drop applied calls from the front, up to the first unanswered one. The store applies calls in order: if a
+        later call is done, an earlier one that failed was applied, too, and only its answer was lost."""
         while (flights := self._flights) and (
             flights[0].is_done or (flights[0].error is not None and any(each.is_done for each in flights))
         ):
             self._pop()
 
     async def _apply(self, flight: Flight[Record]) -> bool:
-        """Return whether this call moved the store's position."""
+        """Apply the chunk of a flight; return whether this call moved the store's position."""
         journal_id, start, end = self._journal.journal_id, flight.start, flight.end
         if not flight.records:
             return await self._store.skip(journal_id, self.lane, start, end, gone=flight.gone) is not None
@@ -390,7 +390,7 @@ class Ingest(Generic[Record]):
         self._notify()
 
     def _rsync(self) -> None:
-        """Advance the read point to the store's position, or to the end of what was read when nothing is in flight."""
+        """Advance the read point to the store's position, or to the end of what was read if no call is in flight."""
         assert self._position is not None
         done = self._position if self._flights else max(self._position, self._read_end)
         self._journal.rsync(self.lane, done, self.reader)

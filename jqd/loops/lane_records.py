@@ -36,16 +36,16 @@ Mine = Callable[[Any], bool]
 
 
 class LaneFrames(Generic[Record]):
-    """Decodes frames of one lane."""
+    """Decodes the journal frames of one lane."""
 
     def __init__(self, lane: Lane, journal: Journal) -> None:
         self._lane = lane
         self._journal = journal
         self._large: dict[int, Sequence[Any]] = {}
-        """Position → records of the large frames in the last read."""
+        """Position → decoded records, for the large frames in the last read."""
 
     async def open(self, slices: Sequence[Slice]) -> None:
-        """Decode large frames in pieces, in advance of `records`."""
+        """Decode large frames in pieces, before `records` returns them."""
         before, self._large = self._large, {}
         if self._lane not in CARRIED:
             return
@@ -59,7 +59,7 @@ class LaneFrames(Generic[Record]):
                 self._large[piece.start] = await in_steps(decode_in_pieces(piece.body), partial(trio.sleep, BREATH_S))
 
     def records(self, piece: Slice) -> Sequence[Record]:
-        """Return the records of a slice's frame. Raises JournalStuck for one that cannot be decoded."""
+        """Return all records of a slice's frame. Raises JournalStuck if the frame cannot be decoded."""
         if (known := self._large.get(piece.start)) is not None:
             if piece.stop == len(known):
                 del self._large[piece.start]
@@ -73,9 +73,10 @@ class LaneFrames(Generic[Record]):
 async def read_unapplied(
     journal: Journal, lanes: Iterable[Lane], applied: Mapping[Lane, int], mine: Mine | None = None
 ) -> int:
-    """Read all records of these lanes that a store has not applied, and return the highest fence of their outcomes.
+    """Read all records of these lanes that a store has not applied; return the highest fence of their outcomes.
 
-    `mine`: which records belong to that store; None: all. Waits for a disk that fails; raises JournalStuck."""
+    `mine`: returns whether a record belongs to that store; None: all do. Waits while the disk fails. Raises
+    JournalStuck for a frame that cannot be read or decoded."""
     highest = 0
     for lane in lanes:
         frames = LaneFrames[Any](lane, journal)
@@ -97,8 +98,8 @@ def _highest(frames: LaneFrames[Any], slices: Sequence[Slice], mine: Mine | None
 
 
 async def brings_again(journal: Journal, applied: Mapping[Lane, int]) -> bool:
-    """Return whether an outcome that a store has not applied brings a job that later records of this journal name: then
-    the store had the job and forgot it. Raises as `read_unapplied` does."""
+    """Return whether the store had jobs that outcomes brought (followers), and forgot them. The sign: an outcome that
+    it has not applied brings a job that later records of this journal name. Raises as `read_unapplied` does."""
     brought: set[str] = set()
     for lane in (Lane.OUTCOMES, Lane.CANCELS, Lane.CHANGES):
         frames = LaneFrames[Any](lane, journal)
@@ -113,7 +114,7 @@ async def brings_again(journal: Journal, applied: Mapping[Lane, int]) -> bool:
 
 
 def _meets(frames: LaneFrames[Any], slices: Sequence[Slice], brought: set[str], retired: int) -> bool:
-    """Return whether one of these records names a job in `brought`; add the ids of jobs that their outcomes bring."""
+    """Return whether a record in these slices names a job in `brought`; add ids of jobs that their outcomes bring."""
     for piece in slices:
         for record in frames.records(piece)[piece.first : piece.stop]:
             if (split_cancel(record)[0] if isinstance(record, str) else _id_of(record)) in brought:
@@ -128,9 +129,9 @@ def _id_of(record: Job | Outcome) -> str:
 
 
 def job_bytes(job: Job, *, is_known: bool = False) -> int:
-    """Return how many bytes of a chunk a job counts for; a change counts at least by its share of one call's time.
+    """Return how many bytes of a chunk a job counts for. A changed job counts for at least its share of a call's time.
 
-    `is_known`: the store has lost no names.
+    `is_known`: the store has lost no names (ids that pushers chose).
     """
     size = len(job.argument) + RECORD_BYTES
     if job.change is None:
@@ -141,13 +142,13 @@ def job_bytes(job: Job, *, is_known: bool = False) -> int:
 
 
 def outcome_bytes(outcome: Outcome) -> int:
-    """Return how many bytes of a chunk an outcome counts for, with the jobs that it brings."""
+    """Return how many bytes of a chunk an outcome counts for, with the jobs that it brings (followers)."""
     size = outcome.content_bytes + RECORD_BYTES
     return size + count_followers(outcome) * (CHUNK_BYTES // FOLLOWERS) if outcome.follows else size
 
 
 def unreadable(journal: Journal, position: int, error: JournalDamaged) -> JournalStuck:
-    """Return the error for a frame that is undamaged and cannot be decoded."""
+    """Return the error for a frame whose checksums are good but that cannot be decoded."""
     return JournalStuck(
         f"{journal.place_of(position)}: {error}. Nothing of it is lost, and nothing behind it is read. This is a "
         "mistake in jqd: report it with the output of `jqd journal cat`"
@@ -167,8 +168,8 @@ def chunks(
     size_bytes: Callable[[Record], int],
     mine: Callable[[Record], bool] | None = None,
 ) -> Iterator[Chunk[Record]]:
-    """Cut slices into bounded chunks that may span frames. Records that are not `mine` are left out, but a chunk's end
-    includes them, so that the store sees no gap. Raises what `decode` raises, after all chunks before it."""
+    """Cut slices into bounded chunks, which may span frames. Records that `mine` rejects are left out, but a chunk's
+    end lies behind them, so that the store sees no gap. Raises what `decode` raises, after all chunks before it."""
     batch: list[Record] = []
     batch_bytes = end = 0
     for piece in slices:

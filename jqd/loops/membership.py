@@ -1,6 +1,6 @@
 """This daemon's membership among the daemons of the store, shared by its loops: `recovery` joins, `heartbeat` renews,
-`dispatch` and `outcomes` act as members. The states and their transitions are in `store_standing.py`; this file has
-the lease, the clock, and the waiters for a change.
+`dispatch` and `outcomes` act as members. The states and their transitions are in `store_standing.py`; this file has the
+lease, the clock, and the events that wake waiting tasks.
 """
 
 import math
@@ -18,7 +18,7 @@ BEHIND_S = 30.0  # how long jobs may be applied again before health says so: a m
 
 
 class Membership:
-    """The membership in one partition of the store."""
+    """This daemon's membership in one partition of the store."""
 
     def __init__(self, sysid: str, config: LeaseConfig, clock: Clock, *, sole: bool) -> None:
         """`sole`: no other daemon can reach this store, so there is nobody to wait for."""
@@ -26,7 +26,7 @@ class Membership:
         self.config = config
         self.state: State = Out(Past.START)
         self.owner: Owner | None = None
-        """Sysid and epoch under which we hold jobs, of our last membership, even a lost one. None before the first."""
+        """Sysid and epoch of our last membership, even a lost one: we hold jobs under them. None before the first."""
         self.sole = self.is_alone = sole
         """`is_alone`: no other daemon was a member at the last renewal."""
         self.others: tuple[str, ...] = ()
@@ -42,27 +42,28 @@ class Membership:
 
     @property
     def seated(self) -> Owner | None:
-        """The owner while we are a member, as far as we know; None: we are not, or join anew."""
+        """Our sysid and epoch while this daemon is a member, as far as it knows; None: it is not."""
         return self.state.owner if isinstance(self.state, Seated | Through) else None
 
     @property
     def through(self) -> bool:
-        """Whether this life of the store has applied all ends and changes of jobs in our journal."""
+        """Whether we are through recovery: this life of the store has applied all ends and changes of jobs in our
+        journal."""
         return isinstance(self.state, Through)
 
     @property
     def restored(self) -> bool:
-        """Whether this life of the store has all ordinary jobs of our journal, too."""
+        """Whether this life of the store has applied all jobs of our journal, not only their ends and changes."""
         return isinstance(self.state, Through) and self.state.restored
 
     @property
     def life(self) -> str | None:
-        """The life of the store that we are a member of, or None."""
+        """The life of the store that we are a member of; None: we are no member."""
         return self.state.known.life if isinstance(self.state, Seated | Through) else None
 
     @property
     def settled(self) -> bool:
-        """Whether all daemons have come through recovery, so that no old record can be applied any more."""
+        """Whether all daemons have come through recovery, so that no old record can be applied now."""
         return store_standing.is_settled(self.state, waited=self._waited())
 
     def trusts(self) -> bool:
@@ -71,20 +72,21 @@ class Membership:
 
     @property
     def work_left_s(self) -> float:
-        """For how many seconds jobs in flight may go on, unless the lease is renewed. A sole daemon's jobs go on
-        until it gives its membership up, because nobody else can claim them."""
+        """For how many seconds jobs in flight may go on, unless the lease is renewed. Infinite for a sole daemon until
+        it gives its membership up, because no other daemon can claim its jobs."""
         left_s = self._trust.until_s - self._clock.boot_s()
         return math.inf if self.sole and left_s > -math.inf else left_s
 
     def not_ready_reason(self) -> str | None:
-        """Return why no jobs may be claimed now, or None."""
+        """Return why no jobs may be claimed now; None: they may."""
         return store_standing.not_ready_reason(
             self.state, trusted=self.trusts(), waited=self._waited(), lease_s=self.config.lease_s
         )
 
     @property
     def complaint(self) -> str | None:
-        """For health: which daemons have been applying their jobs again for more than BEHIND_S, or None."""
+        """Names, for health, the daemons that have been applying their jobs again for more than BEHIND_S; None: none
+        have."""
         is_old = self._clock.mono_s() - self._behind_since_s >= BEHIND_S
         return store_standing.behind_reason(self.state) if is_old else None
 
@@ -100,7 +102,7 @@ class Membership:
     # ------------------------------------------------------------ what happened
 
     def begin_sync(self, look: StoreLook) -> None:
-        """Note which life of the store answered. An answer from before a disturbance is ignored."""
+        """Note which life of the store answered. Ignored if a disturbance was noted since the store was asked."""
         if self._disturbed.is_set():
             return
         known = Known(look.identity, self._clock.mono_s(), look.settled)
@@ -113,7 +115,7 @@ class Membership:
                 raise AssertionError("whoever is through looks again only after a disturbance")
 
     def took_seat(self, owner: Owner) -> None:
-        """Note the new epoch that the store gave us."""
+        """Note that the store made this daemon a member, under a new epoch."""
         self.owner = owner
         match self.state:
             case Looked(back, known) | Seated(back, known):
@@ -123,7 +125,7 @@ class Membership:
         self._notify(hurry=True)
 
     def mark_through(self) -> None:
-        """Note that the store has applied all ends and changes of jobs in our journal."""
+        """Note that the store has applied all ends and changes of jobs in our journal: we are through recovery."""
         match self.state:
             case Seated(_, known, owner):
                 self.state = Through(known, owner)
@@ -132,7 +134,7 @@ class Membership:
         self._notify(hurry=True)
 
     def mark_restored(self) -> None:
-        """Note that the store also has all ordinary jobs that our journal had when this pass began."""
+        """Note that the store has also applied all other jobs that our journal had when this recovery began."""
         match self.state:
             case Through(known):
                 self.state = replace(self.state, restored=True)
@@ -141,7 +143,7 @@ class Membership:
                 raise AssertionError("what is ordinary is waited for last")
 
     def renewed(self, sent_at_s: float, answer: Renewed) -> None:
-        """Note a confirmed renewal; `sent_at_s`: when it was sent, since boot."""
+        """Note a confirmed renewal of the lease. `sent_at_s`: when it was sent, in seconds since boot."""
         self._trust.renewed(sent_at_s)
         others = [(sysid, m) for sysid, m in answer.members.items() if sysid != self.sysid and m.epoch]
         self.is_alone, self.others = not others, tuple(sysid for sysid, _ in others)
@@ -150,19 +152,19 @@ class Membership:
             known = self.state.known._replace(waits_for=waits_for, settled=answer.settled, behind=answer.behind)
             self.state = replace(self.state, known=known)
         self._behind_since_s = min(self._behind_since_s, self._clock.mono_s()) if answer.behind else math.inf
-        self._notify(hurry=self.may_note_settled)  # until the store notes it, it gives no daemon a new name
+        self._notify(hurry=self.may_note_settled)  # until the store notes that, it reserves no names
 
     def disturbed(self) -> None:
-        """Note that another life of the store answers, or took our epoch away: recovery looks at it and joins anew.
+        """Note that another life of the store answers, or that the store took our epoch away. Recovery then joins anew.
 
-        Jobs in flight stay trusted for their lease: the reaper of an epoch waits longer than that.
+        The lease of jobs in flight stays trusted to its end: a daemon that reaps our epoch waits longer than that.
         """
         self.state = store_standing.back(self.state)
         self._disturbed.set()
 
     def rolled_back(self) -> bool:
-        """Note that a lane's position in the store went back. Returns False if that is no news, as in another life than
-        the one that we came through.
+        """Note that a lane's position in the store went back: the store lost data. Returns False if that is no news,
+        because we last came through recovery in another life of the store, or have left.
         """
         match self.state:
             case Looked(back, known) | Seated(back, known) if back.past not in (Past.START, known.life):
@@ -174,17 +176,17 @@ class Membership:
         return not self.has_left
 
     def resigned(self) -> None:
-        """Give the membership up, and no longer trust the lease of its jobs."""
+        """Give the membership up, and stop trusting the lease of the jobs in flight."""
         if not self.has_left:
             self.state = Out(Past.RESIGNED)
         self._trust.lost()
         self._notify()
 
     def leave(self) -> Owner | None:
-        """Stop being a member, for shutdown. Returns the owner to be released.
+        """End the membership, for shutdown. Returns the owner whose jobs are to be released.
 
-        From here on nobody renews or joins: a renewal during the release would find the epoch given up, and join
-        again."""
+        From here on nobody renews or joins: a renewal during the release would find the epoch released, and join again.
+        """
         self.state = Left()
         self._disturbed.set()
         return self.owner
@@ -198,7 +200,7 @@ class Membership:
 
     @property
     def life_to_end(self) -> str | None:
-        """The life of the store in which positions went back, until the next `begin_sync`; else None."""
+        """The life of the store in which positions went back, until `begin_sync` is called next; else None."""
         return self.state.past if isinstance(self.state, Suspect) else None
 
     @property
@@ -206,7 +208,7 @@ class Membership:
         return isinstance(self.state, Left)
 
     def watch_disturbance(self) -> trio.Event:
-        """Return an event that is set at the next disturbance."""
+        """Return a new event, which is set at the next disturbance (`disturbed`)."""
         self._disturbed = trio.Event()
         return self._disturbed
 
@@ -214,16 +216,16 @@ class Membership:
 
     @property
     def may_note_settled(self) -> bool:
-        """Whether the store should note that all daemons have come through."""
+        """Whether to ask the store to note that all daemons have come through recovery."""
         return self.settled and not self._is_settled
 
     @property
     def waits_for_others(self) -> bool:
-        """Whether other daemons are waited for, so that renewals should be frequent."""
+        """Whether we wait for other daemons to come through recovery, so that renewals should be frequent."""
         return not self._is_settled
 
     def hurry(self) -> None:
-        """Renew before the next renewal is due."""
+        """Have the lease renewed before its next renewal is due."""
         self._hurry.set()
 
     async def wait_hurry(self) -> None:
@@ -232,7 +234,7 @@ class Membership:
 
     @property
     def _is_settled(self) -> bool:
-        """Whether the store has noted that this life is settled."""
+        """Whether the store has noted that all daemons came through recovery in this life."""
         return isinstance(self.state, Seated | Through) and self.state.known.settled
 
     def _waited(self) -> bool:

@@ -1,9 +1,9 @@
 """Takes stopped jobs from the runner: outcomes go to the journal, untried jobs back to the store.
 
 An outcome is acknowledged to the worker as a push is to its client: it goes to the journal first, and the `outcomes`
-lane of `ingest` applies it. A returned job goes straight to `release_jobs`; while the journal refuses, so does an
-interrupted one, without a counted attempt. Jobs stay in flight until the store knows their end. While the journal takes
-no outcomes no job is claimed, and after a minute `recovery` leaves those in flight to others (docs/adr/0006).
+lane of `ingest` applies it. An untried job goes straight back with `release_jobs`. So does an interrupted job while the
+journal refuses writes; no attempt is counted. Jobs stay in flight until the store knows their end. While the journal
+takes no outcomes no job is claimed. After a minute `recovery` leaves the jobs in flight to others (docs/adr/0006).
 """
 
 import math
@@ -33,7 +33,7 @@ REFUSED_WAIT_S = 0.5  # until outcomes that the journal refused are offered agai
 
 
 class OutcomesLoop:
-    """Takes each stopped job once, and keeps it until its outcome is written or it is handed back."""
+    """Takes each stopped job from the runner once, and keeps it until its outcome is written or the job given back."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class OutcomesLoop:
         self._unwritten = 0
         self._refused: str | None = None
         self.since_s = math.inf
-        """Since when outcomes are being written, by trio's clock; infinite: none are."""
+        """When the running write of outcomes began, by trio's clock; infinite: none is running."""
         self._begun = trio.Event()  # set while outcomes are being written
         self.on_probation: str | None = None
         """Why no job may be started although the journal takes outcomes; set by `recovery`."""
@@ -64,7 +64,7 @@ class OutcomesLoop:
 
     @property
     def reason(self) -> str | None:
-        """Why no job may be started: the journal does not take outcomes, or lately did not. None: jobs may start."""
+        """Why no job may be started: the journal takes no outcomes, or did not until lately. None: jobs may start."""
         if (why := self._journal.refusing or self._refused) is not None:
             return f"the journal takes no outcomes, so no job is started: {why}"
         return self.on_probation
@@ -80,7 +80,8 @@ class OutcomesLoop:
         return self._unwritten
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Write outcomes to the journal until cancelled; again if it refuses: the jobs stay in flight meanwhile."""
+        """Write outcomes to the journal until cancelled. A refused write is tried again; the jobs stay in flight
+        meanwhile."""
         task_status.started()
         while True:
             await self._runner.wait_stopped()
@@ -91,7 +92,7 @@ class OutcomesLoop:
                 self._unwritten, self.since_s, self._begun = 0, math.inf, trio.Event()
 
     async def wait_stuck(self, for_s: float) -> None:
-        """Return once a write of outcomes has lasted for `for_s`: it is refused, or hangs without an error."""
+        """Wait until one write of outcomes has lasted for `for_s` seconds, because it is refused or hangs."""
         while (left_s := self.since_s + for_s - trio.current_time()) > 0:
             if self._begun.is_set():
                 await trio.sleep(left_s)
@@ -99,7 +100,7 @@ class OutcomesLoop:
                 await self._begun.wait()
 
     async def run_returns(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Hand jobs back to the store."""
+        """Give jobs that stopped without an outcome back to the store, until cancelled."""
         task_status.started()
         while True:
             await self._back.wait()
@@ -108,7 +109,7 @@ class OutcomesLoop:
                 await self.backoff.attempt(self._release if self._returned else self._release_undelivered)
 
     def _take(self) -> Sequence[Outcome]:
-        """Take stopped jobs. Returns outcomes to be written; the other jobs go to `run_returns`."""
+        """Take stopped jobs from the runner. Returns outcomes to write; `run_returns` gives the other jobs back."""
         stopped = self._runner.get_stopped_jobs(OUTCOMES)
         jobtypes = [outcome.jobtype for outcome in stopped.outcomes] + [held.job.jobtype for held in stopped.returned]
         for jobtype, count in Counter(jobtypes).items():
@@ -140,7 +141,7 @@ class OutcomesLoop:
         self._runner.mark_durable()
 
     def _hand_back(self, outcomes: Sequence[Outcome], error: JournalRefused) -> Sequence[Outcome]:
-        """Hand interrupted jobs back to the store instead of journaling their outcomes. Returns the other outcomes."""
+        """Give interrupted jobs back to the store instead of journaling their outcomes. Returns the other outcomes."""
         self._runner.refused(error)
         interrupted = [(outcome.job_id, outcome.fence) for outcome in outcomes if outcome.reason == INTERRUPTED]
         self._returned += ((Release.UNGET, claim) for claim in interrupted)
@@ -172,7 +173,7 @@ class OutcomesLoop:
         return len(batch)
 
     async def _release_undelivered(self) -> None:
-        """Give back batches that their worker never received, before a worker timeout counts an attempt."""
+        """Give back batches that their worker never received, before a worker timeout counts an attempt for them."""
         how, batch = _alike(self._undelivered)
         released = await self._store.release_entrusted(batch, how)
         for _ in batch:
@@ -181,7 +182,7 @@ class OutcomesLoop:
 
 
 def _alike(queue: Sequence[tuple[Release, T]]) -> tuple[Release, list[T]]:
-    """Return the head of a queue that one call can give back: claims that are released in the same way."""
+    """Return the claims at the head of a queue that one call can release, as all are released in the same way."""
     how, _ = next(iter(queue))
     return how, [claim for _, claim in islice(takewhile(lambda pair: pair[0] is how, queue), OUTCOMES)]
 

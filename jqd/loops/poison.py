@@ -15,18 +15,18 @@ OTHERS = 3  # times as long as a suspect ran, only other jobs run afterwards
 
 
 class PoisonGuard:
-    """Decides how suspects are claimed; one for all partitions, as a crash ends jobs of all. Pure but for the clock."""
+    """Decides how suspects are claimed. One guard serves all partitions, as a crash ends jobs of all."""
 
     def __init__(self, clock: Clock, alone_s: float = 60.0) -> None:
-        """`alone_s`: how long at most a suspect runs alone."""
+        """`alone_s`: for how many seconds at most a suspect runs alone."""
         self._clock = clock
         self._alone_s = alone_s
         self._since_s: float | None = None
-        """Since when nothing new is claimed."""
+        """Since when no new job is claimed, to empty this daemon; None: jobs are claimed."""
         self._ended_s: float | None = None
-        """Since when no job is queued or running, and outcomes are on their way to the store."""
+        """Since when no job is queued or running, and only outcomes have yet to reach the store."""
         self._taken_s: float | None = None
-        """Since when a suspect runs alone."""
+        """Since when a suspect runs alone; None: none does."""
         self._again_at_s = 0.0
         self._others_until_s = 0.0
 
@@ -38,7 +38,8 @@ class PoisonGuard:
     def judge(self, *, suspect: bool, empty: bool, working: bool) -> Suspects | None:
         """Return how suspects are to be claimed now; None: claim nothing at all.
 
-        `suspect`: the best waiting job is one. `empty`: no job is in flight. `working`: one is queued or running."""
+        `suspect`: the best waiting job is a suspect. `empty`: no job is in flight. `working`: a job is queued or
+        running."""
         now_s = self._clock.mono_s()
         if empty and self._taken_s is not None:
             self._others_until_s = now_s + (now_s - self._taken_s) * OTHERS
@@ -56,7 +57,7 @@ class PoisonGuard:
         return self._wait(now_s, working=working)
 
     def taken(self, count: int) -> None:
-        """Note how many jobs a claim of a suspect brought: one, unless another daemon was quicker."""
+        """Note how many jobs the claim of a suspect brought: one, or none if another daemon was quicker."""
         if count != 1:
             self._taken_s = None
 

@@ -1,4 +1,4 @@
-"""Reports a lane whose ingest does not move, whatever the cause.
+"""Reports a lane of the journal that is not applied any further, whatever the cause.
 
 Known causes are reported elsewhere: the store is away, the disk cannot be read, another daemon is waited for. This
 catches the unknown ones: a lane has records to read, and neither its read point nor its position in the store moves.
@@ -45,7 +45,7 @@ class Progress:
             await rest(LOOK_S)
 
     def look(self) -> None:
-        """Update `reason` by the progress since the last look."""
+        """Update `reason`: compare the progress of each lane with the last look."""
         now_s, excused, reasons = self._clock.mono_s(), self._excused(), []
         for ingest in self._lanes:
             waits = ingest.is_behind

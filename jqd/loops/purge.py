@@ -1,4 +1,4 @@
-"""Deletes from the store what is past its keep time: archived jobs, results, notes of jobs that never arrived."""
+"""Deletes records from the store that were kept long enough: ended jobs, results, notes of jobs that never arrived."""
 
 import random
 
@@ -15,13 +15,13 @@ PURGE_ROWS = 500  # in one call, which must stay below about 5 ms
 
 
 class Purge:
-    """Purges one partition. Several daemons may purge at once: the function is idempotent."""
+    """Purges one partition of the store. Several daemons may purge at once: the store's function is idempotent."""
 
     def __init__(self, *, store: Store, source: random.Random) -> None:
         self.backoff = LoopBackoff("purge", source=source)
         self._store = store
         self._has_moved = False
-        """Whether the last call moved rows that stay behind others."""
+        """Whether the last call moved rows, which must stay, behind others: the next may delete the others."""
         self._log = get_logger("purge")
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

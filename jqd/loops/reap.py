@@ -1,7 +1,7 @@
-"""Gives back jobs whose holder is gone: those of dead daemons, and those of a claim of ours whose answer was lost.
+"""Gives jobs back to the store that nobody runs: jobs of dead daemons, and of a claim of ours whose answer was lost.
 
-A daemon is dead when its heartbeat has not changed for a lease by *our* clock. Only time in which the store answered
-counts.
+A daemon is dead when its heartbeat has not changed for the length of a lease, by *our* clock. Only time in which the
+store answered counts.
 """
 
 import math
@@ -40,7 +40,7 @@ class Reap:
         self._log = get_logger("reap")
 
     def note_members(self, members: dict[str, Member]) -> None:
-        """Note the heartbeats of a renewal's answer. A member without an epoch is dead at once."""
+        """Find dead daemons by the heartbeats in a renewal's answer. A member without an epoch is dead at once."""
         others = {sysid: member for sysid, member in members.items() if sysid != self._membership.sysid}
         self._note_left(others)
         counters = {sysid: (member.counter, member.epoch) for sysid, member in others.items()}
@@ -55,7 +55,7 @@ class Reap:
             self._found.set()
 
     def store_changed(self) -> None:
-        """Forget earlier heartbeats: the store was away, or is another one."""
+        """Forget earlier heartbeats, because the store was away or is another one."""
         self._heartbeats.forget()
         self._dead.clear()
         self._others = {}
@@ -79,8 +79,8 @@ class Reap:
         self._depart(sysid, self._ages.pop(sysid, BeatAge(math.inf, math.inf)), total)
 
     def _note_left(self, others: dict[str, Member]) -> None:
-        """Note members that left in good order: their heartbeats changed until lately. Silent ones are noted by the
-        daemon that reaps them.
+        """Note daemons that left in good order: they are members no more, and their heartbeats changed until lately. A
+        silent daemon is noted when it is reaped.
         """
         now_s = self._clock.mono_s()
         for sysid in self._others.keys() - others.keys() - self._dead.keys():
@@ -96,8 +96,8 @@ class Reap:
 
 
 async def reconcile(store: Store, running: Callable[[], dict[str, int]], owner: Owner) -> int:
-    """Give back jobs that the store has leased to us and that `running` does not return (id → fence). Returns how many.
-    No claim may be under way. Raises StoreError.
+    """Give back jobs that the store leased to us and that we do not run; return how many. `running`: returns the jobs
+    that we run (id → fence). No claim may be running meanwhile. Raises StoreError.
     """
     before = running()
     held = await store.get_held(owner)

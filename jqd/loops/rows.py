@@ -1,7 +1,7 @@
-"""Rows of waiting jobtypes, and their updates by jobs that are claimed or come between two looks at the store.
+"""Rows: the jobtypes that wait in a partition, updated as jobs are claimed or arrive between two queries of the store.
 
-The best jobs of a row may have been claimed since the look. Then its rank is too good: a claim finds too few or none,
-and another look follows. No job overtakes a better one by that, because each claim is bounded by the other rows.
+The best jobs of a row may have been claimed since the query. Then its rank is too good: a claim finds too few jobs or
+none, and another query follows. No job overtakes a better one by that, because each claim is bounded by the other rows.
 """
 
 from collections import Counter
@@ -28,7 +28,7 @@ class Row(NamedTuple):
 
 
 def rows_of(jobs: Iterable[Job], claims: "Claims") -> Iterable[Row]:
-    """Return the rows of jobs that came when none waited."""
+    """Return rows made of newly arrived jobs, for a partition where none waited before."""
     rows: dict[str, Row] = {}
     for job in jobs:
         row = rows.get(job.jobtype) or Row(job.jobtype, job.priority, job.id, 0, False, job.priority, claims)
@@ -38,7 +38,7 @@ def rows_of(jobs: Iterable[Job], claims: "Claims") -> Iterable[Row]:
 
 
 def with_jobs(rows: Sequence[Row], jobs: Sequence[Job]) -> list[Row]:
-    """Return the rows with jobs that came. Empty where one is better than its row, or has no row: look again."""
+    """Return the rows with new jobs added; empty if a job is better than its row or has no row: query again."""
     best = {row.jobtype: row.priority for row in rows}
     if any(job.priority < best.get(job.jobtype, NO_BOUND) for job in jobs):
         return []
@@ -47,6 +47,6 @@ def with_jobs(rows: Sequence[Row], jobs: Sequence[Job]) -> list[Row]:
 
 
 def without_jobs(rows: Sequence[Row], jobtype: str, jobs: int) -> list[Row]:
-    """Return the rows without `jobs` claimed jobs of that type. Empty where no more of it are known: look again."""
+    """Return the rows without `jobs` claimed jobs of that type; empty if none are left in its row: query again."""
     left = [row._replace(waiting=row.waiting - jobs) if row.jobtype == jobtype else row for row in rows]
     return left if any(row.jobtype == jobtype and row.waiting > 0 for row in left) else []

@@ -1,7 +1,7 @@
 """Syncs settings between daemons, and drops those that nobody needs.
 
 A setting goes to the store through the journal, in the lane `rules`, and to every partition, so any partition that
-answers has all of them. New ones are fetched twice a second; once by a daemon that is alone. The same call exchanges
+answers has all settings. Daemons fetch new ones twice a second; a daemon that is alone, once. The same call exchanges
 workers' signs of life, and each daemon's view of the workers (docs/adr/0028).
 """
 
@@ -36,8 +36,8 @@ SILENT_S = 3_600.0  # a registration whose ttl ran out is kept so long, for a wo
 DELETED_S = 7 * 86_400.0
 ENDED_S = 90 * 86_400.0  # other deletions are kept so long: nothing else would remove a handler that was brought back
 FIRED_S = 7 * 86_400.0  # the fired dates of a schedule are kept so long after it was deleted
-# Of one tenant, as programs that make up names leave some with each run. Deletions are counted by kind: many workers
-# that leave must not bring back a schedule.
+# Kept of one tenant: programs that make up names leave some with each run. Deletions are counted by kind: many deleted
+# workers must not displace the deletion of a schedule, and so bring it back.
 SILENT_MAX = DELETED_MAX = 10_000
 FIRST_S = 0.02  # between tries of the first fetch: pushes wait for its answer
 FOLLOW_S = 0.5  # between two fetches: with the way through the journal well below two seconds
@@ -52,11 +52,11 @@ KEPT_RULES = 100  # settings of other daemons in one frame
 KEPT_BYTES = 1 << 20  # the same in bytes: a worker that names a thousand jobtypes takes up to 130 kB
 
 Save = Callable[[Callable[[], Mapping[tuple[str, str], bytes]]], Awaitable[None]]
-"""Journals the settings that its argument returns, and applies them here. Raises JournalRefused."""
+"""Journals the settings that its argument returns, and applies them at this daemon. Raises JournalRefused."""
 
 
 class SettingsSync:
-    """Syncs with one partition of the store."""
+    """Syncs settings with one partition of the store."""
 
     def __init__(
         self,
@@ -69,17 +69,17 @@ class SettingsSync:
         clock: Clock,
         source: random.Random,
     ) -> None:
-        """`own_applied`: returns whether the store has all settings of our journal; before, it may not know our
+        """`own_applied`: returns whether the store has all settings of our journal; until then it may not know our
         workers."""
         self.backoff = LoopBackoff("settings", source=source)
         self.unknown: set[str] = set()
-        """Workers that sent signs of life here and have no setting in the store."""
+        """Ids of workers that sent signs of life here but have no registration in the store."""
         self.learned: list[Setting] = []
         """Settings of other daemons that are not in our journal yet."""
         self.synced_at_s: float | None = None
-        """By the clock since boot: all settings saved before are known here. None before the first answer."""
+        """All settings that were saved before this time (s since boot) are known here. None before the first answer."""
         self.steady_since_s: float | None = None
-        """By the clock since boot: since when settings were synced without a break, in one life of the store."""
+        """Since when (s since boot) settings were synced without a break, in one life of the store."""
         self._store = store
         self._membership = membership
         self._settings = workers.settings
@@ -91,7 +91,8 @@ class SettingsSync:
         self._clock = clock
         self._signs = workers.signs()
         self.rules_at = self._signs_at = 0
-        """Number of the last change of settings that we have from this store."""
+        """`rules_at`: number of the last change of settings that we got from this store; `_signs_at`: the same of signs
+        of life."""
         self._asking = trio.Lock()
         self._life: str | None = None
         self._answered = 0  # the value of `SettingTable.wanted` at the last complete answer
@@ -99,7 +100,7 @@ class SettingsSync:
 
     @property
     def life(self) -> str:
-        """The life of the store that we are a member of; empty without a membership."""
+        """The life of the store that we are a member of; empty: we are no member."""
         return (self._membership.life or "").partition(".")[2]
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -121,17 +122,18 @@ class SettingsSync:
                     await self._rest()
 
     async def refresh(self) -> bool:
-        """Fetch new settings now. Returns whether there are more. Raises StoreAway, StoreRefused, StoreChanged."""
+        """Fetch new settings now. Returns whether more are left. Raises StoreAway, StoreRefused, StoreChanged."""
         async with self._asking:
             # `recovery` may wait for the disk, too, before it joins: until a first answer membership is not needed.
             is_lacking = not self._settings.loaded.is_set() and not self._settings.synced.is_set()
             return (is_lacking or self._membership.life is not None) and await self._ask()
 
     async def publish_view(self) -> None:
-        """Save our view of the workers in the store, if it is not there: before jobs go back that a worker refused, so
-        that no other daemon sends them there.
+        """Save our view of the workers in the store, unless the store has it. Called before jobs that a worker refused
+        go back, so that no other daemon sends them to that worker.
 
-        Raises StoreAway, StoreRefused. Saves nothing in another life of the store, as releases fail there."""
+        Raises StoreAway, StoreRefused. Saves nothing in another life of the store, where the release of jobs fails,
+        too."""
         revision = self._views.look().revision
         if self._has_view(revision):
             return
@@ -154,7 +156,7 @@ class SettingsSync:
         return life is None or (self._life == life and self._published >= revision)
 
     async def _rest(self) -> None:
-        """Wait until the next refresh is due, or a caller wants one."""
+        """Wait until the next fetch is due, or a caller wants one."""
         if not self._settings.synced.is_set():
             await trio.sleep(FIRST_S)
             return
@@ -166,7 +168,7 @@ class SettingsSync:
         await trio.sleep_until(again_s)
 
     async def _ask(self) -> bool:
-        """Fetch changed settings, and exchange signs of life and views. Returns whether there is more."""
+        """Fetch changed settings, and exchange signs of life and views. Returns whether more is left to exchange."""
         if self._life != self._membership.life:
             # Change numbers of another life mean nothing, and it may lack our view.
             self._life, self.rules_at, self._signs_at, self._published = self._membership.life, 0, 0, 0
@@ -201,7 +203,7 @@ class SettingsSync:
         return answer.more or len(signs) == SIGNS_PER_CALL
 
     async def forget(self, settings: Sequence[Setting]) -> Sequence[Setting]:
-        """Drop settings in this partition. Returns those that stay there, or may."""
+        """Drop settings in this partition. Returns settings that stay there, or may stay because the call failed."""
         if self._life is None or self._life != self._membership.life:
             return settings  # `_signs_at` is of another life
         try:
@@ -226,7 +228,7 @@ class SettingsUpkeep:
         clock: Clock,
         source: random.Random,
     ) -> None:
-        """`unneeded`: returns deletions of options that nobody needs."""
+        """`unneeded`: returns records that delete options which nobody needs."""
         self.backoff = LoopBackoff("settings", source=source)
         self._follows = follows
         self._journal = journal
@@ -254,7 +256,7 @@ class SettingsUpkeep:
             self._tidy_at_s = self._clock.mono_s() + TIDY_S
 
     async def tidy(self) -> None:
-        """Drop settings of `find_unneeded` and stale views in all partitions, and here those that no partition keeps.
+        """Drop unneeded settings and stale views in all partitions; here, too, unless some partition keeps them.
 
         Raises JournalRefused."""
         self._workers.forget_silent()
@@ -269,8 +271,7 @@ class SettingsUpkeep:
             self._log.info("settings.forgotten", count=len(gone) - len(kept))
 
     async def _read_own(self) -> None:
-        """Read the settings of this daemon's own journal: revisions must continue above them, also while no store
-        answers.
+        """Read the settings of our own journal: new revisions must be greater, even while no store answers.
 
         Segments that the disk does not give are read again after all others, in rounds, until a store has sent its
         settings by the end of a round."""
@@ -303,10 +304,10 @@ class SettingsUpkeep:
             self._log.error("settings.unreadable", error=str(error))
 
     async def _keep(self) -> None:
-        """Journal settings of other daemons, so that they hold here after a restart and any store gets them again.
+        """Journal settings of other daemons, so that they hold here after a restart and can be sent to any store.
 
-        A worker that a store does not know is journaled again under its old revision: a new one would undo a deletion
-        that has not arrived here yet."""
+        The registration of a worker that a store does not know is journaled again under its old revision: a new
+        revision would undo a deletion that has not arrived here yet."""
         unknown = {worker_id for follow in self._follows for worker_id in follow.unknown}
         learned = [setting for follow in self._follows for setting in follow.learned if self._settings.holds(setting)]
         kept = [
@@ -322,7 +323,7 @@ class SettingsUpkeep:
 
 
 def _pieces(settings: Sequence[Setting]) -> Iterator[list[Setting]]:
-    """Cut settings into pieces that fit one frame."""
+    """Cut settings into lists that fit into one frame each."""
     piece: list[Setting] = []
     size_bytes = 0
     for setting in settings:
@@ -336,8 +337,8 @@ def _pieces(settings: Sequence[Setting]) -> Iterator[list[Setting]]:
 
 
 async def find_unneeded(settings: SettingTable, workers: WorkerRegistry, now_ms: int) -> list[Setting]:
-    """Return settings to be dropped everywhere, the oldest of each sort first. There may be 100,000, so this has
-    checkpoints."""
+    """Return settings to drop at all daemons, the oldest of each sort first. Lets other tasks run: there may be
+    100,000."""
     silent = sorted(workers.silent(), key=lambda pair: pair[0])
     deleted = sorted(await _filter(settings.every(but=AUDIT), _is_deleted), key=lambda setting: setting.at_ms)
     kept, left, gone = Counter[str](), Counter(map(_kind_and_tenant, deleted)), list[Setting]()
@@ -361,12 +362,12 @@ async def find_unneeded(settings: SettingTable, workers: WorkerRegistry, now_ms:
 
 
 def carried(settings: SettingTable, frame: Sequence[Setting], now_ms: int) -> list[Setting]:
-    """Return the settings of a frame to be copied when its segment is deleted: present ones that are not stale."""
+    """Return the settings of a frame to copy before its segment is deleted: those that hold and are not stale."""
     return [setting for setting in frame if settings.holds(setting) and not is_stale(setting, now_ms)]
 
 
 def is_stale(setting: Setting, now_ms: int) -> bool:
-    """Return whether a setting is an old deletion or audit record, or a token that ran out."""
+    """Return whether a setting is an old deletion or audit record, or an expired token."""
     if is_old(setting, now_ms) or over(setting, now_ms):
         return True
     kept_s = DELETED_S if setting.kind == KIND else ENDED_S

@@ -1,10 +1,10 @@
-"""Sends the other processes of a port the settings that the store does not have yet.
+"""Sends settings that the store does not have yet to the other daemon processes on this port.
 
     saved here ──journal──▶ store ──────────▶ the others, within a second (settings.py)
                     └───────────────────────▶ the others, while the store is away
 
-Else a revoked token would still work whenever a connection meets another process. Each process journals what it is
-sent, so a restart needs no repetition.
+Otherwise a revoked token would still work at the other processes. Each process journals the settings that it gets, so
+they need not be sent again after a restart.
 """
 
 from collections.abc import Awaitable, Callable, Collection
@@ -23,11 +23,11 @@ from jqd.loops.settings import FOLLOW_S
 SYNC_S = 2.0  # at the start: by then a store that is there has said what it has of our journal
 
 Send = Callable[[int, bytes], Awaitable[bool]]
-"""Sends a frame of settings to a process. Returns whether its journal has them."""
+"""Sends a frame of settings to the process of that number. Returns whether its journal has them."""
 
 
 class SiblingSettings:
-    """Sends each process once the settings of our journal that the store lacks."""
+    """Sends each process the settings of our journal that the store lacks, once."""
 
     def __init__(
         self, *, journal: Journal, settings: SettingTable, partitions: int, siblings: Collection[int], send: Send
@@ -35,7 +35,7 @@ class SiblingSettings:
         self._journal, self._settings, self._send = journal, settings, send
         self._partitions, self._siblings = range(partitions), siblings
         self._sent: dict[tuple[int, int], int] = {}
-        """Process, start of a segment → position up to which the process has the settings of that segment."""
+        """(process, start of a segment) → position up to which the process has the settings of that segment."""
         self._log = get_logger("settings")
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -48,7 +48,7 @@ class SiblingSettings:
             await self.look()
 
     async def look(self) -> None:
-        """Send new settings to all processes that lack them; one that does not answer gets them at a later look."""
+        """Send new settings to all processes that lack them. A process that does not answer gets them later."""
         journal = self._journal
         end, stored = journal.end, min(journal.read_point(Lane.RULES, number) for number in self._partitions)
         self._sent = {key: position for key, position in self._sent.items() if position > stored}
@@ -59,7 +59,7 @@ class SiblingSettings:
                 nursery.start_soon(self._send_all, sibling, stored, end)
 
     async def _send_all(self, sibling: int, stored: int, end: int) -> None:
-        """Send a process what it lacks, the newest segment first: one that the disk does not give takes seconds."""
+        """Send a process the settings that it lacks, the newest segment first: an unreadable segment takes seconds."""
         for segment in self._journal.segments[::-1]:
             key, stop = (sibling, segment.first), min(segment.end, end)
             start = max(stored, self._sent.get(key, segment.first))

@@ -8,19 +8,19 @@
 
     looked        recovery  the daemon knows which life of the store answers. A daemon that just started, and finds a
                             settled life, catches up before it joins, so that nobody waits for it
-    took_seat     recovery  the store gave it an epoch. All daemons wait until it is through
-    mark_through  recovery  the store has applied all ends and changes of jobs in its journal
-    mark_restored recovery  and all ordinary jobs: until then no daemon answers that a job, unique key or member of a
+    took_seat     recovery  the store made it a member, under an epoch. All daemons wait until it is through
+    mark_through  recovery  the store has applied all ends and changes of jobs in its journal: it is through recovery
+    mark_restored recovery  and all other jobs: until then no daemon answers that a job, unique key or member of a
                             group does not exist
     renewed       heartbeat the store confirmed the lease, and said who is not through and whether the life is settled
     disturbed     heartbeat, dispatch   another life of the store answers, or the store took our epoch away
     rolled_back   ingest    the store has less than before, in a life that seems the same: that life is ended
-    resigned      recovery  our journal cannot be read while others wait, or takes no outcomes: they go on without us
+    resigned      recovery  our journal cannot be read while others wait, or takes no outcomes: others go on without us
     left          shutdown
 
 A new life is settled one lease after it began at the earliest: meanwhile living daemons that have not noticed it yet
-assert the jobs that they hold. A daemon that joins a settled life waits for nobody. `Membership` has a method for each
-event; a test walks all events in all states.
+claim again the jobs that they hold. A daemon that joins a settled life waits for nobody. `Membership` has a method for
+each event; a test tries all events in all states.
 """
 
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ NAMED_MAX = 3  # of the daemons that are waited for: an operator examines one af
 
 
 class Past(Enum):
-    """Why this daemon has not come through any life of the store."""
+    """Why this daemon has not come through recovery in any life of the store."""
 
     START = "start"
     RESIGNED = "resigned"
@@ -45,40 +45,40 @@ class Known(NamedTuple):
     life: str
     looked_at_s: float
     settled: bool
-    """Whether the store has noted that all daemons came through."""
+    """Whether the store has noted that all daemons came through recovery in this life."""
     waits_for: tuple[str, ...] | None = None
-    """Daemons that are not through; None until a renewal answered."""
+    """Daemons that are not through recovery; None before the first renewal was answered."""
     behind: tuple[str, ...] = ()
-    """Daemons whose ordinary jobs are not all applied again; claims do not wait for these."""
+    """Daemons that still apply jobs again that the store forgot; claims do not wait for these."""
 
 
 @dataclass(frozen=True, slots=True)
 class Out:
-    """It is not known which life of the store answers."""
+    """State: it is not known which life of the store answers."""
 
     past: Past | str
-    """The life that this daemon came through last, or why there is none."""
+    """The life in which this daemon last came through recovery, or why there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """The store lost data within one life. That life must be ended, so that all daemons notice."""
+    """State: the store lost data within one life. That life must be ended, so that all daemons notice."""
 
     past: str
 
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """The life of the store is known, and we are not a member of it."""
+    """State: the life of the store is known, but this daemon is not a member of it."""
 
     back: Out
-    """The state that a disturbance leads to."""
+    """The state that follows a disturbance."""
     known: Known
 
 
 @dataclass(frozen=True, slots=True)
 class Seated:
-    """We are a member, and all daemons wait until our journal's outcomes are applied."""
+    """State: this daemon is a member, and all daemons wait until its journal's outcomes are applied."""
 
     back: Out
     known: Known
@@ -87,17 +87,17 @@ class Seated:
 
 @dataclass(frozen=True, slots=True)
 class Through:
-    """The store has applied all ends and changes of jobs in our journal."""
+    """State: through recovery, as the store has applied all ends and changes of jobs in our journal."""
 
     known: Known
     owner: Owner
     restored: bool = False
-    """Whether it has also applied all ordinary jobs that our journal had when we looked."""
+    """Whether it has also applied all other jobs that our journal had when recovery began."""
 
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """This daemon stops, and joins no more."""
+    """State: this daemon stops, and does not join again."""
 
     past: Past = Past.START
 
@@ -106,7 +106,7 @@ State = Out | Suspect | Looked | Seated | Through | Left
 
 
 def back(state: State) -> Out | Suspect | Left:
-    """Return the state after a disturbance, when nothing is known of the store any more."""
+    """Return the state that follows a disturbance, after which nothing is known of the store."""
     match state:
         case Looked() | Seated():
             return state.back
@@ -116,13 +116,13 @@ def back(state: State) -> Out | Suspect | Left:
 
 
 def is_settled(state: State, *, waited: bool) -> bool:
-    """Return whether all daemons are through, so that no old record can be applied. `waited`: whether a lease has
-    passed since we looked."""
+    """Return whether all daemons are through recovery, so that no old record can be applied. `waited`: whether a lease
+    has passed since this life of the store was first seen."""
     return isinstance(state, Through) and state.known.waits_for == () and (state.known.settled or waited)
 
 
 def behind_reason(state: State) -> str | None:
-    """Return, for health, what waits until daemons have applied their jobs again; None: nothing."""
+    """Return a sentence for health: what waits until daemons have applied their jobs again; None: nothing waits."""
     if not isinstance(state, Seated | Through) or not state.known.behind:
         return None
     return (
@@ -138,7 +138,7 @@ def _names(daemons: tuple[str, ...]) -> str:
 
 
 def not_ready_reason(state: State, *, trusted: bool, waited: bool, lease_s: float) -> str | None:
-    """Return why no jobs may be claimed, or None. `/readyz` and the log show it."""
+    """Return why no jobs may be claimed, for `/readyz` and the log; None: they may."""
     match state:
         case Out(Past.START):
             return "this daemon has not looked at the store yet since it started"

@@ -1,8 +1,9 @@
-"""Notifies the service manager that the daemon takes jobs, of its state, and that it is alive (sd_notify(3)).
+"""Notifies the service manager (sd_notify(3)) that the daemon accepts jobs, of its state, and that it is alive.
 
-    EXTEND_TIMEOUT_USEC=…  at every beat before jobs are taken: a long journal is read first
-    READY=1                once jobs are taken, at every beat: a message may be lost
-    WATCHDOG=1             at every beat; once jobs are taken, only if the dispatcher made a round since the last beat
+    EXTEND_TIMEOUT_USEC=…  at every beat before jobs are accepted: a long journal is read first
+    READY=1                once jobs are accepted, at every beat: a message may be lost
+    WATCHDOG=1             at every beat; once jobs are accepted, only if the dispatcher made a round since the last
+                           beat
     STOPPING=1             at the first signal, with the time that the drain may take
 
 The dispatcher makes rounds whatever store, workers and disk do. If it stops, that is an internal error, which a restart
@@ -31,7 +32,7 @@ class Manager:
     address: str = ""
     """The address of its socket: a path, or @ and an abstract name. Empty: there is no manager, and nothing is sent."""
     watchdog_s: float | None = None
-    """The daemon is killed after so long without a message. None: no watchdog."""
+    """A daemon that sends nothing for so many seconds is killed; None: there is no watchdog."""
 
 
 class SystemdNotifier:
@@ -49,7 +50,7 @@ class SystemdNotifier:
         self._send("READY=1", f"STATUS={self._status()}")
 
     def stop(self, drain_s: float) -> None:
-        """Report that shutdown has begun. The dispatcher is not watched any more."""
+        """Report that shutdown has begun. The dispatcher is no longer watched."""
         self._stopping = True
         self._send("STOPPING=1", f"EXTEND_TIMEOUT_USEC={int((drain_s + ENDING_S) * 1e6)}", f"STATUS={self._status()}")
 

@@ -24,14 +24,14 @@ Record = TypeVar("Record", contravariant=True)
 
 
 class Apply(Protocol[Record]):
-    """How a lane applies its records."""
+    """The call by which a lane applies its records."""
 
     def __call__(self, journal_id: str, start: int, end: int, records: Sequence[Record], /) -> Awaitable[object]: ...
 
 
 class Watch:
     def __init__(self, examine: Examine, *, accept_loss: bool) -> None:
-        """`accept_loss`: findings that lose jobs are reported, but stop nothing."""
+        """`accept_loss`: report findings that would lose jobs, but go on all the same."""
         self._examine = examine
         self._accept_loss = accept_loss
         self._known = False  # whether the server that answers now was examined
@@ -40,20 +40,21 @@ class Watch:
 
     @property
     def reason(self) -> str | None:
-        """Why no new jobs are applied to the store; None: they are."""
+        """Why new jobs are not applied to the store; None: they are."""
         refused = [] if self._accept_loss else refusals(self._findings)
         what = "would lose jobs" if any(finding.is_loss for finding in refused) else "cannot be used"
         return f"the store {what}: {'; '.join(map(str, refused))}" if refused else None
 
     @property
     def warnings(self) -> list[str]:
-        """Findings that are accepted losses, or conditions that pass by themselves."""
+        """Findings to show as warnings: losses that the operator accepted, and conditions that pass by themselves."""
         accepted = refusals(self._findings) if self._accept_loss else []
         passing = [finding for finding in self._findings if finding.code in PASSING]
         return [*(f"accepted: {finding}" for finding in accepted), *map(str, passing)]
 
     async def start(self) -> None:
-        """Examine the store at the start. Raises StoreUnsafe. A store that is away is examined when it is back."""
+        """Examine the store at the start. Raises StoreUnsafe if it must not be used. One that is away is examined
+        later."""
         try:
             await self.look()
         except StoreAway as error:
@@ -75,7 +76,7 @@ class Watch:
             await rest(LOOK_S)
 
     async def look(self) -> None:
-        """Examine the store. Raises StoreAway."""
+        """Examine the store and note the findings. Raises StoreAway."""
         self._known = False
         try:
             findings = await self._examine()
@@ -111,8 +112,8 @@ def watch_over(settings: StoreConfig) -> Watch:
 
 
 def watch_disk(*looks: Callable[[], Iterable[Diagnostic]]) -> Watch:
-    """Return a watch of the disk. A look that fails or hangs is a finding, because nobody else notices while nothing is
-    written. Looks at a hanging disk occupy one thread only."""
+    """Return a `Watch` that examines the disk by calling `looks`. A call that fails or hangs is a finding, because
+    nothing else notices it while nothing is written. A hanging disk occupies one thread only."""
     limiter = trio.CapacityLimiter(1)
 
     async def look() -> list[Diagnostic]:
@@ -131,7 +132,7 @@ def watch_disk(*looks: Callable[[], Iterable[Diagnostic]]) -> Watch:
 
 
 def watch_nothing() -> Watch:
-    """Return a watch for a store without a server."""
+    """Return a `Watch` that finds nothing, for a store without a server."""
 
     async def nothing_found() -> list[Diagnostic]:
         return []

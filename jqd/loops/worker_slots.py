@@ -1,4 +1,4 @@
-"""Frees the slots of workers that hold jobs by themselves (a 202), when another daemon received their outcomes."""
+"""Frees slots of workers that hold jobs by themselves (a 202), when another daemon received the jobs' outcomes."""
 
 import random
 from collections.abc import Callable
@@ -15,10 +15,10 @@ NONE_S = 0.5  # between looks while no worker holds jobs by itself
 
 
 class WorkerSlots:
-    """Frees the slots of jobs in one partition of the store. Its look at leases renews none."""
+    """Frees slots whose jobs, of one partition, ended at another daemon. It reads leases and renews none."""
 
     def __init__(self, *, store: Store, capacity: Capacity, mine: Callable[[str], bool], source: random.Random) -> None:
-        """`mine`: returns whether a job, by its id, is in this partition."""
+        """`mine`: returns whether a job id belongs to this partition."""
         self.backoff = LoopBackoff("worker_slots", source=source)
         self._store, self._capacity, self._mine = store, capacity, mine
 

@@ -5,8 +5,8 @@
       └────▶ leases with a lower number have timed out: one daemon gets each, and journals their ends
 
 Only this daemon's clock judges a worker, and the cost of a look does not grow with the number of leases. If the daemon
-that got a lease dies before it wrote the ends, another gets it after `lease_s`. Where no mark is old enough, because
-this daemon just started or the store changed, workers have their whole time again.
+that got a lease dies before it wrote the ends, another daemon gets the lease after `lease_s`. Where no mark is old
+enough, because this daemon just started or the store changed, the timeouts of workers begin anew.
 """
 
 import random
@@ -36,7 +36,7 @@ NO_HEARTBEAT = "NO_HEARTBEAT"  # begins the message of an attempt whose worker t
 
 
 class WorkerTimeouts:
-    """Finds silent leases in one partition of the store, and ends their attempts as timed out."""
+    """Finds leases in one partition of the store whose workers timed out, and ends their attempts."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class WorkerTimeouts:
             await rest(NONE_S if self._membership.is_alone and not self._silences_s else LOOK_S)
 
     async def _look(self) -> bool:
-        """End the attempts of leases that timed out. Returns whether there is more."""
+        """End the attempts of leases that timed out. Returns whether there may be more."""
         life, now_s = self._membership.life, self._clock.mono_s()
         if life != self._life:
             self._life = life

@@ -39,7 +39,7 @@ async def metrics(parts: ApiContext, request: Request) -> Response:
 
 
 async def _of_all(parts: ApiContext, request: Request, own: bytes, form: Format) -> bytes:
-    """Return the samples of all processes that share the port, each with the label `process`."""
+    """Return the samples of all processes that share the port, each sample with the label `process`."""
     found = {parts.siblings.process.number: own} | await parts.siblings.ask(request, request.path, form.kind, SCRAPE_S)
     rows = [((str(number),), isinstance(document, bytes)) for number, document in sorted(found.items())]
     head = await in_steps(render(gauges(*UP, ("process",), rows), form), request.breathe)
@@ -48,7 +48,8 @@ async def _of_all(parts: ApiContext, request: Request, own: bytes, form: Format)
 
 
 def _look_at_process() -> list[Metric]:
-    """Return memory, processor time and open files of this process. Blocks: for a thread, as files may be thousands."""
+    """Return memory, processor time and open files of this process. Blocks: call it in a thread; files may be
+    thousands."""
     return [*_process.collect()]
 
 

@@ -23,7 +23,7 @@ STATES = tuple(state.value for state in State)
 
 @dataclass(slots=True)
 class TypeRow:
-    """The numbers for one label."""
+    """The numbers for one label (jobtype, perhaps with its tenant)."""
 
     counts: list[int] = field(default_factory=lambda: [0] * len(STATES))
     oldest_s: float = 0.0
@@ -32,7 +32,7 @@ class TypeRow:
 
 @dataclass(slots=True)
 class Common:
-    """The data of one scrape."""
+    """The data for one scrape."""
 
     store: StoreStats | None = None
     """The numbers of the store; None: it is away, and there are no samples of jobs."""
@@ -46,8 +46,8 @@ class Common:
 def by_label(
     views: Iterable[TypeView], config: MetricsConfig, now_ms: int, why: Mapping[str, str]
 ) -> Steps[Mapping[Key, TypeRow]]:
-    """Sum up jobtypes by label. The first `types_max` have their own: by name the first of each tenant, then the second
-    of each, and so on. So all daemons choose the same, and no tenant displaces another's.
+    """Sum up jobtypes by label. The first `types_max` have their own label: by name the first of each tenant, then the
+    second of each, and so on. So all daemons choose the same labels, and no tenant displaces labels of another.
 
     `why`: qualified jobtype → why none of its ready jobs starts."""
     rows: dict[Key, TypeRow] = {}
@@ -71,7 +71,7 @@ def by_label(
 
 
 def families(common: Common, labels: tuple[str, ...]) -> Iterator[Metric]:
-    """Yield the families. `labels`: `type`, or `tenant` and `type`."""
+    """Yield the metric families. `labels`: `type`, or `tenant` and `type`."""
     store, rows = common.store, [(key[-len(labels) :], row) for key, row in sorted(common.types.items())]
     yield from gauge("jqd_store_up", "1 while the store answers this daemon, else 0", store is not None)
     yield from gauge(

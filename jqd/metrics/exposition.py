@@ -1,4 +1,4 @@
-"""Writes families of samples in Prometheus' text format or as OpenMetrics."""
+"""Writes metric families in Prometheus' text format or as OpenMetrics."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, cast
@@ -15,7 +15,7 @@ END = b"# EOF\n"  # of OpenMetrics
 
 
 class Format(NamedTuple):
-    """One of the two formats."""
+    """One of the two formats: how it is named and encoded."""
 
     kind: str
     """The media type."""
@@ -27,7 +27,7 @@ OPEN = Format(openmetrics.CONTENT_TYPE_LATEST, cast("Callable[[Collector], bytes
 
 
 class _One(NamedTuple):
-    """A registry with one family, as the library encodes only registries."""
+    """A registry with one family, because the library encodes only registries."""
 
     family: Metric
 
@@ -36,13 +36,14 @@ class _One(NamedTuple):
 
 
 def chosen(accept: str) -> Format:
-    """Return the format for an Accept header: OpenMetrics if the header names it."""
+    """Return the format for a request's Accept header: OpenMetrics if the header names it."""
     kinds = (one.partition(";")[0].strip().lower() for one in accept.split(","))
     return OPEN if OPENMETRICS in kinds else PLAIN
 
 
 def render(families: Iterable[Metric], form: Format) -> Steps[bytes]:
-    """Return the document. Adjacent families with the same name are parts of one: only the first gets a head."""
+    """Return the document with these families. Adjacent families with the same name are parts of one: only the first
+    part gets a head."""
     parts: list[bytes] = []
     before = ""
     for family in families:

@@ -1,4 +1,4 @@
-"""Makes families of samples, each in parts: one of 40,000 samples would block the loop for a quarter of a second."""
+"""Makes metric families, each in parts: one with 40,000 samples would block the loop for a quarter of a second."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
@@ -11,7 +11,7 @@ from prometheus_client.utils import floatToGoString
 
 from jqd.domain.histogram import Histogram
 
-PART = 60  # samples of a part: a third of a millisecond
+PART = 60  # samples in one part of a family: encoding them takes a third of a millisecond
 Labels = Sequence[str]
 Samples = Iterable[tuple[Labels, float]]
 T = TypeVar("T")
@@ -28,7 +28,7 @@ def _families(
 
 
 counters = partial(_families, CounterMetricFamily)
-"""Yields the parts of a family of counters; `name` is without `_total`."""
+"""Yields the parts of a family of counters. `name`: without `_total`."""
 gauges = partial(_families, GaugeMetricFamily)
 
 
@@ -52,7 +52,8 @@ def gauge(name: str, help_text: str, value: float) -> Iterator[Metric]:
 
 
 def _parts(samples: Iterable[T], most: int) -> Iterator[list[T]]:
-    """Split samples into parts; yields at least one, so that a family without samples has its head."""
+    """Split samples into lists of at most `most`. Yields at least one list, so that a family without samples has its
+    head."""
     part: list[T] = []
     is_yielded = False
     for sample in samples:

@@ -28,14 +28,14 @@ class Meter:
         self.tally, self.totals = Tally(), Totals(self.config)
         self.tally.readers.append(self.totals.add)
         self.own: Callable[[], Iterable[Metric]] = tuple
-        """Returns the families about the daemon itself; the daemon sets it."""
+        """Returns the metric families about the daemon itself; the daemon sets it."""
         self.disk_free_bytes: int | None = None
         """Free bytes of the journal's disk when last examined; None: unknown."""
         self.lag = Lag()
         self._clock = clock
 
     def look_at_disk(self, directory: Path) -> Iterable[Diagnostic]:
-        """Note the disk's free bytes; returns no findings. Called from a thread. Raises OSError."""
+        """Note the free bytes of the directory's disk; return no findings. Called from a thread. Raises OSError."""
         state = os.statvfs(directory)
         self.disk_free_bytes = state.f_bavail * state.f_frsize
         return ()
@@ -43,7 +43,8 @@ class Meter:
     async def watch(
         self, end: Callable[[], int], behind: Callable[[], int], *, task_status: trio.TaskStatus[None]
     ) -> None:
-        """Sample the lag every second. `end`: returns the journal's end; `behind`: how many bytes the store lacks."""
+        """Sample the lag every second. `end`: returns the journal's end; `behind`: returns how many bytes the store
+        lacks."""
         task_status.started()
         while True:
             now_s, written = self._clock.mono_s(), end()
@@ -59,7 +60,7 @@ class Lag:
         self._steps: deque[tuple[float, int]] = deque(maxlen=STEPS_MAX)
 
     def note(self, now_s: float, end: int, applied: int) -> None:
-        """Take a sample. `end`: the journal's end; `applied`: the position up to which the store has it."""
+        """Take a sample. `end`: the journal's end; `applied`: the position up to which the store has the journal."""
         steps = self._steps
         steps.append((now_s, end))
         while len(steps) > 1 and steps[1][1] <= applied:

@@ -23,16 +23,16 @@ TROUBLE = {
 
 
 class Own(NamedTuple):
-    """A daemon's data about itself for one scrape."""
+    """A daemon's data about itself, for one scrape."""
 
     stats: Mapping[str, Any]
     """The daemon's counters, as in `GET /v1/stats`."""
     fsync_s: Histogram
     ready: tuple[bool, bool] | None
-    """Whether it takes pushes, and whether it runs jobs; None: it is made for neither."""
+    """Whether the daemon takes pushes, and whether it runs jobs; None: this process does neither."""
     warnings: int
     started_at_s: float
-    """Unix time."""
+    """When the daemon started, in Unix time."""
     lag_s: float
     behind_bytes: int
     disk_free_bytes: int | None

@@ -1,7 +1,7 @@
-"""Counts this daemon's jobs since its start, by label, and makes families of samples of the counts.
+"""Counts this daemon's jobs since its start, by label, and makes metric families of these counts.
 
-The number of labels is bounded: after `types_max` of them new ones count as OTHER. A label keeps its row until the
-daemon stops, as a counter must not start again.
+The number of labels is bounded: after `types_max` labels, new ones count as OTHER. A label keeps its row until the
+daemon stops, because a counter must not begin again at 0.
 """
 
 from collections import Counter
@@ -19,17 +19,17 @@ OTHER = "other"
 
 
 class Totals:
-    """The counts since the daemon's start."""
+    """Counts since the daemon's start, by label."""
 
     def __init__(self, config: MetricsConfig) -> None:
         self._config = config
         self.rows: dict[tuple[str, str], Counts] = {("", OTHER): Counts()}
         """(tenant, jobtype) → counts; the tenant is "" if samples have no label for it."""
         self._of: Counter[str] = Counter()
-        """Tenant → number of its labels. A tenant (but "") gets a new one only if more are free than it has."""
+        """Tenant → number of its labels. A tenant (but "") gets a new one only if more labels are free than it has."""
 
     def add(self, row: Row) -> None:
-        """Add the counts since the last call."""
+        """Add a row of counts that were made since the last call."""
         for qualified, counts in row.items():
             self._counts(qualified).add(counts)
 
@@ -54,7 +54,7 @@ ATTEMPTS = OUTCOMES[:-1]  # without `cancelled`, which ends no attempt; a runnin
 
 
 def families(totals: Totals, labels: tuple[str, ...]) -> Iterator[Metric]:
-    """Yield the families. `labels`: `type`, or `tenant` and `type`."""
+    """Yield the metric families. `labels`: `type`, or `tenant` and `type`."""
     rows = [(key[-len(labels) :], row) for key, row in sorted(totals.rows.items())]
     yield from counters(
         "jqd_jobs_pushed",

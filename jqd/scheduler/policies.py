@@ -1,13 +1,14 @@
 """Policies that order jobs of equal priority. Pure; a policy remembers only jobs that this daemon began.
 
-    strict    the oldest                                                                  LightJQ
-    fair      of the tenant that had the least of its share, of the jobtype of which the
-              fewest began, the oldest                                                    the default
-    random    any jobtype                                                                 miniq
+    strict    the oldest job goes first                                                   as in LightJQ
+    fair      first the tenant that used the least of its share; of its jobtypes the
+              one of which the fewest jobs began; of these jobs the oldest                the default
+    random    any jobtype goes first                                                      as in miniq
 
 `fair` counts in *virtual time*: each job that begins adds 1 / weight to the time of its tenant. The tenant with the
-least time goes first, so the times of all that wait differ by a batch at most. A tenant that is new, or had no jobs for
-a while, starts at the least time of those that wait: it gets no credit for the time before (docs/adr/0048).
+least time goes first, so the times of all waiting tenants differ by a batch at most. A tenant that is new, or had no
+jobs for a while, starts at the least time of the waiting tenants: it gets no credit for the time before
+(docs/adr/0048).
 """
 
 import random
@@ -20,7 +21,7 @@ from msgspec import Meta
 
 from jqd.domain.tenant import NAME, tenant_of
 
-REMEMBERED = 1_000  # tenants, and jobtypes of each: of more, those that began a job last; the others count as new
+REMEMBERED = 1_000  # tenants, and jobtypes of each, that are kept: the last that began a job; others count as new
 AGEING_S_MAX = 30 * 86_400  # steps further apart have no effect
 WEIGHT_MAX = 1_000  # more would let other tenants wait too long: with weight 1 a batch of 500 jobs adds 500
 _WEIGHT = re.compile(rf"({NAME})?=([1-9][0-9]{{0,2}}|{WEIGHT_MAX})")
@@ -72,7 +73,7 @@ class Waiting(Protocol):
     def waiting(self) -> int: ...
     @property
     def rank(self) -> int:
-        """The sort key, smallest first: the priority, less the steps that the best job gained by waiting."""
+        """The sort key, smallest first: the priority minus the steps that the best job gained by waiting."""
 
 
 class Policy(Protocol):
@@ -81,18 +82,18 @@ class Policy(Protocol):
     def rank(self, row: Waiting) -> tuple[Any, ...]:
         """Return the sort key of rows of equal rank, smallest first.
 
-        It changes only when jobs begin, so that a row at the head stays there until then.
+        It changes only when jobs begin, so that the first row stays first until then.
         """
 
     def chosen(self, row: Waiting) -> None:
-        """Note that this row was chosen as the best of all that may run now."""
+        """Note that this row was chosen, as the best of all rows that may run now."""
 
     def started(self, jobtype: str, count: int) -> None:
         """Note that `count` jobs of this type began."""
 
 
 class Strict:
-    """The jobtype with the oldest job goes first, of any tenant; names break ties."""
+    """The jobtype with the oldest job goes first, whatever its tenant; names break ties."""
 
     def rank(self, row: Waiting) -> tuple[Any, ...]:
         return row.head_id, row.jobtype
@@ -105,7 +106,7 @@ class Strict:
 
 
 class Random:
-    """Each jobtype has the same chance, drawn anew when jobs began."""
+    """Each jobtype has the same chance; the order is drawn anew after jobs began."""
 
     def __init__(self, source: random.Random) -> None:
         self._source = source
@@ -130,7 +131,7 @@ class Fair:
     """Tenants share by weight, and a tenant's jobtypes share equally."""
 
     def __init__(self, weights: Mapping[str, int] | None = None) -> None:
-        """`weights`: tenant → weight; 1 for those not named."""
+        """`weights`: tenant → weight; 1 for tenants that are not named."""
         self._weights = weights or {}
         self._tenants = _Times()
         self._types: dict[str, _Times] = {}
@@ -156,7 +157,8 @@ class Fair:
 
 
 class _Times:
-    """Virtual times of tenants, or of one tenant's jobtypes: each at least that of the name last `reached`."""
+    """Virtual time of each tenant, or of each jobtype of a tenant. `reached` sets a least time, so that idle ones get
+    no credit."""
 
     def __init__(self) -> None:
         self._of: dict[str, float] = {}
@@ -167,11 +169,12 @@ class _Times:
         return time if time > self._first else self._first
 
     def reached(self, name: str) -> None:
-        """Note that this one has the least time of all that wait."""
+        """Note that this name has the least time of all that wait: from now on no name has less."""
         self._first = self.of(name)
 
     def pass_by(self, name: str, time: float) -> str | None:
-        """Add to a virtual time. Returns the name that was forgotten because there are too many, or None."""
+        """Add `time` to a name's virtual time. At most REMEMBERED names are kept; returns the name that was forgotten,
+        or None."""
         now = self.of(name) + time
         self._of.pop(name, None)
         self._of[name] = now  # moved to the end: the first one is forgotten first

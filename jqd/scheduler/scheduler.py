@@ -1,6 +1,6 @@
 """Chooses what to run next, and counts what runs.
 
-As LightJQ specifies, the smallest priority number over all jobtypes goes first; a policy orders equal ones
+As LightJQ specifies, the smallest priority number over all jobtypes goes first; a policy orders equal priorities
 (`policies.py`). Where jobs age, ranks are compared in place of priorities (docs/adr/0048). A row is a jobtype that
 waits in one partition of the store. A whole batch is claimed at once, so a selection bounds the rank of its jobs, lest
 they overtake a better job of another row.
@@ -18,18 +18,18 @@ Row = TypeVar("Row", bound=Waiting)
 
 
 class Selection(NamedTuple, Generic[Row]):
-    """A row to claim a batch of, and the bound of the batch."""
+    """A row to claim a batch from, and the worst rank that jobs of the batch may have."""
 
     row: Row
     no_worse_than: int
-    """Claim no job of a greater rank: the next row has a better one. Equal ranks may be claimed."""
+    """Claim no job of a greater rank, because the next row has a better job. Equal ranks may be claimed."""
 
 
 class Scheduler:
     """Chooses what runs next, and counts what runs. A wrong count is a bug, and fails an assertion."""
 
     def __init__(self, policy: Policy | None = None, *, period_ms: int = 0) -> None:
-        """`policy`: orders equal ranks; None: `Fair`. `period_ms`: of ageing; 0: jobs do not age."""
+        """`policy`: orders rows of equal rank; None: `Fair`. `period_ms`: the period of ageing; 0: jobs do not age."""
         self._policy = policy or Fair()
         self.period_ms = period_ms
         self._running: dict[str, int] = {}
@@ -41,7 +41,8 @@ class Scheduler:
     def select_rows_to_run(
         self, waiting: Sequence[Sequence[Row]], *, may_run: Callable[[Row], bool]
     ) -> Iterator[Selection[Row]]:
-        """Yield the rows to claim from, best first: all of the best rank. Nothing when nothing may run.
+        """Yield the rows to claim from, best first: all rows of the best rank that may run. Nothing when nothing may
+        run.
 
         `waiting`: the rows of each partition, as `ranked` returns them. `may_run` is called in that order, for no more
         rows than needed.
@@ -72,7 +73,7 @@ class Scheduler:
         self._policy.started(jobtype, count)
 
     def jobs_stopped(self, jobtype: str, count: int) -> None:
-        """Note that `count` claimed jobs are no longer in flight: the store knows their end, or they went back."""
+        """Note that `count` claimed jobs are no longer in flight: the store knows their end, or has them back."""
         assert count > 0, f"{count} jobs of {jobtype!r} cannot have stopped"
         left = self._running.get(jobtype, 0) - count
         assert left >= 0, f"{-left} jobs of {jobtype!r} stopped that never started"
@@ -82,5 +83,5 @@ class Scheduler:
             del self._running[jobtype]
 
     def running(self) -> Mapping[str, int]:
-        """Return jobtype → jobs in flight, a copy; jobtypes with none are absent."""
+        """Return a copy of jobtype → number of jobs in flight; jobtypes with none are absent."""
         return dict(self._running)

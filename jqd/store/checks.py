@@ -1,4 +1,4 @@
-"""Judges what a server reports of itself: a table of what would lose jobs, and of what is worth a warning.
+"""Judges what a server reports of itself, by a table of settings and states that would lose jobs or deserve a warning.
 
 docs/operate/SERVERS.md has the same table for people.
 """
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from jqd.domain.diagnostic import Diagnostic, Severity
 from jqd.store.server_versions import judge_version
 
-FULL_PART = 0.9  # of maxmemory, above which somebody should act
+FULL_PART = 0.9  # share of maxmemory above which somebody should act
 CLOCKS_APART_MS = 5_000  # the server's clock judges due dates; nobody notices less
 
 REFUSE, WARN = Severity.REFUSE, Severity.WARN
@@ -23,7 +23,7 @@ class Facts(NamedTuple):
     settings: Mapping[str, str] | None
     """The settings in CONFIG GET; None: the server hides them, as managed servers do."""
     denied: tuple[str, ...]
-    """Commands that our functions need and this user may not run."""
+    """Commands that our functions need and the store's user may not run."""
     ahead_ms: int
     """By how many ms the server's clock is ahead of ours."""
     misplaced: tuple[Diagnostic, ...] = ()
@@ -31,13 +31,14 @@ class Facts(NamedTuple):
     dead_above: int = 0
     """The limit for dead jobs (store.dead_jobs_warn) if there are more; else 0."""
     seal: str = ""
-    """The store's seal, which it keeps until it is emptied; "": it was not used yet."""
+    """The store's seal: a key that it keeps until it is emptied; "": the store was not used yet."""
 
     def has(self, setting: str, value: str) -> bool:
         return self.settings is not None and self.settings[setting] == value
 
     def keeps(self, *, file: bool, snapshots: bool) -> bool:
-        """Return whether the server surely keeps data this way: by its file or not, by snapshots or not."""
+        """Return whether the server surely keeps data in just this way: with its append-only file or without (`file`),
+        with snapshots or without."""
         return self.settings is not None and (self.file, bool(self.settings["save"])) == (file, snapshots)
 
     def failed(self, field: str) -> bool:
@@ -61,7 +62,7 @@ class Facts(NamedTuple):
 
     @property
     def evicted(self) -> int:
-        """How many keys the server deleted since its start, or since CONFIG RESETSTAT."""
+        """How many keys the server evicted since its start, or since CONFIG RESETSTAT."""
         return int(self.info.get("evicted_keys", 0))
 
     # ------------------------------------------------------------ in words
@@ -91,7 +92,7 @@ class Facts(NamedTuple):
 
 
 class Check(NamedTuple):
-    """A possible finding and its condition. The texts name facts as `{0.policy}`."""
+    """A possible finding and the condition under which it holds. The texts name facts as `{0.policy}`."""
 
     code: str
     severity: Severity
@@ -102,7 +103,7 @@ class Check(NamedTuple):
 
 
 def judge(facts: Facts) -> list[Diagnostic]:
-    """Return the findings about a server that is a master."""
+    """Return the findings about a server, which must be a master."""
     found = [
         Diagnostic(check.code, check.severity, *(text.format(facts) for text in check[3:]))
         for check in CHECKS

@@ -1,4 +1,4 @@
-"""The store's methods on jobs that wait, or that a daemon has in flight."""
+"""The store's methods that claim waiting jobs, and those on jobs that a daemon has in flight."""
 
 from collections.abc import Mapping, Sequence
 
@@ -15,12 +15,12 @@ TYPES_PER_CALL = 500
 
 
 class Claimed(list[Held]):
-    """The jobs that a claim brought, and why they are not more."""
+    """The jobs that a claim brought. Its attributes say why there are no more."""
 
     more = False
-    """Whether a further claim may bring more at once: some queues were not looked at."""
+    """Whether another claim may bring more at once, because some queues were not examined."""
     outdated = False
-    """Whether nothing was given because the caller has other constraints than the store."""
+    """Whether nothing was given because the caller's constraints differ from the store's."""
     stale = False
     """Whether nothing was given because the caller does not know of all workers that are backed off."""
 
@@ -29,9 +29,9 @@ class ClaimMethods(ScriptMethods):
     async def get_waiting_jobtypes(
         self, wanted: Sequence[Wanted], limit: int, *, ages: bool = False
     ) -> list[WaitingType]:
-        """Return those of the wanted jobtypes that have jobs ready, at most `limit`, the best first.
+        """Return wanted jobtypes that have jobs ready, at most `limit`, the best first.
 
-        Jobs of other types, however many wait, neither slow this down nor hide wanted ones. `ages`: jobs age, so the
+        Jobs of other types, however many wait, neither slow this down nor hide wanted types. `ages`: jobs age, so the
         best rank counts instead of the best priority."""
         found: list[WaitingType] = []
         for part in in_steps(wanted, TYPES_PER_CALL) if limit > 0 else ():
@@ -72,19 +72,20 @@ class ClaimMethods(ScriptMethods):
         rules_at: int | None = None,
         ages: Ages | None = None,
     ) -> Claimed:
-        """Lease up to `limit` jobs within the priorities: smallest first, then oldest. Raises StaleOwner.
+        """Lease up to `limit` jobs of a jobtype within the priorities: smallest first, then oldest. Raises StaleOwner.
 
         All jobs get one fence, higher than any before. Their rows have at most `bytes_max` bytes, but one job is always
-        given. Nothing is given while a living member is not through recovery in this life of the store. After a lost
-        answer the jobs are held nevertheless: `get_held` finds them.
+        given. Nothing is given while a living member is not through recovery in this life of the store. If the answer
+        is lost, the jobs are held nevertheless: `get_held` finds them.
 
         `suspects`: how to claim jobs that were in flight at two deaths of daemons; each comes alone.
 
-        `version`: of the caller's constraints; nothing is given when the store has others. Jobs whose `Job.queue` was
-        made by other constraints are given unlimited: the caller sends those back that are limited now (`requeue`).
+        `version`: of the caller's constraints; nothing is given if the store's differ. A job that was queued
+        (`Job.queue`) under other constraints is given without limits: the caller sends it back if it is limited now
+        (`requeue`).
 
-        `rules_at`: up to where the caller knows the settings (`follow_settings`); nothing is given when it does not
-        know a worker's backoff. None: the caller has no worker that other daemons know."""
+        `rules_at`: up to where the caller knows the settings (`follow_settings`); nothing is given if it does not know
+        a worker's backoff. None: the caller has no worker that other daemons know."""
         limit = min(limit, CALL_JOBS_MAX)
         if limit < 1:
             return Claimed()
@@ -115,14 +116,14 @@ class ClaimMethods(ScriptMethods):
         return claimed
 
     async def save_ageing(self, sysid: str, period_ms: int) -> dict[str, int]:
-        """Save how fast jobs age at this daemon; 0: not at all. Returns sysid → period of daemons with another one."""
+        """Save this daemon's ageing period; 0: jobs do not age. Returns sysid → period of daemons with another one."""
         rows = self._rows("aged", await self._caller.call("save_ageing", sysid, period_ms), 2)
         return {self._text("aged", one): self._whole("aged", its) for one, its in rows}
 
     async def requeue(self, owner: Owner, held: Sequence[tuple[Held, str]]) -> None:
-        """Put held jobs into other queues (`Job.queue`), where they wait for their constraints. Raises StaleOwner.
+        """Move held jobs to other queues (`Job.queue`), where they wait for their constraints. Raises StaleOwner.
 
-        Ignores jobs that this owner does not hold under that fence."""
+        Ignores jobs that this owner does not hold under the given fence."""
         for part in in_steps(held, STEP_JOBS):
             flat: list[object] = []
             for one, queue in part:
@@ -142,14 +143,14 @@ class ClaimMethods(ScriptMethods):
     async def reassert(
         self, owner: Owner, holds: Mapping[str, int], generations: Mapping[str, int] = NO_CHANGES
     ) -> list[str]:
-        """Claim jobs again that we hold (id → fence), after the store forgot it. Raises StaleOwner.
+        """Claim jobs again that we hold (id → fence), after the store forgot that. Raises StaleOwner.
 
-        Returns the ids that are not ours any more: the job has ended, or is held under a later claim. A job is ours
-        again if it is ready, has a date, is ours already, or is held under an earlier claim; then that daemon is told
-        to stop (`Renewed.cancels`). A job that is not in the store yet is noted as held by us. Cancels that came
-        meanwhile reach us with `Renewed.cancels`, too.
+        Returns the ids that are no longer ours: the job has ended, or is held under a later claim. A job is ours again
+        if it is ready, has a date, is ours already, or is held under an earlier claim; then that other daemon is asked
+        to stop (`Renewed.cancels`). If a job is not in the store yet, the store notes that we hold it. Cancels that
+        came meanwhile reach us with `Renewed.cancels`, too.
 
-        `generations`: id → generation, of changed contents; no success of an older content ends these jobs."""
+        `generations`: id → generation, of jobs with changed contents: no success of an older content ends them."""
         lost: list[str] = []
         for part in in_steps(list(holds.items()), STEP_JOBS):
             flat = (value for job_id, fence in part for value in (job_id, fence, generations.get(job_id, 0)))
@@ -159,7 +160,8 @@ class ClaimMethods(ScriptMethods):
     async def release_jobs(self, owner: Owner, held: Mapping[str, int], how: Release = Release.UNGET) -> None:
         """Give jobs (id → fence) back without an outcome; no attempt is counted. Raises StaleOwner.
 
-        A job with a pending cancel ends as cancelled. Ignores jobs that this owner does not hold under that fence."""
+        A job with a pending cancel ends as cancelled. Ignores jobs that this owner does not hold under the given fence.
+        """
         for part in in_steps(list(held.items()), STEP_JOBS):
             flat = (value for pair in part for value in pair)
             await self._caller.call("release_jobs", *owner, how.value, *flat)

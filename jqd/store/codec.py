@@ -1,5 +1,5 @@
-"""Encodes jobs and outcomes for Redis, and decodes what comes back. That is untrusted: it is checked, and errors name
-the key it was under.
+"""Encodes jobs and outcomes for Redis, and decodes them. What comes back is untrusted: it is checked, and errors name
+its key.
 
     row of a job    ┌ MessagePack array, read by functions too ───────────────────┬ argument, as it was pushed ┐
                     │ version, jobtype, priority, max_retry, timeout_s, keep, …   │ one MessagePack value      │
@@ -36,7 +36,7 @@ _GENERATION = re.compile(rb"(\d{1,16}):(\d{1,16})(!?)")
 _LARGE = re.compile(rb"\xc1([!-~]+) (\d{1,16}) (\d{1,6})")  # its first byte begins no MessagePack
 _MEMBER = re.compile(rb"(\d{1,16}):(\d{1,16}):(.*)", re.DOTALL)
 _GENERATION_MARK = re.compile(rb"\AG\d{1,16}:")
-"""Stands before an outcome: the generation of the content that ran, which functions read."""
+"""The mark before an outcome: the generation of the content that ran, which functions read."""
 _LOG = re.compile(rb"\x01(\d{1,16}) (\d{1,16}) (.*)", re.DOTALL)
 LOG_HEAD, LINE_END = b"\x01", "\n"
 
@@ -72,16 +72,16 @@ _outcome_decoder = msgspec.msgpack.Decoder(Outcome)
 
 
 class Unreadable(StoreRefused):
-    """A value under one of our keys is not ours. The message names the key and the field."""
+    """Raised for a value under one of our keys that jqd did not write. The message names the key and the field."""
 
 
 def encode_job(job: Job) -> bytes:
-    """Return the row of a job. The job's id is the name of the row's field, so the row has it not."""
+    """Return the row of a job. It lacks the job's id, which is the name of the row's field."""
     return encode_header(job) + job.argument
 
 
 def encode_header(job: Job) -> bytes:
-    """Encode the header of a row, before the argument."""
+    """Encode the header of a job's row; the argument follows it."""
     timeout: float = int(job.timeout) if job.timeout.is_integer() else job.timeout  # one byte instead of nine
     created = job.created_at_ms - _id_ms(job.id[:TIME_LENGTH])
     fields = (ROW_VERSION, job.jobtype, job.priority, job.max_retry, timeout, job.keep_result, created)
@@ -96,7 +96,7 @@ def encode_header(job: Job) -> bytes:
 
 @lru_cache(maxsize=64)  # jobs that come together have few different times in their ids
 def _id_ms(time: str) -> int:
-    """Return the time in an id, in ms since 1970; 0 if it is no id of ours."""
+    """Return the time in an id, in ms since 1970; 0 if jqd did not make the id."""
     parts = parse_id(time.ljust(ID_LENGTH, "0"))
     return 0 if parts is None else parts.at_ms
 
@@ -131,7 +131,7 @@ def decode_job(keys: Keys, job_id: str, row: object, *, bare: bool = False) -> J
 
 
 def _refused_row(keys: Keys, job_id: str, row: object, why: str) -> StoreRefused:
-    """Return the error for a row that cannot be decoded. A row of another version is no damage: it stays."""
+    """Return the error for a row that cannot be decoded. A row of another version is not damaged, and stays."""
     with suppress(msgspec.MsgspecError, ValueError, OverflowError, RecursionError, IndexError):
         version = _any_row_decoder.decode(_PAIR + _bytes(row))[0][0]
         if type(version) is int and version != ROW_VERSION:
@@ -141,18 +141,18 @@ def _refused_row(keys: Keys, job_id: str, row: object, why: str) -> StoreRefused
 
 
 def encode_outcome(outcome: Outcome) -> bytes:
-    """Encode an outcome without its result, log and followers: these are stored apart."""
+    """Encode an outcome without its result, log and followers, which are stored apart."""
     bare = outcome.result == NIL and not outcome.log and not outcome.follows
     return _encoder.encode(outcome if bare else replace(outcome, result=NIL, log="", log_from=0, follows=b""))
 
 
 def lines_of(log: str) -> bytes:
-    """Return a log as the store keeps it: its last line ends with a line end, too, so that more can follow."""
+    """Return a log as the store keeps it: its last line ends with a line end, too, so that more lines can follow."""
     return f"{log.removesuffix(LINE_END)}{LINE_END}".encode("utf-8", "backslashreplace")
 
 
 def decode_log(keys: Keys, job_id: str, row: object) -> Log:
-    """Decode a job's row of `logs`. Raises Unreadable."""
+    """Decode a job's row in the hash `logs`. Raises Unreadable."""
     data = _bytes(row)
     if not data.startswith(LOG_HEAD):
         return Log(0, 0, data)
@@ -171,7 +171,7 @@ def decode_outcome(keys: Keys, name: str, job_id: str, row: object) -> Outcome:
 
 
 def decode_value(keys: Keys, name: str, job_id: str, row: object) -> bytes | None:
-    """Return a row if it is one MessagePack value; None stays None. Raises Unreadable."""
+    """Return a row that must be one MessagePack value; None stays None. Raises Unreadable."""
     try:
         return None if row is None else bytes(_value_decoder.decode(_bytes(row)))
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -191,7 +191,7 @@ def decode_result(keys: Keys, job_id: str, row: object) -> bytes | LargeResult |
 
 
 def decode_lease_outcome(keys: Keys, flat: Sequence[object]) -> Outcome:
-    """Decode a job that a worker holds by itself, as the outcome by which a journal repeats that. Raises Unreadable."""
+    """Decode a job that a worker holds by itself, as the outcome by which a journal notes that. Raises Unreadable."""
     given, fence, silence_s, worker, row, tries, generation = flat
     job_id = text(keys, "held", given)
     held = decode_held(keys, job_id, whole(keys, "held", fence), row, tries or None, generation or None)
@@ -210,7 +210,7 @@ def decode_generation(keys: Keys, job_id: str, row: object) -> tuple[int, int, b
 
 
 def failed_attempts(keys: Keys, job_id: str, row: object) -> int:
-    """Return how often a job failed, by its row of `tries`; None: never. Raises Unreadable."""
+    """Return how often a job failed, by its row in `tries`; 0 if that is None. Raises Unreadable."""
     if row is None:
         return 0
     if not isinstance(row, bytes) or len(row) < _LENGTH_BYTES:
@@ -229,7 +229,7 @@ def _last_try(keys: Keys, job_id: str, row: bytes) -> Outcome | None:
 
 
 def decode_tries(keys: Keys, job_id: str, row: object, *, last: bool = False) -> tuple[int, list[Outcome]]:
-    """Return how often a job failed, and the outcomes that are kept of it, oldest first. Raises Unreadable.
+    """Return how often a job failed, and its kept outcomes, oldest first. Raises Unreadable.
 
     `last`: only the last outcome."""
     count = failed_attempts(keys, job_id, row)
@@ -245,9 +245,9 @@ def decode_tries(keys: Keys, job_id: str, row: object, *, last: bool = False) ->
 
 
 def attempt(job: Job, number: int) -> int:
-    """Return the number of an attempt, at most what the job allows.
+    """Return the number of an attempt, but at most as many as the job may have.
 
-    An emptied store may be told of earlier attempts after later ones, and count too many."""
+    An emptied store may get earlier attempts after later ones, and count too many."""
     return min(number, job.max_retry + 1)
 
 
@@ -266,7 +266,7 @@ def decode_held(
 
 
 def decode_members(keys: Keys, flat: list[object], identity: str) -> dict[str, Member]:
-    """Decode all daemons and their heartbeats. Raises Unreadable."""
+    """Decode the rows of all daemons, with their heartbeats. Raises Unreadable."""
     members = {}
     for sysid, row in zip(flat[::2], flat[1::2], strict=True):
         found = _MEMBER.fullmatch(row) if isinstance(row, bytes) else None
@@ -278,7 +278,7 @@ def decode_members(keys: Keys, flat: list[object], identity: str) -> dict[str, M
 
 
 def list_of(keys: Keys, name: str, answer: object) -> list[object]:
-    """Return an answer that must be an array. Raises Unreadable, which names the key that it was read from."""
+    """Return an answer that must be an array. Raises Unreadable, which names the key that the answer was read from."""
     if not isinstance(answer, list):
         raise _unreadable(keys[name], "?", f"the function answered {type(answer).__name__} instead of a list")
     return answer
@@ -295,7 +295,7 @@ def fields(keys: Keys, name: str, answer: object, count: int) -> list[object]:
 
 
 def text(keys: Keys, name: str, value: object) -> str:
-    """Decode an id, jobtype or sysid. Raises Unreadable."""
+    """Decode text: an id, jobtype or sysid. Raises Unreadable."""
     try:
         return _bytes(value).decode()
     except ValueError as error:
@@ -341,14 +341,14 @@ def journal_of(job_id: str) -> int | None:
 def on_its_way(job_id: str, last_id: str | None) -> OnItsWay | None:
     """Return OnItsWay if a job that the store has not seen may still come, else None.
 
-    `last_id`: the last id applied from its journal; None: that journal is not known."""
+    `last_id`: the last id applied from the job's journal; None: that journal is not known."""
     if last_id is None or journal_of(job_id) is None or job_id <= last_id:
         return None
     return OnItsWay(last_id)
 
 
 def newest_id(job_ids: Iterable[str]) -> str:
-    """Return the newest id of a batch; "" if no journal made it, for then it does not say what is still to come."""
+    """Return the newest id of a batch; "" if no journal made it: such an id does not tell which ids may still come."""
     newest = max(job_ids, default="")
     return newest if parse_id(newest) is not None else ""
 

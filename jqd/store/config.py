@@ -1,4 +1,4 @@
-"""Where the store is, in how many partitions, and how long it keeps what is over."""
+"""Where the store is, in how many partitions, and how long it keeps ended jobs and their results."""
 
 from dataclasses import dataclass, field, replace
 
@@ -11,7 +11,7 @@ from jqd.store.keys import Keys
 
 @dataclass(frozen=True, slots=True)
 class StoreConfig:
-    """Where the store is and how long it keeps what is over."""
+    """Where the store is, and how long it keeps ended jobs and their results."""
 
     url: str = field(default="", metadata={SECRET: True})
     """The server; without it the daemon keeps its own. Set it for several daemons. `--store`
@@ -21,10 +21,10 @@ class StoreConfig:
     server of his own.
     Allowed: 1 to 64 letters, digits, `_`, `.` and `-`"""
     urls: tuple[str, ...] = field(default=(), metadata={SECRET: True})
-    """Several servers as one store, in this order for ever: it says what lies where. `--store`, several times.
+    """Several servers as one store. Never change their order: it decides where jobs lie. `--store`, several times.
     Allowed: a list of such URLs, instead of `store.url`"""
     partitions: int = 0
-    """Parts of the store, for ever, too; 0: one for each server. Set 8 if you may need more servers one day.
+    """Parts of the store, never changed either; 0: one for each server. Set 8 if you may need more servers one day.
     Allowed: 0, or the number of URLs to 32"""
     timeout_s: Seconds = 5.0
     """For one answer; raise it for a server far away."""
@@ -33,7 +33,7 @@ class StoreConfig:
     ended_keep_s: Seconds = 86_400.0
     """How long a job that succeeded or was cancelled is shown, and its `job_id` taken. Failed jobs stay."""
     ended_keep_jobs: int = 100_000
-    """How many of these are kept, in each partition: the oldest are forgotten first, **before their day is over**.
+    """How many such jobs are kept, in each partition: the oldest are forgotten first, **before their day is over**.
     About 50 MiB at 200 B a job: raise it if more end in a day and a push may be repeated late.
     Allowed: 0 or more"""
     dead_jobs_warn: Count = 10_000
@@ -54,9 +54,9 @@ class StoreConfig:
     i_accept_loss: bool = False
     """Use a server although its settings would lose jobs. `--i-accept-loss`"""
     partition: int = field(default=0, metadata={INTERNAL: True})
-    """Which one a store object is; set by `parts`."""
+    """The number of the partition that a store object is for; set by `parts`."""
     neighbours: tuple[int, ...] = field(default=(0,), metadata={INTERNAL: True})
-    """All partitions that lie at its URL, itself among them."""
+    """All partitions at the same URL, including this one."""
 
     def __post_init__(self) -> None:
         self._check_partitions()
@@ -82,12 +82,11 @@ class StoreConfig:
 
     @property
     def count(self) -> int:
-        """The number of partitions."""
         return self.partitions or len(self.urls) or 1
 
     @property
     def place(self) -> str:
-        """This partition's number and the number of all, as the partition notes them."""
+        """This partition's number and the number of partitions, in the form that the store keeps."""
         return f"{self.partition}/{self.count}"
 
     @property

@@ -1,8 +1,8 @@
 """Opens the store: its connections, and the object that has all methods.
 
 Three connections stay open (pipeline.py): one for lanes, whose calls are ordered and some slow; one for heartbeats; one
-for all others. The server serves them by turns, so no call waits for more than one of each. redis-py opens them, in a
-thread, and makes rare calls. Every answer has a timeout, and no call is repeated here.
+for all others. The server serves connections in turn, so a call waits for at most one call of each other connection.
+redis-py opens them, in a thread, and makes rare calls. Every answer has a timeout, and no call is repeated here.
 """
 
 import re
@@ -34,7 +34,7 @@ from jqd.store.store import Store
 from jqd.store.types import Owner, Renewed, StoreLook
 
 HEART_CALLS = 1  # heartbeats at once: each follows the one before
-LANE_CALLS = 3 * len(Lane)  # in flight: of each lane one being applied, one queued there, one on its way
+LANE_CALLS = 3 * len(Lane)  # in flight: of each lane one being applied, one queued at the server, one on its way
 OPENING = 2  # connections opened at once, each in a thread
 SLOW_S = 1.0  # a call takes some milliseconds; a lease ends after a few seconds without renewals
 SLOW_EVERY_S = 60.0  # between two log lines on slow calls
@@ -53,11 +53,11 @@ class Accepted:
         self.run_id, self.seal = run_id, seal
         self.identity = f"{run_id}.{life}"
         self.changed = ""
-        """Why no call is sent before the next look; "": calls are sent."""
+        """Why no call is sent before the next `look`; "": calls are sent."""
 
 
 class Connection:
-    """Makes calls to the accepted server: lane calls in order, up to `calls_max` others at once."""
+    """Makes calls to the accepted server: lane calls in order, and up to `calls_max` other calls at once."""
 
     def __init__(
         self, config: StoreConfig, keys: Keys, calls_max: int, now_ms: Callable[[], int] | None, finder: Finder | None
@@ -79,7 +79,7 @@ class Connection:
         return self._accepted.seal
 
     def accept(self, accepted: Accepted) -> None:
-        """Use this server only: from now on each new connection checks who answers before anything is sent.
+        """Use this server only: from now on each new connection checks which server answers before it sends anything.
 
         Calls in flight end on their old connections, which are then closed."""
         client, *links = self._client, self._link, self._lanes
@@ -106,7 +106,7 @@ class Connection:
         return client, link, lanes
 
     def refuse(self, reason: str) -> None:
-        """Send nothing before the next look. `reason`: for the errors that calls raise."""
+        """Send nothing before the next `look`. `reason`: the message of the errors that calls raise."""
         self._accepted.changed = reason
 
     async def call(self, name: str, *arguments: Any) -> object:
@@ -118,7 +118,7 @@ class Connection:
         return await self._run(self._lanes, name, arguments)
 
     async def info(self, *sections: str) -> dict[str, str]:
-        """Return what the server's INFO says. Raises StoreAway, StoreRefused."""
+        """Return the facts in the server's INFO. Raises StoreAway, StoreRefused."""
         return _facts(await self._send(self._link, "info", ("INFO", *sections)))
 
     async def _run(self, link: Pipeline, name: str, arguments: tuple[Any, ...]) -> object:
@@ -153,7 +153,7 @@ class Connection:
             return await trio.to_thread.run_sync(run, limiter=self._limiter, abandon_on_cancel=False)
 
     async def drop_old_libraries(self) -> None:
-        """Delete libraries of other versions if there are too many. Whoever still uses one loads it again."""
+        """Delete libraries of other jqd versions if there are too many. A daemon that still uses one loads it again."""
         listed = await self._send(self._link, "function list", ("FUNCTION", "LIST", "LIBRARYNAME", PREFIX + "*"))
         old = others(listed)
         for name in old if len(old) > OTHERS_MAX else ():
@@ -165,7 +165,7 @@ class Connection:
 
     @contextmanager
     def _refusing_others(self) -> Iterator[None]:
-        """Raise StoreChanged once another store answered, so that nothing is sent before the next look."""
+        """Raise StoreChanged once another store has answered, so that nothing is sent to it before the next `look`."""
         accepted = self._accepted
         if accepted.changed:
             raise StoreChanged(accepted.changed)
@@ -176,7 +176,7 @@ class Connection:
             raise
 
     async def expect_in_place(self) -> None:
-        """Raise StoreChanged if the store is on another server by now, although this one still answers.
+        """Raise StoreChanged if the store has moved to another server, although the present one still answers.
 
         A master that is cut off from the others answers until it learns that another one was promoted.
         """
@@ -251,7 +251,7 @@ class RedisStore(Store):
             get_logger("store").warning("store.libraries_kept", error=str(error))
 
     async def renew_sysid(self, owner: Owner, *, through: bool, settle: bool = False, restored: bool = True) -> Renewed:
-        """See Store. Also raises StoreChanged if the server that answered is not the store any more."""
+        """See Store. Also raises StoreChanged if the server that answered no longer has the store."""
         try:
             answer = await super().renew_sysid(owner, through=through, settle=settle, restored=restored)
         except StoreChanged:
@@ -285,7 +285,8 @@ class RedisStore(Store):
 
     @property
     def _replicas(self) -> int:
-        """How many replicas must have a record, whatever a caller asks for: a failover loses what no replica had."""
+        """How many replicas must have a record, whatever a caller asks for: a failover loses records that no replica
+        had."""
         return 1 if self._finder is not None and self._finder.replicated else 0
 
     def close(self) -> None:
@@ -295,9 +296,10 @@ class RedisStore(Store):
 
 
 def _copied_from(facts: Mapping[str, Any]) -> str:
-    """Return which history of another server this one continues; "": it was never a copy.
+    """Return which history of another server this server continues; "": it was never a copy.
 
-    Its own history's id would not do: a server gets a new one with its first replica, a backup, or an hour without.
+    The id of its own history would not do: a server gets a new one with its first replica, a backup, or after an hour
+    without replicas.
     """
     before = str(facts.get("master_replid2", ""))
     return f"{before}:{facts.get('second_repl_offset', '')}" if before.strip("0") else ""
@@ -305,7 +307,7 @@ def _copied_from(facts: Mapping[str, Any]) -> str:
 
 @asynccontextmanager
 async def open_store(config: StoreConfig, *, now_ms: Callable[[], int] | None = None) -> AsyncIterator[RedisStore]:
-    """Yield a store that connects when it is first used, and again whenever its server is back.
+    """Yield a store that connects when it is first used, and again whenever its server comes back.
 
     Raises ConfigError for a URL that is not understood. While the server is away, every method raises StoreAway.
     """

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 
 class Counts(NamedTuple):
-    """Numbers of jobs by state; each job counts in one. In the order of `STATES` in counts.lua."""
+    """Numbers of jobs by state; each job counts in one state. The order is that of `STATES` in counts.lua."""
 
     waiting: int = 0
     scheduled: int = 0
@@ -26,13 +26,14 @@ class Counts(NamedTuple):
 
 
 class Totals(NamedTuple):
-    """Totals since the store, or the jobtype, was last empty. They only grow: `jqd/service/rates.py` subtracts them.
+    """Totals since the store, or the jobtype, was last empty. They only grow; `jqd/service/rates.py` makes rates of
+    them.
 
-    In the order of `TOTALS` in counts.lua."""
+    The order is that of `TOTALS` in counts.lua."""
 
     pushed: int = 0
     started: int = 0
-    """Attempts that began."""
+    """Number of attempts that began."""
     ended: int = 0
     failed: int = 0
     """How many of the ended jobs failed for good."""
@@ -44,7 +45,7 @@ class TypeView(NamedTuple):
     jobtype: str
     counts: Counts = Counts()
     oldest_ms: int = 0
-    """When (ms) the next job became ready; 0: none is."""
+    """When (ms) the next job became ready; 0: no job is ready."""
     totals: Totals = Totals()
 
 
@@ -60,5 +61,5 @@ def decode_counts(row: Sequence[object]) -> tuple[Counts, Totals]:
 
 
 def added(rows: Iterable[tuple[int, ...]]) -> Iterable[int]:
-    """Add the rows of several partitions, number by number."""
+    """Return the sum of several partitions' rows, number by number."""
     return map(sum, zip(*rows, strict=True))

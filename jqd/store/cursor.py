@@ -1,7 +1,7 @@
-"""The cursor of a list: for each place of jobs that the list walks, where it goes on.
+"""The cursor of a list of jobs: where the next page begins in each set (place) that the list reads.
 
-A cursor is given to clients and may hold ids of other tenants' jobs. So it is sealed with a key that lies in the store:
-every daemon has it, and no client, who can neither read a cursor nor make one.
+A cursor is given to clients and may hold ids of other tenants' jobs. So it is sealed with a key that lies in the store.
+Every daemon has this key. Clients do not, and can neither read a cursor nor make one.
 """
 
 import base64
@@ -19,7 +19,7 @@ SEAL_BYTES = 12  # nobody guesses a seal, and no two cursors have the same
 
 T = TypeVar("T")
 Walked = dict[str, tuple[float, str]]
-"""Place → score and id before which the next page begins."""
+"""Set of jobs (place) → score and id before which the next page begins."""
 
 _decoder = msgspec.msgpack.Decoder(Walked)
 
@@ -29,7 +29,7 @@ def encode_cursor(walked: Walked, key: str) -> str:
 
 
 def decode_cursor(cursor: str, key: str) -> Walked:
-    """Return what a cursor holds; "" holds nothing. Raises ValueError for one that this store did not give."""
+    """Return the content of a cursor; "" has none. Raises ValueError for a cursor that this store did not give."""
     return unsealed(cursor, key, _decoder) if cursor else {}
 
 
@@ -41,7 +41,7 @@ def sealed(content: bytes, key: str) -> str:
 
 
 def unsealed(cursor: str, key: str, decoder: msgspec.msgpack.Decoder[T]) -> T:
-    """Return what `sealed` sealed. Raises ValueError if it was not sealed with this key, StoreAway if that is ""."""
+    """Return what `sealed` sealed. Raises ValueError if it was not sealed with this key, StoreAway if the key is ""."""
     _expect(key)
     try:
         held = base64.b64decode(cursor, altchars=b"-_", validate=True)

@@ -1,11 +1,11 @@
-"""Finds the server that is the store now, in a Cluster or behind Sentinels.
+"""Finds the server that has the store now, in a Cluster or behind Sentinels.
 
     redis+cluster://user:password@host:port,host:port        rediss+… speaks TLS to all of them
     redis+sentinel://user:password@host:port,host:port/service/0?sentinel_username=…&sentinel_password=…
 
-All keys of the store have one hash tag, so it is on one master at a time, used like any single server. It is looked up
-for each connection: all seeds (the servers in the URL) are asked at once, and the answer with the latest failover
-counts. `connect.py` notices when a connection leads to another server than before, and recovery follows.
+All keys of the store have one hash tag, so the store is on one master at a time, used like any single server. This
+master is looked up for each connection: all seeds (the servers in the URL) are asked at once, and the answer with the
+latest failover counts. `connect.py` notices when a connection leads to another server than before; recovery follows.
 """
 
 import contextlib
@@ -41,25 +41,25 @@ SeedUrl = Callable[[str], str]
 
 
 class Found(NamedTuple):
-    """A seed's answer: the present master."""
+    """The answer of a seed (a server in the URL): the present master."""
 
     master: Address
     epoch: int
     """The number of the last failover that this seed knows of."""
     nodes: Sequence[Address] = ()
-    """All servers that the next search may ask."""
+    """All servers that the next search may ask besides the seeds."""
     replicas: int = 0
 
 
 class Finder(ABC):
-    """Asks the seeds for the present master. Blocks, so the store calls it in threads."""
+    """Asks the seeds (the servers in the URL) for the present master. Blocks, so the store calls it in threads."""
 
     def __init__(self, seeds: Sequence[Address], url: str, seed_url: SeedUrl) -> None:
-        """`url`: a plain server's; its credentials, database and options are used for the server that is found."""
+        """`url`: of a plain server; its credentials, database and options are used for the server that is found."""
         self.seeds = tuple(seeds)
         self.url = url
         self.replicated = False
-        """Whether a replica may be promoted, which loses what only the master had."""
+        """Whether a replica may be promoted, which loses records that only the master had."""
         self._seed_url = seed_url
         self._learned: tuple[Address, ...] = ()  # servers that seeds named: asked, too, for the seeds may be gone
 
@@ -77,7 +77,7 @@ class Finder(ABC):
         return best.master
 
     def connections(self) -> type[redis.Connection]:
-        """Return a class for a pool, whose connections find their server when they are opened."""
+        """Return a connection class for a pool. Its connections find their server when they are opened."""
         kind = redis.SSLConnection if self.url.startswith("rediss:") else redis.Connection
         return type("FoundConnection", (_Found, kind), {"finder": self})
 
@@ -190,7 +190,7 @@ def _seed(text: str, kind: str) -> Address:
 
 
 def _split_options(query: str) -> tuple[str, dict[str, str]]:
-    """Split a URL's query into the options of all connections and those of sentinels only."""
+    """Split a URL's query into options of all connections and options of sentinels only."""
     pairs = parse_qsl(query, keep_blank_values=True)
     own = {name: value for name, value in pairs if name in ("sentinel_username", "sentinel_password")}
     return urlencode([pair for pair in pairs if pair[0] not in own]), own
@@ -207,14 +207,14 @@ def _plain_url(scheme: str, login: str, database: str, query: str, server: str) 
 
 
 def _command(connection: Any, *words: str) -> Any:
-    """Return the raw answer: redis-py would drop fields that it does not know."""
+    """Send a command and return the raw answer: redis-py would drop fields that it does not know."""
     connection.connect()
     connection.send_command(*words)
     return connection.read_response()
 
 
 def _address(node: Sequence[Any], seed: Address) -> Address:
-    """Return the address of a node in a table of slots. A node without a name is the one that was asked."""
+    """Return the address of a node in a table of slots. A node without a host is the seed that was asked."""
     host = bytes(node[0] or b"").decode()
     return _checked(seed.host if host in ("", "?") else host, node[1])
 
@@ -227,7 +227,8 @@ def _checked(host: str, port: object) -> Address:
 
 
 def _worst(errors: dict[Address, redis.RedisError]) -> redis.RedisError:
-    """Return one error for all seeds: if any of theirs may pass by itself, one that does; else one for a human."""
+    """Return one error for all seeds. If the error of any seed may pass by itself, so may this one; else a human must
+    act."""
     reasons = "; ".join(f"{seed}: {error}" for seed, error in errors.items())
     if any(_passes(error) for error in errors.values()):
         return redis.ConnectionError(f"nobody tells where the store is now: {reasons}")

@@ -1,6 +1,7 @@
 """Examines a server: what in its settings or state would lose jobs, and how to mend it.
 
-`examine` asks, on a connection of its own; `checks.judge` decides. docs/operate/SERVERS.md has the table.
+`examine` queries the server, on a connection of its own; `checks.judge` judges the answers. docs/operate/SERVERS.md has
+the table of findings.
 """
 
 import ssl
@@ -35,7 +36,7 @@ async def examine(
 ) -> list[Diagnostic]:
     """Return findings about the server. Raises StoreAway when it does not answer, ConfigError for a bad URL.
 
-    `evictions`: remembers earlier looks, and adds its finding."""
+    `evictions`: remembers earlier examinations, and adds its finding."""
     patient = replace(config, timeout_s=min(config.timeout_s, TIMEOUT_S))
     client = _client(patient, "")
     try:
@@ -129,7 +130,7 @@ def _by_tls(error: BaseException) -> ssl.SSLError | None:
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, ssl.SSLError):
         cause = cause.__cause__ or cause.__context__
-    return None if isinstance(cause, (ssl.SSLEOFError, ssl.SSLZeroReturnError)) else cause  # those: it just ended
+    return None if isinstance(cause, (ssl.SSLEOFError, ssl.SSLZeroReturnError)) else cause  # these: it just ended
 
 
 def _tls(error: ssl.SSLError) -> Diagnostic:

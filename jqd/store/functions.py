@@ -40,7 +40,7 @@ class Library:
     """The Lua files by name, and the library that they make together."""
 
     def __init__(self, files: Mapping[str, str]) -> None:
-        """`files`: path below `lua/`, without its ending → text."""
+        """`files`: path below `lua/`, without its ending → the file's text."""
         self.files = files
         shared = sorted(name for name in files if name.startswith("shared/") and name != FIRST)
         tables = [name.removeprefix("shared/").capitalize() for name in shared]
@@ -60,11 +60,12 @@ class Library:
         """Function → its flags (`allow-oom` …)."""
 
     def function(self, name: str) -> str:
-        """Return a function's name at the server: with the digest, for names of functions must differ there."""
+        """Return a function's name at the server: with the digest, because names of functions must differ there."""
         return f"{name}_{self.digest}"
 
     def words(self, keys: Keys, name: str, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return the command that calls a function. Its one key is the text before all keys, which it completes."""
+        """Return the command that calls a function. Its only key is the text before all key names; the function adds
+        those."""
         return "FCALL", self.function(name), 1, keys.stem, *arguments
 
     def load_words(self) -> tuple[str, ...]:
@@ -87,7 +88,7 @@ class Library:
 
 
 def read_library(root: Traversable | None = None) -> Library:
-    """Read the library in that directory; None: the one that is shipped."""
+    """Read the library in that directory; None: the one that is shipped with jqd."""
     lua = root or resources.files("jqd.store").joinpath("lua")
     places = (("", lua), ("shared/", lua.joinpath("shared")))
     files = ((before, entry) for before, place in places for entry in place.iterdir() if entry.name.endswith(".lua"))
@@ -96,28 +97,28 @@ def read_library(root: Traversable | None = None) -> Library:
 
 @cache
 def shipped() -> Library:
-    """Return the library that is shipped, read once: reading takes longer than a look at the store."""
+    """Return the library that is shipped with jqd. It is read once: reading takes longer than a call to the store."""
     return read_library()
 
 
 def is_missing(answer: object) -> bool:
-    """Return whether the error means that the server does not have the function."""
+    """Return whether an answer is the error of a server that does not have the function."""
     return isinstance(answer, redis.ResponseError) and str(answer).startswith("Function not found")
 
 
 def is_loaded(answer: object) -> bool:
-    """Return whether the server refused a library because it has it."""
+    """Return whether an answer is the error of a server that already has the library."""
     return isinstance(answer, redis.ResponseError) and "already exists" in str(answer)
 
 
 def others(answer: Any) -> list[bytes]:
-    """Return the names of our other libraries from an answer of FUNCTION LIST."""
+    """Return the names of libraries of other jqd versions from an answer of FUNCTION LIST."""
     names = (bytes(dict(zip(row[::2], row[1::2], strict=True))[b"library_name"]) for row in answer)
     return sorted(name for name in names if _OURS.fullmatch(name) and name != shipped().name.encode())
 
 
 def call_on(client: "redis.Redis", words: tuple[Any, ...]) -> Any:
-    """Call a function over a connection of redis-py. Loads the library if the server does not have it. Blocks."""
+    """Call a function over a redis-py connection. Loads the library if the server does not have it. Blocks."""
     call: Any = client.execute_command
     try:
         return call(*words)

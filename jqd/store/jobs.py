@@ -28,11 +28,11 @@ class JobMethods(ScriptMethods):
     async def apply_jobs(self, journal_id: str, start: int, end: int, jobs: Sequence[Job]) -> int | None:
         """Add jobs and move the position of this journal's lane from `start` to `end`, in one step.
 
-        Returns how many were new; None, and nothing happens, if the position is `end` already: an answer was lost.
-        Raises PositionMismatch for any other.
+        Returns how many jobs were new. Returns None and does nothing if the position is `end` already, as an answer was
+        lost. Raises PositionMismatch for any other position.
 
-        At most CALL_JOBS_MAX jobs, best below 1 MiB. A job that the store has seen is left as it is. A copy
-        (`job.copied`) is new only if its original was deleted before the store came to it (`skip`). Each job gets its
+        Takes at most CALL_JOBS_MAX jobs, best below 1 MiB. A job that the store has seen is left as it is. A copy
+        (`job.copied`) is new only if its original was deleted before the store applied it (`skip`). Each job gets its
         unique key unless a later job has it."""
         bound(jobs)
         assert all(job.change is None for job in jobs), "a change has a lane of its own"
@@ -55,7 +55,7 @@ class JobMethods(ScriptMethods):
         return await self._move("apply_jobs", *place, *last, *flat)
 
     async def apply_changes(self, journal_id: str, start: int, end: int, jobs: Sequence[Job]) -> int | None:
-        """Exchange contents of jobs for later revisions, as their `change` says; positions as in `apply_jobs`."""
+        """Replace contents of jobs by later revisions, as each `job.change` says; positions as in `apply_jobs`."""
         bound(jobs)
         keys, lane = _keys(jobs), self._lane(journal_id, Lane.CHANGES, start, end)
         flat: list[object] = [*lane, self._config.history_max, len(keys) // 3, *keys]
@@ -71,7 +71,7 @@ class JobMethods(ScriptMethods):
         return await self._move("apply_changes", *flat)
 
     async def reserve_names(self, wanted: Sequence[NameWanted]) -> list[NameGiven]:
-        """Give jobs the ids that their pushers chose. What is not applied within `name_reserve_s` is free again.
+        """Reserve names: ids that pushers chose. A name whose job is not applied within `name_reserve_s` is free again.
 
         The names in one call must differ. The same content gets the same answer again while nothing was applied. Raises
         StoreChanged; StoreUnsettled: the owner of a name may be in a journal only.
@@ -84,7 +84,7 @@ class JobMethods(ScriptMethods):
     async def free_names(self, wanted: Sequence[NameWanted]) -> None:
         """Free names that `reserve_names` gave to a push that was then refused, so that no journal has its jobs.
 
-        Raises StoreChanged, StoreUnsettled: then the names are free after `name_reserve_s`.
+        Raises StoreChanged, StoreUnsettled: then the names become free after `name_reserve_s`.
         """
         await self._ask_names(wanted, 0)
 
@@ -101,7 +101,7 @@ class JobMethods(ScriptMethods):
         A job whose answer is not STANDS must not be acknowledged. Without this call a name is taken when its job is
         applied. Raises StoreChanged.
 
-        `written`: id of the journal, and the position behind these jobs: one that was applied from there and has been
+        `written`: the journal's id and the position behind these jobs: a job that was applied from there and has been
         deleted since gets no name.
         """
         bound(journaled)
@@ -113,17 +113,17 @@ class JobMethods(ScriptMethods):
         return [*map(NameStanding, self._wholes("names", answer))]
 
     async def reserve_change(self, job_id: str) -> int:
-        """Return a number for a change of that job, later than any fence and change so far. Raises StoreChanged.
+        """Return a number for a change of that job, greater than any fence and change so far. Raises StoreChanged.
 
         All jobs of a partition share these numbers.
         """
         return self._whole("fence", await self._caller.call("reserve_change", self._caller.identity))
 
     async def reserve_edit(self, job_id: str, revision: int) -> EditGiven | None:
-        """Return a number for a change of the content of that revision. Raises StoreChanged, StoreUnsettled.
+        """Return a number for a change of that revision of a job. Raises StoreChanged, StoreUnsettled.
 
-        None: the revision is not the latest, or another change is reserved, which ends after `name_reserve_s`. Number
-        0: the job's own id was given to another job.
+        None: the revision is not the latest, or another change is reserved; that ends after `name_reserve_s`. Number 0:
+        the job's own id was given to another job.
         """
         ttl_ms = milliseconds(self._config.name_reserve_s)
         answer = await self._caller.call("reserve_edit", self._caller.identity, ttl_ms, job_id, revision)
@@ -142,17 +142,17 @@ class JobMethods(ScriptMethods):
         followers: Mapping[int, Sequence[Job]] | None = None,
         left_out: bool = False,
     ) -> list[int] | None:
-        """End attempts, or hand jobs over to workers; positions as in `apply_jobs`.
+        """Apply outcomes: end attempts, or note that workers hold jobs by themselves; positions as in `apply_jobs`.
 
-        Returns places of outcomes that came too late to change anything; None when all were applied before, and that
-        answer was lost. Large results must be put first (`put_results`).
+        Returns the indexes of outcomes that came too late to change anything; None if all were applied before, and that
+        answer was lost. Large results must be stored first (`put_results`).
 
         An outcome counts if the job is held under its fence. A success of an older fence counts while the job has not
         ended. If the job has not come yet, the outcome is kept until it comes.
 
         `old`: an earlier process wrote them, which may have died before its workers got their answers. `followers`:
-        place → followers that the outcome brings, if they were decoded. `left_out`: the followers that the outcomes
-        brought are not applied: they are void, or were copied to the journal's end."""
+        index of an outcome → the followers that it brings, if they were decoded. `left_out`: do not apply followers in
+        these outcomes: they are void, or were copied to the journal's end."""
         bound(outcomes)
         assert all(len(one.result) <= PIECE_BYTES for one in outcomes if one.keep_result), "a large result was not put"
         limits = (milliseconds(self._config.result_ttl_s), self._config.history_max, int(old), int(left_out))
@@ -166,8 +166,9 @@ class JobMethods(ScriptMethods):
     async def apply_cancels(self, journal_id: str, start: int, end: int, job_ids: Sequence[str]) -> list[str] | None:
         """Cancel jobs; positions as in `apply_jobs`. Returns the jobtype of each, "" for a job that does not exist.
 
-        A job that is not held ends at once. For a held one, or one that has not come yet, the cancel is noted. Returns
-        None if all were applied before. `record.cancel_of` adds to an id the generation up to which the cancel applies.
+        A job that is not in flight ends at once. For a job in flight, or one that has not come yet, the cancel is
+        noted. Returns None if all were applied before. `record.cancel_of` adds to an id the generation up to which the
+        cancel applies.
         """
         bound(job_ids)
         lane = self._lane(journal_id, Lane.CANCELS, start, end)
@@ -177,7 +178,7 @@ class JobMethods(ScriptMethods):
         return self._texts("jobs", answer)
 
     async def applied(self, journal_id: str) -> dict[Lane, int]:
-        """Return the position up to which each lane was applied, 0 at first. Makes the journal known.
+        """Return the position up to which each lane was applied, 0 at first. Makes the journal known to the store.
 
         Raises StoreChanged."""
         self._note_journal(journal_id)
@@ -192,14 +193,14 @@ class JobMethods(ScriptMethods):
         }
 
     async def skip(self, journal_id: str, lane: Lane, start: int, end: int, *, gone: bool = False) -> int | None:
-        """Move a lane's position over a range without records of that lane. Returns `end`; None, and raises, as
+        """Move a lane's position over a range without records of that lane. Returns `end`. None and errors: as in
         `apply_jobs`.
 
-        `gone`: there were some, which the journal deleted. Copies of jobs from there count as new."""
+        `gone`: the range had records, which the journal deleted. Copies of jobs from there count as new."""
         return await self._move("skip", *self._lane(journal_id, lane, start, end), int(gone))
 
     async def promote(self, limit: int) -> Promoted:
-        """Make jobs ready whose date has come, up to `limit`."""
+        """Make up to `limit` jobs ready whose date has come."""
         answer = await self._caller.call("promote", min(limit, CALL_JOBS_MAX), BYTES_MAX)
         match self._list("later", answer):
             case [moved, due, died, is_any]:
@@ -221,13 +222,14 @@ class JobMethods(ScriptMethods):
 
 
 def _keys(jobs: Sequence[Job]) -> list[str]:
-    """Return, flat: unique key, id of its job, and until when the job has it."""
+    """Return a flat list with three values for each job that has a unique key: key, job id, and until when it has the
+    key."""
     with_keys = [(job.id, job.flow) for job in jobs if job.flow is not None and job.flow.unique]
     return [word for job_id, flow in with_keys for word in (flow.unique, job_id, flow.until)]
 
 
 def _common(job: Job, change: Change) -> tuple[object, ...]:
-    """Return what neighbouring changes mostly share, so that it is sent once."""
+    """Return the values that neighbouring changes mostly share, so that they are sent once."""
     follows = int(change.kind is not ChangeKind.NEW)
     return follows, change.life, job.jobtype + job.queue, job.priority, job.eligible_at_ms, job.expires_at_ms
 

@@ -1,8 +1,8 @@
-"""Spells every key; nothing else in Python does. All keys of a partition have one hash tag, so a cluster keeps them
-together.
+"""Spells the names of all keys; nothing else in Python does. All keys of a partition have one hash tag, so a cluster
+keeps them together.
 
-Functions in Lua get the part before all names, and `lua/shared/base.lua` adds the names. A name of STEMS ends in a
-colon; the function appends a jobtype, a sysid, or what `pages.lua`, `leases.lua` and `limits.lua` say.
+Functions in Lua get the text before all names, and `lua/shared/base.lua` adds the names. A name in STEMS is followed by
+a colon and what the function appends: a jobtype, a sysid, or what `pages.lua`, `leases.lua` and `limits.lua` say.
 """
 
 import re
@@ -31,7 +31,7 @@ _PREFIX = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
 class Keys:
-    """The keys of one partition."""
+    """The names of one partition's keys."""
 
     def __init__(self, prefix: str, partition: int = 0) -> None:
         if not _PREFIX.fullmatch(prefix):
@@ -40,7 +40,7 @@ class Keys:
         """The text before each key's name."""
 
     def __getitem__(self, name: str) -> str:
-        """Return the key called `name`; of a stem, the part before the colon."""
+        """Return the key called `name`; for a name in STEMS, the part before the colon."""
         if name not in KINDS:
             raise KeyError(name)
         return self.stem + name
@@ -55,10 +55,10 @@ class Keys:
 
 
 def lane_field(journal_id: str, lane: Lane) -> str:
-    """Return the field of `applied` with a lane's position."""
+    """Return the field of the hash `applied` that has a lane's position."""
     return f"{journal_id}:{lane.name.lower()}"
 
 
 def last_field(journal: int) -> str:
-    """Return the field of `applied` with the last job id that was applied from the journal of that number."""
+    """Return the field of the hash `applied` that has the last job id applied from the journal of that number."""
     return f"last:{journal}"

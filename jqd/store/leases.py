@@ -22,15 +22,15 @@ class LeaseMethods(ScriptMethods):
         progress: bytes = b"",
         log: Log = NO_LOG,
     ) -> list[Entrusted]:
-        """Return the state of claims that workers name, (id, fence) each, in their order; renew leases that stand.
+        """Return the state of claims (id, fence) that workers name, in their order; renew the leases that stand.
 
-        A lease is all that a worker holds under one fence: naming one of its jobs renews it. Fence 0: of the lease that
-        holds that job, whichever it is. Raises StoreChanged, and StoreUnsettled when a claim does not stand but a
+        A lease has all jobs that a worker holds under one fence: naming one of them renews it. Fence 0: of the lease
+        that holds that job, whichever it is. Raises StoreChanged; StoreUnsettled when a claim does not stand but a
         journal may know better. At most CALL_JOBS_MAX claims.
 
-        `renew`: False only looks, and brings no jobs. `rows`: False brings no jobs, for half the cost. `silence_s`: the
+        `renew`: False: only look, and return no jobs. `rows`: False: return no jobs, at half the cost. `silence_s`: the
         worker timeout of these leases from now on; 0: as before. `progress`: one MessagePack value, shown with these
-        jobs. `log`: what their attempt printed; it is kept while somebody watches them.
+        jobs. `log`: what their attempt printed; it is kept while somebody watches these jobs.
         """
         bound(claims)
         ask = self._caller.identity, int(renew) and 2 - rows, silence_s, progress, log.start, log.data
@@ -54,8 +54,8 @@ class LeaseMethods(ScriptMethods):
     async def watch_logs(self, known: Sequence[tuple[str, int, int]], watch_ms: int) -> list[Log | None]:
         """Return what is new in the logs of jobs, each given as (id, fence, bytes of that attempt's log known so far).
 
-        If another attempt runs by now, that is its whole log; None: nothing is new. For `watch_ms` from now on the
-        jobs' workers are told that somebody watches. Raises StoreChanged.
+        If another attempt runs by now, its whole log is returned; None: nothing is new. For `watch_ms` from now on the
+        jobs' workers learn that somebody watches. Raises StoreChanged.
         """
         bound(known)
         flat = (value for each in known for value in each)
@@ -64,7 +64,7 @@ class LeaseMethods(ScriptMethods):
         return [None if row is None else codec.decode_log(self._keys, job_id, row) for (job_id, *_), row in rows]
 
     async def release_entrusted(self, claims: Sequence[tuple[str, int]], how: Release = Release.UNSENT) -> list[str]:
-        """Give jobs back untried that workers held by themselves; return the ids of those that they did hold.
+        """Give jobs back, untried, that workers held by themselves; return the ids of jobs that workers did hold.
 
         `how`: UNSENT, or UNGET if the worker may have begun them. A job with a pending cancel ends as cancelled. Raises
         StoreChanged.
@@ -75,13 +75,13 @@ class LeaseMethods(ScriptMethods):
         return self._texts("held", answer)
 
     async def find_silent(self, marks: Mapping[int, int], limit: int) -> SilentLeases:
-        """Find leases whose workers timed out, and set them aside: about `limit` jobs. Raises StoreChanged.
+        """Find leases whose workers timed out, with about `limit` jobs, and set them aside. Raises StoreChanged.
 
         The caller then writes into its journal how their attempts ended.
 
-        `marks`: timeout → the number of the sequence (`SilentLeases.now`) that many seconds ago by the caller's clock.
-        A lease with a lower number had no sign of life since. Timeout 0: leases that another daemon set aside, which
-        then wrote no outcomes of them."""
+        `marks`: timeout in seconds → the number of the sequence (`SilentLeases.now`) that long ago by the caller's
+        clock. A lease with a lower number had no sign of life since then. Timeout 0: leases that another daemon set
+        aside without writing outcomes for them."""
         flat = (value for mark in marks.items() for value in mark)
         answer = await self._caller.call("find_silent", self._caller.identity, min(limit, CALL_JOBS_MAX), *flat)
         now, silences_s, given_back, leases = self._list("leases", answer)

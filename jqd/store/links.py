@@ -1,4 +1,4 @@
-"""The store's methods on jobs that wait for others (`lua/shared/links.lua` draws their keys)."""
+"""The store's methods on jobs that wait for others, groups, and unique keys. `lua/shared/links.lua` draws the keys."""
 
 import enum
 from collections.abc import Mapping, Sequence
@@ -11,9 +11,9 @@ from jqd.store import codec
 from jqd.store.keys import lane_field
 from jqd.store.methods import STEP_JOBS, ScriptMethods, in_steps
 
-NEW = "new"  # stands for the number of parents: void what was noted before, unless others asked since
+NEW = "new"  # in place of the number of parents: void earlier notes, unless another caller asked since
 ENDED_FIRST: Mapping[str, int] = {}
-"""Stages of parents that never began anew."""
+"""Default of `stages`: no parent ever began anew."""
 NONE_FAILED: Mapping[str, int] = {}
 ENTRIES = 20  # notes in one call, with up to CHILDREN children each: fewer words than a call may have
 CHILDREN = 200  # children that are told of one end at once
@@ -27,16 +27,16 @@ UNIQUE_S = 600.0  # a reserved key whose job is not in the store by then is free
 
 
 class Blocked(NamedTuple):
-    """A job whose parents are to be asked how they ended."""
+    """A job that waits for others: these parents are to be asked how they ended."""
 
     entry: str
     job: Job
     is_blocked: bool = True
-    """False: it did not wait here (it runs or has ended), and only its parents are to know of it."""
+    """False: the job did not wait (it runs or has ended), and only its parents are to know of it."""
 
 
 class Parent(NamedTuple):
-    """A job that ended or began anew, and some of its children that are not told of it yet."""
+    """A job that ended or began anew, and some of its children (jobs that wait for it) that do not know it yet."""
 
     entry: str
     id: str
@@ -44,33 +44,33 @@ class Parent(NamedTuple):
     """"succeeded", "failed", "cancelled"; "gone": it was deleted since; "": it began anew."""
     children: list[str]
     stage: int
-    """Of two notes on a parent the one with the later stage counts (`lua/shared/links.lua`)."""
+    """Of two notes on the same parent the one with the later stage counts (`lua/shared/links.lua`)."""
     passed: int = 0
-    """How many such children come before these."""
+    """How many more such children come before `children`."""
 
 
 class Due(NamedTuple):
-    """The notes in `links` whose time has come."""
+    """The due notes in `links`: jobs that ended, and jobs that wait."""
 
     wait_s: float | None
     """Seconds until the next note is due; None: there is none."""
     linked: int
     """How many jobs have children, parents or a unique key."""
     rest_until_ms: int
-    """When (ms) others get the same notes again, as `links` has it; to be given to `drop_links`."""
+    """When (ms) other callers get the same notes again; to be given to `drop_links`."""
     blocked: list[Blocked]
     ended: list[Parent]
 
 
 class WatchPair(NamedTuple):
-    """A job that waits for another."""
+    """A job (child) that waits for another one (parent)."""
 
     child: str
     tenant: str
     parent: str
     """The parent's id, or "=" and the id that its pusher chose."""
     last_field: str
-    """The field of the parent's journal in `applied` (`Keys.last_field`); empty for a pusher's own id."""
+    """The field of `applied` for the parent's journal (`Keys.last_field`); empty for an id that a pusher chose."""
 
 
 class ParentNote(NamedTuple):
@@ -81,13 +81,12 @@ class ParentNote(NamedTuple):
     how: str = ""
     """How it ended; "": it has not."""
     size: int | str = ""
-    """Number of all parents, when all are noted; or NEW."""
+    """The number of all parents, once all are noted; or NEW."""
     stage: int | str = ""
-    """The parent's stage; "": it never began anew. With NEW: `rest_until_ms` of the `take_links` that gave the child.
-    """
+    """The parent's stage; "": it never began anew. With NEW: `rest_until_ms` of the child's `take_links`."""
     mark: str = ""
-    """Digest of the parents that were asked (`Flow.mark`): if the child waits for others by now, nothing is noted. "":
-    the parent tells this by itself.
+    """Digest of the parents that were asked (`Flow.mark`): nothing is noted if the child waits for other parents by
+    now. "": the parent reports its end by itself.
     """
 
 
@@ -95,25 +94,25 @@ class Watched(NamedTuple):
     """The state of a parent, as its partition knows it."""
 
     id: str
-    """The parent's id; "": no job has that id of its pusher."""
+    """The parent's id; "": no job has the id that a pusher chose."""
     how: str | None
-    """How it ended; "": it has not; None: no such job of that tenant is here, or its end is not certain."""
+    """How it ended; "": it has not; None: this tenant has no such job here, or its end is not certain."""
     last_id: str | None
     """The last job id applied from the journal that made the parent; None: that journal is not known here."""
     is_coming: bool = False
-    """Whether the job, or a content that begins it anew, may be in a journal only, or was forgotten by the store."""
+    """Whether the job, or a content that begins it anew, may be in a journal only, or the store forgot it."""
     stage: int = 0
 
 
 class Standing(NamedTuple):
-    """How all parents of a job stand, taken together."""
+    """The state of all parents of a job, taken together."""
 
     is_done: bool
-    """Whether all have ended."""
+    """Whether all parents have ended."""
     failed: str
     """The id of the first parent that did not succeed; "": none."""
     mark: str = ""
-    """Which parents these are: `Flow.mark`."""
+    """Digest that identifies these parents: `Flow.mark`."""
 
 
 class Linked(NamedTuple):
@@ -122,16 +121,16 @@ class Linked(NamedTuple):
     job: Job
     state: str
     attempts: int
-    """Attempts that began, a running one included."""
+    """Attempts that began, including a running one."""
     children: int
     listed: list[str]
-    """Some of its children."""
+    """Ids of some of its children."""
     generation: int = 0
-    """When (µs, by the store's clock) it last began anew, or was given its pusher's id; 0: never."""
+    """When (µs, by the store's clock) the job last began anew, or got the id that its pusher chose; 0: never."""
     ended_ms: int = 0
     """When it ended, by the store's clock; 0: it has not."""
     cancelled_to: int = 0
-    """The generation up to which it was cancelled; 0: the first, or it was not."""
+    """The generation up to which the job was cancelled; 0: the first one, or it was not."""
 
 
 class Joined(enum.IntEnum):
@@ -151,10 +150,10 @@ class Group(NamedTuple):
 
 
 class Closing(NamedTuple):
-    """A group that was closed."""
+    """A group that was just closed."""
 
     unsure: int
-    """Places that pushes reserved and have not confirmed yet."""
+    """How many places pushes have reserved and not confirmed yet."""
     job_ids: list[str]
 
 
@@ -171,10 +170,11 @@ class LinkMethods(ScriptMethods):
     async def take_links(
         self, limit: int, rest_s: float, *, children_max: int = CHILDREN, passed: Mapping[str, int] = NONE_FAILED
     ) -> Due:
-        """Return up to `limit` notes that are due. They are due again after `rest_s` unless `drop_links` removes them.
+        """Return up to `limit` due notes on jobs that ended or wait. They are due again after `rest_s`, unless
+        `drop_links` removes them.
 
-        `passed`: entry → how many children to skip, for they could not be reached; none are skipped if these are all. A
-        blocked job whose row cannot be read fails, is named in health, and is left out."""
+        `passed`: entry → how many of its children to skip, as they could not be reached; none are skipped if it has no
+        others. A waiting job whose row cannot be read fails, is named in health, and is left out."""
         skips = [word for skip in passed.items() for word in skip]
         numbers = limit, children_max, round(rest_s * 1000)
         answer = await self._caller.call("take_links", self._caller.identity, *numbers, *skips)
@@ -196,7 +196,8 @@ class LinkMethods(ScriptMethods):
         return due
 
     def _readable(self, job_id: str, row: object, *, is_blocked: bool = False) -> Job | None:
-        """Decode a job's row; None if it cannot be read, which health says. `is_blocked`: then bury the job."""
+        """Decode a job's row. If it cannot be read, warn in health and return None; `is_blocked`: also let the job
+        fail."""
         try:
             return codec.decode_job(self._keys, job_id, row)
         except codec.Unreadable as error:
@@ -209,19 +210,20 @@ class LinkMethods(ScriptMethods):
 
     @property
     def identity(self) -> str:
-        """The identity of the store at the last look."""
+        """The identity of the store that `look` accepted last."""
         return self._caller.identity
 
     async def ask_again(self, partition: int, identity: str) -> None:
-        """Make all notes due that ask parents, as another partition may have forgotten who waits for its jobs.
+        """Make the notes of waiting jobs due, so that they ask their parents again: a partition may have forgotten who
+        waits.
 
-        Does nothing if that was done before in this life of that partition, its `identity`."""
+        Does nothing if that was done before in this life (`identity`) of that partition."""
         after = ""
         while after := self._text("later", await self._caller.call("ask_again", partition, identity, after, STEP_JOBS)):
             pass
 
     async def watch_parents(self, pairs: Sequence[WatchPair]) -> list[Watched]:
-        """Have the ends of parents noted for their children from now on. Returns how each parent stands now."""
+        """Have the ends of parents noted for their children from now on. Returns the present state of each parent."""
         found: list[Watched] = []
         for some in in_steps(pairs, KIN):
             flat = [one for pair in some for one in pair]
@@ -234,7 +236,7 @@ class LinkMethods(ScriptMethods):
         return found
 
     async def note_parents(self, notes: Sequence[ParentNote]) -> dict[str, Standing]:
-        """Note at children how their parents ended. Returns child → how its parents stand then."""
+        """Note at children how their parents ended. Returns child → the state of all its parents afterwards."""
         standing: dict[str, Standing] = {}
         for some in in_steps(notes, KIN):
             answer = await self._caller.call("note_parents", *(one for note in some for one in note))
@@ -250,11 +252,11 @@ class LinkMethods(ScriptMethods):
         stages: Mapping[str, int] = ENDED_FIRST,
         failed: Mapping[str, int] = NONE_FAILED,
     ) -> list[str]:
-        """Remove notes that `take_links` returned. Returns the entries that have further children, and stay.
+        """Remove notes that `take_links` returned. Returns the entries that stay, as they have further children.
 
-        `done`: entry → the children that were told. `rest_until_ms`: as `take_links` set it; a note that was renewed
-        since stays. `stages`: entry → the parent's stage that the children were told. `failed`: entry → how many
-        children that were taken or skipped could not be told; if only these are left, the note rests until then.
+        `done`: entry → the children that got the note. `rest_until_ms`: as `take_links` set it; a note that was renewed
+        since stays. `stages`: entry → the parent's stage that these children got. `failed`: entry → how many children
+        that were taken or skipped could not be reached; if only these are left, the note stays until then.
         """
         left: list[str] = []
         for some in in_steps(list(done.items()), ENTRIES):
@@ -275,11 +277,11 @@ class LinkMethods(ScriptMethods):
     ) -> list[Linked | None]:
         """Return jobs of flows with up to `most` of their children, after the first `skip`; None for a missing job.
 
-        `given`: ids, or "=" and a pusher's own id. Behind the jobs that were given come up to `around_max` others that
-        are linked with them, the nearest first, without those in `known`. The list ends early once it has more than
-        `links` parents and listed children. A job whose row cannot be read has no jobtype, and counts as failed.
+        `given`: ids, or "=" and an id that a pusher chose. After these jobs come up to `around_max` others that are
+        linked with them, the nearest first, without those in `known`. The list ends early once it has more than `links`
+        parents and listed children. A job whose row cannot be read has no jobtype, and counts as failed.
 
-        Raises StoreUnsettled if an own id may be in a journal only."""
+        Raises StoreUnsettled if a job with a pusher's id may be in a journal only."""
         found: list[Linked | None] = []
         left, links_read = given, 0
         while left and (links is None or links_read <= links):
@@ -312,7 +314,7 @@ class LinkMethods(ScriptMethods):
     # ------------------------------------------------------------ groups and unique keys
 
     async def join_group(self, group: str, tokens: Sequence[str]) -> Joined:
-        """Reserve places in a group for jobs that are about to be pushed, each under a token of its own.
+        """Reserve places in a group for jobs that are about to be pushed, each under its own token.
 
         A place that is not confirmed within PLACE_S is void once others join or the group is closed. Raises
         StoreUnsettled: members may be in a journal only.
@@ -326,12 +328,11 @@ class LinkMethods(ScriptMethods):
         return Joined.MEMBERS
 
     async def confirm_members(self, group: str, pairs: Sequence[tuple[str, str]]) -> list[str]:
-        """Confirm places in a group. Returns the ids that are no members, as the group was closed without them.
+        """Confirm places in a group. Returns the ids that are no members, because the group was closed without them.
 
-        (token, id)     the job is journaled
-        (token, "")     there will be no job
-        ("", id)        from a journal: a member, unless the group is closed and waits for nobody any more
-        ("", CLOSED)    from a journal, behind its members: the group was closed
+        (token, id)     the job is journaled (token, "")     there will be no job ("", id)        from a journal: a
+        member, unless the group is closed and no longer waits for members ("", CLOSED)    from a journal, behind its
+        members: the group was closed
         """
         late: list[str] = []
         for some in in_steps(pairs, STEP_JOBS):
@@ -340,7 +341,7 @@ class LinkMethods(ScriptMethods):
         return late
 
     async def close_group(self, group: str) -> Closing:
-        """Close a group, so that no job joins it any more. Raises StoreUnsettled."""
+        """Close a group, so that no further job joins it. Raises StoreUnsettled: members may be in a journal only."""
         answer = await self._caller.call("close_group", self._caller.identity, group, round(PLACE_S * 1000))
         unsure, *ids = self._list("grouped", answer)
         return Closing(self._whole("grouped", unsure), [self._text("grouped", one) for one in ids])
@@ -359,8 +360,9 @@ class LinkMethods(ScriptMethods):
                 return Group(self._whole("grouped", closed), ids, skip)
 
     async def reserve_unique(self, wanted: Sequence[UniqueWanted]) -> list[str]:
-        """Reserve unique keys. Returns who has each: the token that wants it, the id of a living job, or "~" and the
-        token of another push that is not confirmed yet. Raises StoreUnsettled: it may be in a journal only."""
+        """Reserve unique keys. Returns who has each key: the token that wants it, the id of a living job, or "~" and
+        the token of another push that is not confirmed yet. Raises StoreUnsettled if such a job may be in a journal
+        only."""
         given: list[str] = []
         for some in in_steps(wanted, STEP_JOBS):
             flat = [one for each in some for one in (each.key, each.token, each.until)]
@@ -369,10 +371,11 @@ class LinkMethods(ScriptMethods):
         return given
 
     async def confirm_unique(self, wanted: Sequence[UniqueWanted], written: tuple[str, int] | None = None) -> list[str]:
-        """Note that jobs with unique keys are journaled, or, without an id, never will be. Returns who has each key.
+        """Note that jobs with unique keys are journaled; without an id: never will be. Returns who has each key.
 
-        `written`: id of the journal, and the position behind these jobs: a job that came from there and was deleted
-        since has its key. No such job has an id of its pusher, so all are in the lane of jobs."""
+        `written`: the journal's id and the position behind these jobs: then a job that was applied and deleted
+        meanwhile still counts as having its key. None of these jobs has an id that a pusher chose, so all are in the
+        lane of jobs."""
         journal_id, position = written or ("", 1)  # "" is no journal
         given: list[str] = []
         for some in in_steps(wanted, STEP_JOBS):

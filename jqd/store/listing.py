@@ -1,4 +1,4 @@
-"""The store's method that lists jobs. Each page walks a bounded part of the places where jobs lie."""
+"""The store's method that lists jobs. Each page reads a bounded part of the sets (places) that have the jobs."""
 
 from collections.abc import Sequence
 
@@ -43,20 +43,20 @@ FIRST = "0"  # begins the name of the first part; behind the last part it comes 
 
 
 class _Source:
-    """A place that is walked from its newest job backwards."""
+    """A set of job ids (place) that is read from its newest job backwards."""
 
     def __init__(self, place: str, suffix: str, before: tuple[float, str]) -> None:
         self.place, self.suffix = place, suffix
         self.before = before
-        """Score and id before which the next call begins."""
+        """The score and id before which the next call to the store reads."""
         self.at = before
-        """Score and id before which the next page begins: all that is newer was listed or does not match."""
+        """The score and id before which the next page begins: all newer jobs were listed or do not match."""
         self.rows: list[tuple[str, float]] = []
         self.done = False
         self.is_by_id = False
-        """Whether the place, ordered by date, is small: then each page reads all of it and sorts it by id."""
+        """Whether the set is ordered by date and small: then each page reads all of it and sorts it by id."""
         self.last_listed = ""
-        """Id of the last job listed of such a place: only older ones follow."""
+        """With `is_by_id`: the id of the last job listed; only older ones follow."""
 
     @property
     def name(self) -> str:
@@ -73,14 +73,14 @@ class _Source:
 
 
 class _Looking:
-    """The filter of one page, and how much was looked at for it."""
+    """The filter of one page, and how many jobs were examined for it."""
 
     def __init__(self, *fits: object) -> None:
         self.fits = fits
-        """The filter, as `list_ids` takes it."""
+        """The filter, as arguments of `list_ids`."""
         self.looked = 0
         self.are_any = False
-        """Whether any job of that state and type exists, by the counts."""
+        """Whether any job of the wanted state and type exists, by the store's counts."""
         self._until_s = trio.current_time() + LIST_S
 
     @property
@@ -89,14 +89,14 @@ class _Looking:
 
     @property
     def is_over(self) -> bool:
-        """Return whether enough was looked at for one page."""
+        """Return whether enough jobs were examined for one page."""
         return self.looked >= LIST_SCAN or (self.looked >= LIST_FREE and self.is_late)
 
 
 class ListingMethods(QueryMethods):
     @property
     def seal(self) -> str:
-        """The key that cursors are sealed with; "" before the first look."""
+        """The key that cursors are sealed with; "" before `look` first accepted the store."""
         return self._caller.seal
 
     async def list_jobs(
@@ -114,15 +114,17 @@ class ListingMethods(QueryMethods):
     ) -> Page:
         """Return up to `limit` jobs that match, newest first; docs/use/HTTP.md says how pages follow one another.
 
-        A page may be short or empty and yet have a cursor: many jobs did not match, or it took long. A job that moves
-        between two pages may be listed twice or not at all, and all may be listed again after a new life of the store.
+        A page may be short or empty and yet have a cursor: many jobs did not match, or it took long. A job whose state
+        changes between two pages may be listed twice or not at all, and all may be listed again in a new life of the
+        store.
 
-        `tenant`: None: of all tenants, with each one's jobtype of that name. `row_bytes`: jobs with larger rows come
-        without their argument. `tried`: jobs without an ended attempt may be left out.
+        `tenant`: None: jobs of all tenants, each with its own jobtype of that name. `row_bytes`: jobs with larger rows
+        come without their argument. `tried`: jobs without an ended attempt may be left out.
 
         `sources`: number of places walked side by side; a cursor has an entry for each.
 
-        Raises ValueError for a cursor that this store did not give, StoreAway for any cursor before the first look."""
+        Raises ValueError for a cursor that this store did not give, StoreAway for any cursor before the first `look`.
+        """
         walked = decode_cursor(cursor, self.seal)
         server, _, place = walked.pop(PART, (0.0, ""))[1].rpartition(" ")
         past = walked.pop(PAST, (0.0, ""))[1]
@@ -170,7 +172,7 @@ class ListingMethods(QueryMethods):
         return Page([found[job_id] for job_id in sorted(found, reverse=True)], cursor, looking.looked, in_parts)
 
     async def _are_any(self, state: State | None, jobtype: str | None, tenant: str | None) -> bool:
-        """Return whether the counts know any such job. If not, no job is looked at."""
+        """Return whether any such job exists, by the counts. If not, no job is examined."""
         counts = (one.counts for one in await self.list_types(dated=False) if _is_of(one.jobtype, jobtype, tenant))
         # A type without counts may have any: its counts cannot be read.
         return any(state is None or getattr(each, state.value) or not each.jobs for each in counts)
@@ -178,7 +180,7 @@ class ListingMethods(QueryMethods):
     async def _places(
         self, part: str, state: State | None, jobtype: str | None, tenant: str | None, sources: int
     ) -> tuple[str, str, list[tuple[str, str]]]:
-        """Return the next part of the walk, this part as it is to be asked for again, and its places."""
+        """Return the next part of the list, this part's name to ask for it again, and its sets of ids (places)."""
         behind, places = FIRST, list[tuple[str, str]]()
         for place in PLACES[state]:
             if place == "ready":
@@ -198,7 +200,7 @@ class ListingMethods(QueryMethods):
         return behind, part, sorted(places, key=lambda each: _order(state, *each))
 
     async def _newest(self, group: Sequence[_Source], count: int, looking: _Looking) -> list[str]:
-        """Return the next `count` ids of all sources together, newest first; fewer if that is all or it is late."""
+        """Return the next `count` ids of all sources together, newest first; fewer if no more are left, or late."""
         taken: list[str] = []
         while len(taken) < count:
             empty = [source for source in group if not source.rows and not source.done]
@@ -243,7 +245,7 @@ class ListingMethods(QueryMethods):
             looking.looked += self._whole(source.place, looked)
 
     async def _fill_by_id(self, source: _Source, looking: _Looking) -> None:
-        """Read all ids of a place and sort them. A place that is too large is read by date from now on."""
+        """Read all ids of a set and sort them. A set that is too large is read by date from now on."""
         where = source.place, source.suffix, f"{source.before[0]:.17g}", source.before[1]
         rows_max = LATER_ROWS if looking.fits == ANY else LIST_FREE  # a filter reads rows: 25 µs each
         answer = await self._caller.call("list_ids", rows_max, rows_max, *looking.fits, *where)
@@ -264,7 +266,7 @@ def _matches(view: JobView, state: State | None, jobtype: str | None, tag: str |
 
 
 def _is_of(name: str, jobtype: str | None, tenant: str | None) -> bool:
-    """Return whether a jobtype called `name` is the wanted one, of the wanted tenant; None: any."""
+    """Return whether the jobtype called `name` is the wanted one, of the wanted tenant; None: any."""
     if tenant is None:
         return jobtype is None or jobtype in (name, bare(name))
     return tenant_of(name) == tenant and (jobtype is None or name == jobtype)
@@ -279,14 +281,14 @@ def _source(place: str, suffix: str, state: State | None, walked: Walked) -> _So
 
 
 def _begin(state: State | None, place: str) -> tuple[float, str]:
-    """Return score and id before which a walk begins: dated jobs lie before all blocked ones."""
+    """Return the score and id before which reading begins: in `later`, dated jobs lie before all blocked ones."""
     return (BLOCKED_MS, "!") if place == "later" and state in (State.SCHEDULED, State.RETRYING) else (0.0, "")
 
 
 def _order(state: State | None, place: str, suffix: str = "") -> str:
-    """Return the rank of a place in a walk. Queues follow `loose`, as jobs move from there to their queues only.
+    """Return the sort key of a set in a list. Queues follow `loose`, as jobs move from there to their queues only.
 
-    A cursor names the last finished rank, not each finished place: with thousands of jobtypes it would not fit into a
-    URL."""
+    A cursor names the last finished key, not each finished set: with thousands of jobtypes it would not fit into a URL.
+    """
     kind = PLACES[state].index("ready" if place == "loose" else place)
     return f"{kind}{suffix}{BETWEEN * (place == 'loose')}"

@@ -14,11 +14,11 @@ _SYSID = re.compile(r"[A-Za-z0-9_.-]{1,64}")  # it ends a key and stands in log 
 
 
 class MemberMethods(ScriptMethods):
-    """Methods on members. Heartbeats go over a connection of their own."""
+    """Methods on members. Heartbeats have their own connection."""
 
     _renewals = 0  # number of the latest call of `renew_sysid`
     _is_renewed = False
-    """Whether that call was answered. If not, the next one asks for its cancels again."""
+    """Whether the latest call of `renew_sysid` was answered. If not, the next call asks for its cancels again."""
 
     async def reserve_sysid(
         self,
@@ -33,24 +33,25 @@ class MemberMethods(ScriptMethods):
     ) -> Owner:
         """Join the daemons of the store under a new epoch.
 
-        `previous_epoch_dead`: no other process lives under this sysid. If that is not known and the store has such a
-        member, raises SysidTaken. A daemon that joined JOINS_MAX times within minutes and never came through recovery,
-        while others waited, gets SysidRefused for a minute, and nobody waits for it.
+        `previous_epoch_dead`: no other process lives under this sysid. If that is not known and the store has a member
+        of this name, raises SysidTaken. A daemon that joined JOINS_MAX times within minutes and never came through
+        recovery, while others waited, gets SysidRefused for a minute, and nobody waits for it.
 
         `through`: this daemon is through recovery in this life of the store; then the jobs that its earlier epoch held
-        are made ready. If not, these jobs stay held, for their outcomes are yet to be applied; nobody claims until this
-        daemon is through, and the store is not settled. Once it is through, it compares (`get_held`) and releases the
-        rest.
+        are made ready. If not, these jobs stay held, because their outcomes are yet to be applied; nobody claims until
+        this daemon is through, and the store is not settled. Once it is through, it compares (`get_held`) and releases
+        the jobs that are left.
 
-        `seen`: the fence of the caller's last look. If a member joined under this sysid after it, that one keeps its
+        `seen`: the fence at the caller's last `look`. If a member joined under this sysid later, that member keeps its
         epoch, and StaleOwner is raised. So a call that was given up, and arrives late, revokes nobody's epoch.
 
-        `forgot`: jobs of this daemon's journal are to be applied again, although it is through. Until `renew_sysid`
-        says that all were, the store says of no job that it does not exist.
+        `forgot`: jobs of this daemon's journal must be applied again, although it is through. Until `renew_sysid`
+        reports that all were, the store says of no job that it does not exist.
 
         `period_ms`: jobs gain a step of priority in each such period; 0: they do not age.
 
-        `died`: called with the number of jobs that were put back, if the earlier epoch had not left in order."""
+        `died`: called with the number of jobs that were made ready, if the earlier epoch did not leave in good order.
+        """
         if not _SYSID.fullmatch(sysid):
             raise ValueError(f"the sysid {sysid!r} is wrong: use 1 to 64 letters, digits, '_', '.' or '-'")
         answer = await self._caller.call(
@@ -82,8 +83,8 @@ class MemberMethods(ScriptMethods):
     async def renew_sysid(self, owner: Owner, *, through: bool, settle: bool = False, restored: bool = True) -> Renewed:
         """Raise our heartbeat counter and return all members. Raises StaleOwner, StoreChanged.
 
-        Never waits behind other calls. `through`: we are through recovery. `settle`: settle the store if all members
-        are through. `restored`: we are through, and no job of ours is left that the store forgot."""
+        Never waits behind other calls. `through`: we are through recovery. `settle`: if all members are through, note
+        that (the store is settled). `restored`: we are through, and the store has all jobs of our journal again."""
         identity, is_renewed, self._is_renewed = self._heart.identity, self._is_renewed, False
         self._renewals = number = self._renewals + 1
         says = map(int, (through, settle, is_renewed, restored))
@@ -98,13 +99,13 @@ class MemberMethods(ScriptMethods):
         return renewed
 
     async def save_kept(self, journal_id: str, since: int, position: int = 0, last_id: str = "") -> KeptJob:
-        """Save since when this journal keeps jobs; return that of all journals. Raises StoreChanged.
+        """Save since when this journal keeps jobs; return the same of all journals. Raises StoreChanged.
 
-        A job that no journal keeps is never applied again, so nobody needs its end.
+        A job that no journal keeps is never applied again, so nobody needs its ending.
 
-        `since`: a `KeptJob.now` from before all jobs that this journal may apply again; it never goes back.
-        `last_id`: behind `position` this journal's lane has no job with an id up to this one. So a job that is not in
-        the store then never comes, unless the store forgets and the lane goes back."""
+        `since`: a `KeptJob.now` from before all jobs that this journal may apply again; it never decreases. `last_id`:
+        behind `position` this journal's lane has no job with an id up to this one. So such a job that is not in the
+        store never comes, unless the store loses data and the lane goes back."""
         place, last = lane_field(journal_id, Lane.JOBS), last_field(journal_number(journal_id))
         identity = self._caller.identity
         answer = await self._caller.call("save_kept", identity, journal_id, since, place, position, last, last_id)
@@ -116,16 +117,17 @@ class MemberMethods(ScriptMethods):
         return KeptJob(self._whole("fence", first), self._whole("life", began), journals)
 
     async def release_sysid(self, owner: Owner) -> None:
-        """Leave: all that we hold becomes ready. Raises StaleOwner when a later epoch is a member under our sysid."""
+        """Leave: all jobs that this owner holds become ready. Raises StaleOwner when a later epoch is a member under
+        its sysid."""
         while await self._left("release_sysid", *owner, STEP_JOBS, BYTES_MAX):
             pass
 
     async def reap(self, sysid: str, member: Member, limit: int) -> int:
         """Revoke a dead daemon's epoch and make up to `limit` of its jobs ready; return how many.
 
-        Returns 0 when none is left and it is no member any more, or when its heartbeat is not that of `member`: it
-        lives. Counts as a death for each job: one that was alone in flight at `crash_limit` deaths is put among the
-        dead."""
+        Returns 0 when no job is left and the daemon is no longer a member, or when its heartbeat is not that of
+        `member`: it lives. Counts as a death for each job: a job that was alone in flight at `crash_limit` deaths is
+        put among the dead."""
         return await self._left(
             "reap", sysid, member.counter, member.epoch, min(limit, CALL_JOBS_MAX), BYTES_MAX, self._config.crash_limit
         )

@@ -1,4 +1,4 @@
-"""The jobs of several partitions as one list, newest first: how far each partition was read, and the cursor of that."""
+"""Merges the jobs of several partitions into one list, newest first: how far each was read, and the list's cursor."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -17,26 +17,26 @@ _cursors = msgspec.msgpack.Decoder(
 
 
 class PartitionWalk:
-    """How far one partition was read, piece by piece, from its newest job backwards."""
+    """How far one partition was read. It is read in pieces (pages of its own list), from its newest job backwards."""
 
     def __init__(self, start: str = "", given: Sequence[str] = (), size: int = 1, *, done: bool = False) -> None:
         self.start = start
-        """The partition's own cursor at which the present piece begins."""
+        """The partition's own cursor at which the current piece begins."""
         self.given = list(given)
-        """Ids of the piece that were listed, in this page or an earlier one."""
+        """Ids in the piece that were already listed, on this page or an earlier one."""
         self.size = size
-        """Jobs in the piece. If it is fetched again it must be as large, so that it has all of `given`."""
+        """Number of jobs in the piece. If it is fetched again it must be as large, so that it has all of `given`."""
         self.rows: list[JobView] = []
         """Jobs of the piece that are not listed yet, the newest last."""
         self._behind: list[str] = []
-        """Ids in `given` that are not in the piece any more, as it was longer before."""
+        """Ids in `given` that the piece no longer has, as it was longer before."""
         self.done = done
         self._end = start
         self._weary = False
 
     @property
     def is_dry(self) -> bool:
-        """Return whether more must be fetched to know this partition's newest job."""
+        """Return whether another piece must be fetched to know this partition's newest job."""
         return not (self.rows or self.done or self._weary)
 
     def begin(self, size: int) -> int:
@@ -46,7 +46,7 @@ class PartitionWalk:
         return self.size
 
     def take(self, page: Page) -> None:
-        """Take a fetched piece. If jobs of it moved away since, it has older ones in their places."""
+        """Take a fetched piece. If jobs moved away since it was fetched before, it has older jobs in their places."""
         self.rows = [view for view in reversed(page.jobs) if view.id not in self.given]
         self._end = page.cursor
         # A short piece: the partition looked at many jobs, and the next page goes on from there.
@@ -68,7 +68,7 @@ class PartitionWalk:
 
 
 def encode_cursor(walks: Sequence[PartitionWalk], key: str) -> str:
-    """Return the cursor of all partitions; sealed, as `given` may have ids of other tenants' jobs."""
+    """Return the cursor for all partitions. It is sealed, as `given` may have ids of other tenants' jobs."""
     if all(walk.done for walk in walks):
         return ""
     rows = [None if walk.done else (walk.start, walk.given, walk.size if walk.given else 1) for walk in walks]

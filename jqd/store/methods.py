@@ -18,16 +18,17 @@ T = TypeVar("T")
 
 
 class ScriptMethods:
-    """Base of all parts of `Store`. Each method calls the Lua function of its own name (docs/build/STORE.md)."""
+    """Base of the classes that make up `Store`. Each method calls the Lua function of its own name
+    (docs/build/STORE.md)."""
 
     def __init__(self, config: StoreConfig, keys: Keys, caller: ScriptCaller, heart: ScriptCaller) -> None:
-        """Keep the connections. `caller` takes all calls but heartbeats, which `heart` takes."""
+        """Keep the connections. `caller` makes all calls but heartbeats, which `heart` makes."""
         self._config, self._keys, self._caller, self._heart = config, keys, caller, heart
         self.burial = UnreadableJobs(keys, caller)
         self.journals: set[int] = set()  # numbers of the journals that this process applies
         self._log = get_logger("store")
 
-    # These check a part of an answer. `name`: of the key that it was made from, for the message. All raise Unreadable.
+    # These check a part of an answer. `name`: the key that it was read from, for the message. All raise Unreadable.
 
     def _list(self, name: str, answer: object) -> list[object]:
         return codec.list_of(self._keys, name, answer)
@@ -42,7 +43,7 @@ class ScriptMethods:
         return [self._text(name, one) for one in self._list(name, answer)]
 
     async def _move(self, name: str, *arguments: Any) -> int | None:
-        """Make a call that moves the position of a lane. Returns its number; None where it was made before."""
+        """Call a function that moves a lane's position; return its answer, a number. None: it was applied before."""
         answer = await self._caller.call_behind(name, *arguments)
         return None if answer is None else self._whole("applied", answer)
 

@@ -1,4 +1,4 @@
-"""The store's methods on notices to the administrator: which jobs failed, and of which failures he was told."""
+"""The store's methods on notices to the administrator: which jobs failed, and which failures were reported."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -16,9 +16,9 @@ class Failed(NamedTuple):
 
 class FailedPage(NamedTuple):
     now_ms: int
-    """The store's clock."""
+    """The present time by the store's clock."""
     jobs: Sequence[Failed]
-    """By date; jobs that were deleted meanwhile are left out."""
+    """Ordered by date; jobs that were deleted meanwhile are left out."""
     last: tuple[int, str] | None
     """Date and id of the last job, to be given to the next call; None: that was the last page."""
 
@@ -32,8 +32,8 @@ class NoticesState(NamedTuple):
 
 class NoticeMethods(QueryMethods):
     async def list_failed(self, from_ms: int, from_id: str = "") -> FailedPage:
-        """Return jobs that failed at `from_ms` or later, after the job `from_id`, without their arguments. Raises
-        StoreChanged.
+        """Return jobs that failed for good at `from_ms` or later, after the job `from_id`, without their arguments.
+        Raises StoreChanged.
         """
         answer = await self._caller.call("list_failed", self._caller.identity, from_ms, from_id, VIEWS)
         now, flat = self._list("dead", answer)
@@ -45,7 +45,7 @@ class NoticeMethods(QueryMethods):
         return FailedPage(self._whole("dead", now), jobs, last)
 
     async def swap_notices(self, version: int, later: bytes = b"") -> NoticesState:
-        """Replace the state by `later` if its version is the given one; return the state otherwise. Raises
+        """Replace the state by `later` if it still has this version; otherwise return the present state. Raises
         StoreChanged.
         """
         answer = await self._caller.call("swap_notices", self._caller.identity, version, later)

@@ -7,10 +7,10 @@ from jqd.store.methods import STEP_JOBS, ScriptMethods, bound, in_rows, in_steps
 
 
 class Waiting(NamedTuple):
-    """Entries of an outbox that are to be pushed."""
+    """Entries of an outbox (each has the followers of one outcome) that are to be pushed."""
 
     now_ms: int
-    """The store's clock; entries may have later dates if it was set back."""
+    """The present time by the store's clock; entries may have later dates if the clock was set back."""
     oldest_ms: int | None
     """Date (ms) of the oldest entry; None when there is none."""
     newest_ms: int | None
@@ -18,11 +18,11 @@ class Waiting(NamedTuple):
     shelves: int
     """How many tenants have entries that wait for their quota."""
     entries: list[bytes]
-    """Each is the parent's id, a space, and its followers as in the outcome."""
+    """Each has the parent's id, a space, and its followers as in the outcome."""
 
 
 class Shelf(NamedTuple):
-    """How many entries wait for a tenant's quota, and since when."""
+    """A tenant's shelf: how many entries wait for its quota, and since when."""
 
     entries: int
     since_ms: int
@@ -35,7 +35,8 @@ class OutboxMethods(ScriptMethods):
     ) -> Waiting:
         """Return up to `limit` entries of the outbox, oldest first, after the first `skip`.
 
-        `age_s`, `since_ms`: only entries of that age, and since that date. Stops behind `bytes_max`, but gives one."""
+        `age_s`: only entries of at least this age. `since_ms`: only entries of this date or later. Stops once the
+        entries have `bytes_max`, but returns at least one."""
         answer = await self._caller.call("get_outbox", round(age_s * 1000), since_ms, skip, limit, bytes_max)
         now_ms, oldest_ms, newest_ms, shelves, *entries = self._list("outbox", answer)
         return Waiting(
@@ -49,9 +50,9 @@ class OutboxMethods(ScriptMethods):
     async def drop_outbox(
         self, entries: Sequence[bytes], tenant: str | None = None, children: Sequence[tuple[str, str]] = ()
     ) -> None:
-        """Remove entries whose jobs are all in a journal, from the outbox or from a tenant's shelf.
+        """Remove entries whose jobs are all in a journal, from the outbox or from the tenant's shelf.
 
-        `children`: (parent, child) of these jobs; noted at the parents before the entries go."""
+        `children`: (parent, child) of these jobs; noted at the parents before the entries are removed."""
         bound(entries)
         steps = in_steps(children, STEP_JOBS) or [()]
         for at, some in enumerate(steps, 1):
@@ -61,13 +62,14 @@ class OutboxMethods(ScriptMethods):
                 await self._caller.call("drop_outbox", _shelf(tenant), len(some), *flat, *gone)
 
     async def put_off(self, tenant: str, entries: Sequence[bytes], rest_s: float) -> None:
-        """Move entries onto the tenant's shelf, where they wait for its quota. The shelf is due in `rest_s`."""
+        """Move entries onto the tenant's shelf, where they wait for its quota until the shelf is due, in `rest_s`
+        seconds."""
         bound(entries)
         if entries:
             await self._caller.call("put_off", tenant, round(rest_s * 1000), *entries)
 
     async def put_back(self, tenant: str, entries: Sequence[bytes]) -> None:
-        """Move entries from the tenant's shelf back into the outbox: they do not wait for its quota now."""
+        """Move entries from the tenant's shelf back into the outbox: they no longer wait for its quota."""
         bound(entries)
         if entries:
             await self._caller.call("put_back", tenant, *entries)
@@ -77,8 +79,9 @@ class OutboxMethods(ScriptMethods):
     ) -> tuple[str, list[bytes]]:
         """Return a tenant whose shelf (entries that wait for its quota) is due, and up to `limit` of these entries.
 
-        The oldest come first; none: no shelf is due. The shelf is due again in `rest_s`. Stops behind `bytes_max`, but
-        gives one. `tenant`: of this shelf, due or not, after the first `skip`."""
+        The oldest come first; none: no shelf is due. The shelf is due again in `rest_s`. Stops once the entries have
+        `bytes_max`, but returns at least one. `tenant`: read the shelf of this tenant, due or not, after the first
+        `skip`."""
         answer = await self._caller.call("get_shelf", _shelf(tenant), round(rest_s * 1000), skip, limit, bytes_max)
         found = self._list("shelf", answer)
         if not found:
@@ -86,13 +89,13 @@ class OutboxMethods(ScriptMethods):
         return self._text("shelves", found[0]), [one for one in found[1:] if isinstance(one, bytes)]
 
     async def is_owed(self, tenant: str, entries: Sequence[bytes]) -> list[bool]:
-        """Return for each entry whether it is in the outbox or on that tenant's shelf."""
+        """Return for each entry whether its jobs must still be pushed: it is in the outbox or on the shelf."""
         bound(entries)
         answer = await self._caller.call("is_owed", tenant, *entries)
         return [one == 1 for one in self._wholes("shelf", answer)]
 
     async def list_shelves(self, limit: int) -> dict[str, Shelf]:
-        """Return up to `limit` tenants that have entries on their shelves."""
+        """Return up to `limit` shelves by tenant: entries that wait for the tenant's quota."""
         flat = self._list("shelves", await self._caller.call("list_shelves", limit))
         rows = in_rows(flat, 3)
         return {

@@ -1,4 +1,4 @@
-"""Groups outcomes as apply_outcomes.lua takes them, and jobs as all functions take them."""
+"""Puts outcomes into groups for apply_outcomes.lua, and jobs into groups for all functions."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -8,18 +8,19 @@ from jqd.store.codec import encode_job, encode_outcome, lines_of
 
 SUCCEEDED, RETRY, ENTRUSTED = Fate.SUCCEEDED, Fate.RETRY, Fate.ENTRUSTED  # attributes of an enum are slow to read
 BROUGHT = "="
-"""Marks an outcome whose followers are in the same call; no entry of an outbox begins so."""
+"""Marks an outcome whose followers are in the same call; no entry of an outbox begins with it."""
 SUCCEEDED_WITH_MORE = 6
-"""The fate that functions get for a success that jobs follow or that printed something."""
+"""The fate that functions get for a success that has followers or printed something."""
 _PLACED = {fate: fate.value for fate in Fate} | {Fate.FAILED: Fate.DEAD.value}
-"""Fate → the number for functions. Whatever failed for good is DEAD: it stays until somebody deals with it (adr/0001).
+"""Fate → its number for functions. A job that failed for good is DEAD: it stays until somebody deals with it
+(adr/0001).
 """
 
 
 def grouped(outcomes: Iterable[Outcome], followers: Mapping[int, Sequence[Job]]) -> list[Any]:
-    """Return outcomes as apply_outcomes.lua takes them: what neighbours share is given once.
+    """Return outcomes as arguments of apply_outcomes.lua: values that neighbours share are given once.
 
-    `followers`: place of an outcome → the followers that it brings."""
+    `followers`: index of an outcome → the followers that it brings."""
     brought = _brought(followers)
     flat: list[Any] = [len(brought), *brought]
     common: tuple[int, int, str, object] | None = None
@@ -42,7 +43,7 @@ def grouped(outcomes: Iterable[Outcome], followers: Mapping[int, Sequence[Job]])
 
 
 def _bringing(followers: Sequence[Job]) -> str:
-    """Return the mark for an outcome whose followers are in the same call; of a copy with its positions."""
+    """Return the mark for an outcome whose followers are in the same call; if they are copies, with their positions."""
     copied = followers[0].copied
     return f"{BROUGHT}{copied[0]} {copied[1]}" if copied else BROUGHT
 
@@ -62,12 +63,12 @@ def _id_of_first(pair: tuple[Job, int]) -> str:
 
 
 def common_of(job: Job) -> tuple[str, int, int, int]:
-    """Return what jobs of one group share (arrive.lua)."""
+    """Return the values that all jobs of one group share (arrive.lua)."""
     return job.jobtype + job.queue, job.priority, job.eligible_at_ms, job.expires_at_ms
 
 
 def _extra(outcome: Outcome) -> bytes | str:
-    """Return what the function needs beside the packed outcome; apply_outcomes.lua describes it."""
+    """Return what the function needs besides the packed outcome; apply_outcomes.lua describes it."""
     if outcome.fate is SUCCEEDED:
         result = outcome.result if outcome.keep_result else b""
         if not outcome.follows and not outcome.log:

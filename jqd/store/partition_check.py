@@ -1,7 +1,7 @@
 """Checks that a server has the partitions that the configuration puts there, and no others.
 
-The number of partitions and the order of the servers decide where a job lies. At its first look each partition notes
-which of how many it is. A partition with another note is not used, for its jobs would be looked for elsewhere.
+The number of partitions and the order of the servers decide where a job lies. When first used, each partition notes its
+number and the number of all. A partition with another note is not used, as its jobs would be looked for elsewhere.
 """
 
 from collections.abc import Mapping
@@ -19,9 +19,9 @@ MISPLACED = frozenset({OTHER_NUMBER, ELSEWHERE})
 
 
 def read_places(client: "redis.Redis", config: StoreConfig, info: Mapping[str, Any]) -> dict[int, str]:
-    """Return partition → its note, for all partitions that this server has. Raises redis.RedisError.
+    """Return number → note of all partitions that this server has. Raises redis.RedisError.
 
-    On a node of a cluster only the configured one is read: keys of others may be on other nodes.
+    On a node of a cluster only the configured partition is read: keys of others may be on other nodes.
     """
     mine = config.partition
     numbers = [mine] if info.get("cluster_enabled") else range(HOMES)
@@ -41,7 +41,7 @@ def read_places(client: "redis.Redis", config: StoreConfig, info: Mapping[str, A
 
 
 def judge_places(config: StoreConfig, places: Mapping[int, str]) -> list[Diagnostic]:
-    """Return what is wrong with the partitions on a server."""
+    """Return what is wrong with the partitions on a server, by their notes."""
     mine = places.get(config.partition, config.place)
     if mine != config.place:
         return [_other_number(config, mine)]

@@ -1,7 +1,8 @@
 """Makes several partitions look like one store to the API.
 
-A call on one job goes to the partition that its id names; a call on a name or a jobtype to that one's partition. Lists
-and numbers are asked of all partitions at once. An error names its partition. docs/adr/0009 says what lies where.
+A call on a job goes to the partition that its id names. A call on a name (an id that a pusher chose) or on a jobtype
+goes to the partition that it belongs to. Lists and numbers are asked of all partitions at once. An error names its
+partition. docs/adr/0009 says what lies where.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
@@ -39,19 +40,19 @@ SOURCES = 2 * LIST_SOURCES  # places walked side by side in all partitions toget
 S = TypeVar("S")
 T = TypeVar("T")
 Piece = Callable[[Store, list[S]], Awaitable[list[T]]]
-"""Calls one partition with the items that belong there, and returns an answer for each."""
+"""Calls one partition with the items that belong to it, and returns an answer for each item."""
 Calls = Mapping[int, Callable[[], Awaitable[T]]]
-"""Number of a partition → the call to make there."""
+"""Number of a partition → the call to make to it."""
 
 
 class PartitionedStore:
-    """Does what `Store` does, over several partitions. A partition that is away blocks its own jobs and names, and all
-    lists: StoreAway names it.
+    """Does what `Store` does, over several partitions. While a partition is away, calls on its jobs and names fail, and
+    so do all lists: StoreAway names it.
     """
 
     def __init__(self, stores: Sequence[Store], *, servers: int) -> None:
-        """`stores`: in the order of their partitions' numbers. `servers`: how many servers hold them, partition n on
-        server n % servers."""
+        """`stores`: one for each partition, in the order of their numbers. `servers`: how many servers hold them:
+        partition n is on server n % servers."""
         assert len(stores) > 1, "one store needs nobody before it"
         self._stores = stores
         self._servers = servers
@@ -85,7 +86,7 @@ class PartitionedStore:
     # ------------------------------------------------------------ what the store agrees to before it is journaled
 
     async def reserve_names(self, wanted: Sequence[NameWanted]) -> list[NameGiven]:
-        """See Store. If one partition is away, the names that others gave become free again by themselves."""
+        """See Store. If one partition is away, names that other partitions gave become free again by themselves."""
         homes = [self._of_name(one.name) for one in wanted]
         return await self._in_order(homes, wanted, lambda store, part: store.reserve_names(part))
 
@@ -117,7 +118,7 @@ class PartitionedStore:
         return await self._call(self._of(job_id), lambda store: store.get_job(job_id))
 
     async def queue_place(self, job_id: str, ages: bool = False) -> QueuePlace | None:
-        """See Store. Counts only jobs of the same partition: the others are claimed from independently."""
+        """See Store. Counts only jobs of the same partition: jobs of others are claimed independently."""
         return await self._call(self._of(job_id), lambda store: store.queue_place(job_id, ages))
 
     async def get_piece(self, large: LargeResult, at: int) -> bytes | None:
@@ -191,7 +192,7 @@ class PartitionedStore:
         )
 
     async def list_types(self, partition: int | None = None, *, dated: bool = True) -> list[TypeView]:
-        """See Store. Adds up the partitions: jobs with ids of their pushers lie apart from the rest of their type."""
+        """See Store. Adds up the partitions: jobs whose pushers chose their ids lie apart from others of their type."""
         rows: dict[str, TypeView] = {}
         asked = range(len(self._stores)) if partition is None else (partition,)
         answered = await self._call_each(asked, lambda store: store.list_types(dated=dated))
@@ -201,7 +202,7 @@ class PartitionedStore:
         return sorted(rows.values())
 
     async def clean_ended(self, before_ms: int, limit: int) -> Cleaned:
-        """See Store. Raises an error only when no job was looked at: a caller that goes on gets it at last."""
+        """See Store. Raises an error only if no job was examined: a caller that goes on gets it in the end."""
         gone, looked, date_ms, failed = 0, 0, before_ms, None
         for number in range(len(self._stores)):
             left = limit - looked
@@ -291,25 +292,26 @@ class PartitionedStore:
         return list((await self._all({n: partial(call, self._stores[n]) for n in numbers})).values())
 
     async def _in_order(self, homes: Sequence[int], items: Sequence[S], call: Piece[S, T]) -> list[T]:
-        """Call each partition with its items. Returns the answers in the order of the items."""
+        """Call each partition with the items that belong to it (`homes`). Returns the answers in the order of the
+        items."""
         answers = {n: iter(part) for n, part in (await self._at_home(homes, items, call)).items()}
         return [next(answers[home]) for home in homes]
 
     async def _ids_from(self, job_ids: Sequence[str], items: Sequence[S], call: Piece[S, str]) -> list[str]:
-        """Call each partition with its items. Returns those of `job_ids` that some partition returned, in order."""
+        """Call each partition with the items that belong to it. Returns those of `job_ids` that came back, in order."""
         answers = await self._at_home([self._of(job_id) for job_id in job_ids], items, call)
         named = {job_id for part in answers.values() for job_id in part}
         return [job_id for job_id in job_ids if job_id in named]
 
     async def _at_home(self, homes: Sequence[int], items: Sequence[S], call: Piece[S, T]) -> dict[int, list[T]]:
-        """Call each partition with the items whose home it is. Returns each partition's answers."""
+        """Call each partition with the items that belong to it (`homes`). Returns each partition's answers."""
         pieces: dict[int, list[S]] = {}
         for home, item in zip(homes, items, strict=True):
             pieces.setdefault(home, []).append(item)
         return await self._all({n: partial(call, self._stores[n], part) for n, part in pieces.items()})
 
     async def _all(self, calls: Calls[T]) -> dict[int, T]:
-        """Make these calls at once. Returns their answers, or raises the first error by number of partition."""
+        """Make these calls at once. Returns their answers, or raises the error of the lowest failing partition."""
         answers: dict[int, T] = {}
         for number, answer in sorted((await self._ask(calls)).items()):
             if isinstance(answer, Exception):

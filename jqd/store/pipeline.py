@@ -9,9 +9,9 @@ So the server has its next call ready when it finishes one.
 * No task belongs to a connection: the first caller that waits reads the answers of all.
 * redis-py opens the connection in a thread (names, TLS, user, database, the check of who answers). Then we use its
   socket.
-* An answer that does not come in time breaks the connection. All unanswered calls fail with it, and those that were to
-  follow are not sent.
-* A cancelled caller still waits for a call that it sent, as long as an answer may take.
+* An answer that does not come in time breaks the connection. All unanswered calls fail with it, and calls that wait
+  behind them are not sent.
+* A caller that is cancelled still waits until the call that it sent is answered or times out.
 """
 
 import socket
@@ -34,19 +34,19 @@ _MORE = object()  # stands for an answer that has not come whole yet
 
 
 class Loader(Protocol):
-    """The commands that give a server functions which it does not have."""
+    """The commands that load our functions into a server that lacks them."""
 
     def load_words(self) -> Words:
         """Return the command that loads the functions."""
 
     def script_words(self, words: Words) -> Words | None:
-        """Return a script that makes the same call on a full server, which loads no functions.
+        """Return a script that makes the same call as `words`, for a full server, which loads no functions.
 
         None: this function may not run on a full server."""
 
 
 class Call:
-    """A call that was or will be sent, and what came of it."""
+    """A call that was or will be sent, and its answer or error."""
 
     __slots__ = ("answer", "bell", "error", "sent", "words")
 
@@ -57,7 +57,7 @@ class Call:
         self.answer: object = _MORE
         self.error: redis.RedisError | None = None
         self.bell: trio.Event | None = None
-        """Wakes the caller that waits while another caller reads from the connection; else None."""
+        """Wakes this call's caller, while another caller reads from the connection; else None."""
 
     @property
     def is_over(self) -> bool:
@@ -78,7 +78,7 @@ class PipelinedConnection:
         loader: Loader,
         broke: Callable[[redis.RedisError], None],
     ) -> None:
-        """`connection`: an open one of redis-py, whose socket is ours now. `broke`: called when calls are lost."""
+        """`connection`: an open redis-py connection, whose socket is ours now. `broke`: called when calls are lost."""
         self._connection = connection
         self._socket: socket.socket = connection._sock
         self._socket.setblocking(False)
@@ -102,7 +102,7 @@ class PipelinedConnection:
         return not self._sent and not self._again
 
     def is_stale(self) -> bool:
-        """Return whether the server closed the idle connection, or sent something unasked."""
+        """Return whether the server closed the idle connection, or sent something that nobody asked for."""
         try:
             self._socket.recv_into(self._buffer)
         except (BlockingIOError, ssl.SSLWantReadError):
@@ -118,7 +118,7 @@ class PipelinedConnection:
             await self._room.wait()
 
     async def send(self, call: Call) -> None:
-        """Send a call. Callers take turns. An error is kept in the call, not raised."""
+        """Send a call. Only one caller may send at a time. An error is kept in the call, not raised."""
         try:
             await self._put(call, call.words)
         except redis.RedisError as error:
@@ -147,7 +147,7 @@ class PipelinedConnection:
                 return
 
     def close(self, error: redis.RedisError) -> None:
-        """Close the connection. What unanswered calls did at the server stays unknown."""
+        """Close the connection. Whether unanswered calls took effect stays unknown."""
         if self.error is not None:
             return
         self.error = error
@@ -200,10 +200,10 @@ class PipelinedConnection:
         call.ring()
 
     async def _send_again(self) -> None:
-        """Load our functions and send the calls again that the server refused for lack of them.
+        """Load our functions, then send the calls again that the server refused because it lacked them.
 
-        On a full server, which takes no library, they are sent as scripts. Nothing else is sent before. If one of the
-        refused calls' followers ran all the same, it came too early, and its answer says so."""
+        On a full server, which takes no library, they are sent as scripts. Nothing else is sent before. If a call that
+        follows a refused one in order ran all the same, it came too early, and its answer says so."""
         if any(call.sent == 1 for call in self._again):
             self._loading = Call(self._loader.load_words())
             await self._put(self._loading, self._loading.words)
@@ -246,8 +246,8 @@ class Pipeline:
         timeout_s: float,
         loader: Loader,
     ) -> None:
-        """`open_one`: returns an open connection of redis-py, or raises redis.RedisError. `calls_max`: how many may be
-        unanswered at once."""
+        """`open_one`: returns an open redis-py connection, or raises redis.RedisError. `calls_max`: how many calls may
+        be unanswered at once."""
         self._open_one, self._calls_max, self._timeout_s, self._loader = open_one, calls_max, timeout_s, loader
         self._turn = trio.StrictFIFOLock()  # held by the caller that sends
         self._wire: PipelinedConnection | None = None
@@ -258,7 +258,7 @@ class Pipeline:
     async def call(self, words: Words) -> object:
         """Make a call and return its answer. Raises redis.RedisError.
 
-        The call is not sent if the connection breaks before its turn: earlier calls failed with it."""
+        The call is not sent if the connection breaks before its turn, because calls before it failed then."""
         call, failures = Call(words), self._failures
         if self._turn.locked():
             await self._turn.acquire()

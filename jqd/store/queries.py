@@ -1,4 +1,4 @@
-"""The store's methods that read jobs and jobtypes, and delete what is over."""
+"""The store's methods that read jobs and jobtypes, and delete jobs that need not be kept."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -24,7 +24,7 @@ class QueryMethods(ScriptMethods):
     # ------------------------------------------------------------ jobs
 
     async def get_job(self, job_id: str) -> JobView | OnItsWay | None:
-        """Return all about one job; None if no journal that the store knows can have made its id.
+        """Return all that is known of a job; None if no journal that the store knows can have made its id.
 
         Raises StoreChanged: another life of the store may not know the job yet.
         """
@@ -44,7 +44,7 @@ class QueryMethods(ScriptMethods):
         return await self._views(job_ids, brief=1)
 
     async def queue_place(self, job_id: str, ages: bool = False) -> QueuePlace | None:
-        """Return what waits before a job; None if it is not ready. `ages`: whether jobs age."""
+        """Return which jobs run before a job; None if it is not ready. `ages`: whether jobs age."""
         found = self._list("ready", await self._caller.call("queue_place", job_id, PLACE_PAGES, PLACE_TYPES, int(ages)))
         if not found:
             return None
@@ -65,9 +65,9 @@ class QueryMethods(ScriptMethods):
         )
 
     async def resolve(self, name: str, *, promised: bool = False) -> str | None:
-        """Return the id of the job that has this id of its pusher; None if there is none. Raises StoreChanged.
+        """Return the id of the job whose pusher chose the id `name`; None if there is none. Raises StoreChanged.
 
-        Raises StoreUnsettled if a journal may have it. `promised`: None also if the name is only reserved.
+        Raises StoreUnsettled if the job may be in a journal only. `promised`: None also if the name is only reserved.
         """
         (job_id,) = await self._resolve([name], promised=promised)
         return job_id
@@ -86,8 +86,8 @@ class QueryMethods(ScriptMethods):
     async def _views(
         self, job_ids: Sequence[str], *, brief: int = 0, last: bool = False, again: bool = False
     ) -> list[JobView | OnItsWay | None]:
-        """Return views of jobs. `brief`: without results, and without arguments of rows above so many bytes; 0: with
-        both. `last`: with the last attempt as the only history."""
+        """Return views of jobs. `brief`: without results, and without arguments if the row has more bytes than this; 0:
+        with both. `last`: with the last attempt as the only history."""
         flat: list[object] = []
         for job_id in job_ids:
             number = codec.journal_of(job_id)
@@ -128,9 +128,9 @@ class QueryMethods(ScriptMethods):
             return view
 
     async def unfinished(self, job_ids: Sequence[str], *, dead: bool = False) -> list[str]:
-        """Return those of at most CALL_JOBS_MAX jobs that exist and have not ended. Raises StoreChanged.
+        """Return the ids of jobs that exist and have not ended, of at most CALL_JOBS_MAX. Raises StoreChanged.
 
-        `dead`: also those that failed for good.
+        `dead`: also jobs that failed for good.
         """
         bound(job_ids)
         if not job_ids:
@@ -160,9 +160,9 @@ class QueryMethods(ScriptMethods):
     # ------------------------------------------------------------ numbers
 
     async def list_types(self, partition: int | None = None, *, dated: bool = True) -> list[TypeView]:
-        """Return all jobtypes that have jobs, by name. Their numbers are exact, but not of one moment.
+        """Return all jobtypes that have jobs, by name. Their numbers are exact, but not taken at one moment.
 
-        `partition`: only of this one. `dated`: also read `oldest_ms`, the next job's date, for each.
+        `partition`: only jobtypes of this partition. `dated`: also read `oldest_ms`, the next job's date, for each.
         """
         views: dict[str, TypeView] = {}
         place = "0"
@@ -179,7 +179,7 @@ class QueryMethods(ScriptMethods):
                 return sorted(views.values())
 
     async def stats(self) -> StoreStats:
-        """Return the numbers of jobs. Names partitions that do not answer. Raises StoreAway if none does."""
+        """Return the numbers of jobs. Names partitions that do not answer. Raises StoreAway if no partition does."""
         *numbers, row = self._list("jobs", await self._caller.call("stats"))
         total, later, running, ended, dead, types = (self._whole("jobs", number) for number in numbers)
         counts, totals = self._counts(row)
@@ -206,14 +206,14 @@ class QueryMethods(ScriptMethods):
     # ------------------------------------------------------------ cleaning
 
     async def purge(self, limit: int) -> Purged:
-        """Delete up to `limit` each of ended jobs, results and notes that were kept long enough."""
+        """Delete ended jobs, results and notes that were kept long enough, up to `limit` of each."""
         config = self._config
         keep = (milliseconds(config.ended_keep_s), config.ended_keep_jobs, milliseconds(config.tombstone_keep_s))
         answer = await self._caller.call("purge", self._caller.identity, min(limit, CALL_JOBS_MAX), *keep)
         return Purged(*(self._whole("ended", number) for number in codec.fields(self._keys, "ended", answer, 2)))
 
     async def delete_dead(self, job_ids: Sequence[str]) -> list[str]:
-        """Delete jobs that ended, including failed ones; return those that existed."""
+        """Delete jobs that ended, including failed ones; return the ids that existed."""
         bound(job_ids)
         gone: list[str] = []
         while job_ids:
@@ -224,9 +224,9 @@ class QueryMethods(ScriptMethods):
         return gone
 
     async def clean_ended(self, before_ms: int, limit: int) -> Cleaned:
-        """Look at up to `limit` jobs that ended before that date, and delete them.
+        """Examine up to `limit` jobs that ended before that date, and delete them.
 
-        Failed jobs, kept results and what other jobs need stay."""
+        Failed jobs, kept results, and jobs that other jobs need stay."""
         limit = min(limit, CALL_JOBS_MAX)
         answer = await self._caller.call("clean_ended", self._caller.identity, before_ms, limit)
         return Cleaned(*(self._whole("ended", number) for number in codec.fields(self._keys, "ended", answer, 3)))

@@ -1,4 +1,4 @@
-"""Copies all that a store's server holds into one file, and puts such a file where a new server starts with it.
+"""Copies all that a store's server holds into one file, and puts such a file where a new server loads it at its start.
 
 The server sends the copy as to a replica (`SYNC`), so no access to its machine is needed. Writes after that moment
 follow on the connection and are not read.
@@ -50,7 +50,8 @@ def copy_rdb(config: StoreConfig, target: Path) -> int:
 
 
 def _received(receive: Callable[[int], bytes], file: IO[bytes]) -> int:
-    """Read `$<length>\\r\\n` and so many bytes into a file. Raises StoreRefused, ConnectionError."""
+    """Read `$<length>\\r\\n` and that many bytes into a file; return their number. Raises StoreRefused,
+    ConnectionError."""
     line = b""
     while not line.endswith(b"\n") or not line.strip():
         line = line.lstrip(b"\n")
@@ -72,8 +73,8 @@ def _received(receive: Callable[[int], bytes], file: IO[bytes]) -> int:
 
 
 def place_rdb(copy: Path, directory: Path) -> None:
-    """Put a copy into the directory of a new server, as the base of its append-only file: that is read whatever the
-    server's settings for snapshots are. Raises FileExistsError if the directory has data."""
+    """Put a copy into the directory of a new server, as the base of its append-only file. That file is read whatever
+    the server's settings for snapshots are. Raises FileExistsError if the directory has data."""
     own = directory / "appendonlydir"
     own.mkdir(parents=True, mode=0o700)
     directory.chmod(0o700)

@@ -1,4 +1,4 @@
-"""The store's methods on kept results. A large one lies apart from its job, in pieces: one piece a call."""
+"""The store's methods on kept results. A large result lies apart from its job, in pieces; each call has one piece."""
 
 from collections.abc import Sequence
 
@@ -10,12 +10,12 @@ from jqd.domain.results import PIECE_BYTES, LargeResult, without_result
 from jqd.store import codec
 from jqd.store.methods import ScriptMethods, milliseconds
 
-ORPHAN_S = 3_600.0  # after which pieces go that no outcome names; it is the next call, unless the daemon stopped
+ORPHAN_S = 3_600.0  # pieces that no outcome names are then deleted; the next call names them, unless the daemon stopped
 
 
 class ResultMethods(ScriptMethods):
     async def put_results(self, journal_id: str, start: int, outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
-        """Put large results into the store, in pieces; return the outcomes with names in their places.
+        """Store large results in pieces; return the outcomes with the names of these pieces in place of the results.
 
         The outcomes are then ready for `apply_outcomes`. A full store takes no large result: the outcome is marked
         (`without_result`). May be repeated, as pieces are named by their record; `start`: as in `apply_outcomes`.
@@ -33,7 +33,7 @@ class ResultMethods(ScriptMethods):
         return answer if isinstance(answer, bytes) else None
 
     async def drop_result(self, job_id: str, read: bytes | LargeResult | None = None) -> None:
-        """Drop a kept result. `read`: only if it is still this one, for a new attempt may have left another."""
+        """Drop a kept result. `read`: only if the job still has this result, as a new attempt may have left another."""
         row = codec.encode_large(read) if isinstance(read, LargeResult) else read or b""
         await self._caller.call("drop_result", job_id, row)
 

@@ -1,4 +1,4 @@
-"""What the store's methods need of a connection, and which exceptions server errors become."""
+"""What the store's methods need of a connection, and which of our exceptions stand for errors of the server."""
 
 from typing import Any, Protocol
 
@@ -28,14 +28,14 @@ class ScriptCaller(Protocol):
 
     @property
     def identity(self) -> str:
-        """Return the identity of the store's life at the last look."""
+        """Return the identity of the store's life that `look` accepted last."""
 
     @property
     def seal(self) -> str:
-        """Return the key that cursors are sealed with; "" before the first look."""
+        """Return the key that cursors are sealed with; "" before the first `look`."""
 
     async def call(self, name: str, *arguments: Any) -> object:
-        """Call a function of the library. `now_ms` is put before the arguments."""
+        """Call a function of the library. The present time (`now_ms`) is put before the arguments."""
 
     async def call_behind(self, name: str, *arguments: Any) -> object:
         """Call a function after all earlier calls of this method, without waiting for their answers."""
@@ -44,11 +44,12 @@ class ScriptCaller(Protocol):
 
 
 class OtherServer(redis.ConnectionError):
-    """A connection leads to another server than the accepted one, or to one that is no master now. Nothing was sent."""
+    """Raised if a connection leads to another server than the accepted one, or to one that is no master now. Nothing
+    was sent."""
 
 
 def translate(error: redis.RedisError, call: str, keys: Keys) -> StoreError:
-    """Return our exception for one of redis-py's. Errors of our functions hold nothing that a user wrote."""
+    """Return our exception for a redis-py error. Messages of our own functions contain nothing that a user wrote."""
     if isinstance(error, (redis.AuthenticationError, redis.exceptions.AuthorizationError)):
         return StoreRefused(f"the store does not let us in ({call}): {error}; check user and password in its URL")
     if isinstance(error, OtherServer):

@@ -1,8 +1,8 @@
-"""Judges a server's version by known holes, through which whoever may call a script takes over the machine.
+"""Judges a server's version by known holes, through which anybody who may call a script takes over the machine.
 
-jqd's own scripts are fixed, so another client of the server has to use the hole. There are two lines: below the first,
-scripts can leave their sandbox (CVE-2025-49844 and related), and jqd does not start; below the second, later holes are
-known, and it warns.
+jqd's own scripts are fixed, so another client of the server has to use the hole. There are two limits. Below the first,
+scripts can leave their sandbox (CVE-2025-49844 and related), and jqd does not start. Below the second, later holes are
+known, and jqd warns.
 
 Distributions mend a version without changing its number, and providers of managed servers do as they like: for these
 the number proves nothing, and jqd only warns.
@@ -50,7 +50,7 @@ FROZEN = {
 
 
 def judge_version(info: Mapping[str, Any], *, managed: bool) -> list[Diagnostic]:
-    """Return what is wrong with the version that INFO names. `managed`: the server hides its settings."""
+    """Return findings about the version in the server's INFO. `managed`: the server hides its settings."""
     product, version = named(info)
     server = f"{product.capitalize()} {'.'.join(map(str, version))}"
     if version < OLDEST:

@@ -16,8 +16,8 @@ FOLLOWED_BYTES_MAX = 1 << 20  # of settings in one answer: the call then takes s
 
 class SettingMethods(ScriptMethods):
     async def apply_settings(self, journal_id: str, start: int, end: int, settings: Sequence[Setting]) -> int | None:
-        """Add settings; positions as in `apply_jobs`. Of each kind and name the highest revision stays.
-        Returns how many are new."""
+        """Add settings; positions as in `apply_jobs`. For each kind and name the highest revision stays. Returns how
+        many are new."""
         bound(settings)
         flat = (
             value for setting in settings for value in (_member(setting), setting.revision, encode_setting(setting))
@@ -29,10 +29,10 @@ class SettingMethods(ScriptMethods):
     ) -> Followed:
         """Return the settings, and the workers with signs of life, that are new since the numbers of an earlier answer.
 
-        The numbers are 0 at first, and hold in one life of the store: raises StoreChanged.
+        The numbers are 0 at first, and valid in one life of the store: raises StoreChanged.
 
-        `alive`: ids of workers that gave the caller a sign of life. `fresh`: settings that are in no journal, sent
-        again to a store that forgot. Each at most CALL_JOBS_MAX."""
+        `alive`: ids of workers that gave the caller a sign of life. `fresh`: settings to save that are in no journal.
+        At most CALL_JOBS_MAX of each."""
         bound(alive)
         bound(fresh)
         flat = (value for setting in fresh for value in (_member(setting), setting.revision, encode_setting(setting)))
@@ -61,8 +61,8 @@ class SettingMethods(ScriptMethods):
         )
 
     async def forget_settings(self, signs_at: int, settings: Sequence[Setting]) -> list[Setting]:
-        """Drop settings. Returns those that stay: their worker gave a sign of life since, or the store has another
-        version."""
+        """Drop settings. Returns the settings that stay: their worker gave a sign of life since, or the store has
+        another version."""
         bound(settings)
         workers = (setting.name if setting.kind == "worker" else "" for setting in settings)
         pairs = zip(settings, workers, strict=True)
@@ -71,7 +71,7 @@ class SettingMethods(ScriptMethods):
         return [settings[at] for at in self._wholes("rules", answer)]
 
     def _setting(self, row: object) -> Setting | None:
-        """Decode a setting; None if it cannot be read, for one such row must not hide all others."""
+        """Decode a setting; None if it cannot be read, as one such row must not hide all others."""
         try:
             return decode_setting(row if isinstance(row, bytes) else b"")
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

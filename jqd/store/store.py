@@ -1,11 +1,12 @@
 """One partition of the store: the class with all its methods.
 
-`tests/contract` holds the real store and the one in memory to what each method promises. Every method may be called
-again after a lost answer. Every method may raise:
+`tests/contract` checks that the real store and the one in memory do what each method promises. Every method may be
+called again after a lost answer. Every method may raise:
 
 * StoreAway: the store does not answer or cannot serve now. Try again later; the call may have been applied.
-* StoreChanged: another store, or another life of this one, answers. Nothing is sent to it before `look`.
-* StoreRefused: trying again does not help; an operator has to look.
+* StoreChanged: another store answers, or another life of this one, which may have lost data. Nothing is sent to it
+  before `look`.
+* StoreRefused: trying again does not help; an operator must act.
 """
 
 from abc import ABC, abstractmethod
@@ -39,10 +40,10 @@ class Store(
     MemberMethods,
     ABC,
 ):
-    """All that the API and the loops do with one partition. Subclasses add the server, and how it is reached."""
+    """All that the API and the loops do with one partition. Subclasses add the server, and how to reach it."""
 
     def at(self, number: int) -> "Store":
-        """Return this store: it has one partition, whatever the number."""
+        """Return this store: it is the only partition, whatever the number."""
         return self
 
     @abstractmethod
@@ -52,17 +53,18 @@ class Store(
         From then on every call raises StoreChanged when another store, or another life of it, answers. Raises StoreAway
         when the server is no master.
 
-        `fresh`: the caller's journal begins with this start; an unused store is then settled at once.
+        `fresh`: the caller's journal was created at this start; an unused store is then settled at once.
 
         `highest`: the highest fence that the caller knows, if it knows no life of the store. `before`: `since` of the
-        life that it knew last. A store that is older than these say had old keys put back, and begins another life.
+        life that it knew last. A store that is older than these numbers say had old data put back, and begins another
+        life.
         """
 
     @abstractmethod
     async def new_life(self, identity: str) -> None:
         """Begin a new life of the store, so that all daemons notice that it lost data.
 
-        For a caller that saw positions go back although the store's identity stayed `identity`."""
+        For a caller that saw positions go back although the store still had this `identity`."""
 
     @abstractmethod
     async def wait_durable(
@@ -75,7 +77,7 @@ class Store(
     ) -> bool:
         """Return whether all that was applied before the call would survive a crash of the server.
 
-        Returns False when that was not certain within `timeout_s`; `durability_rule` says when it is. `replicas`: so
+        Returns False if that was not certain within `timeout_s`; `durability_rule` says when it is. `replicas`: this
         many replicas must have it, too. `where`: ask only these partitions. `or_accepted`: return True where the server
         keeps nothing on disk and the operator accepted that.
         """

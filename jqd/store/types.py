@@ -13,20 +13,20 @@ CALL_JOBS_MAX = 2_000  # records in one call: four times what callers should sen
 
 
 class Owner(NamedTuple):
-    """The name and epoch under which a daemon holds jobs."""
+    """The name (sysid) and epoch under which a daemon holds jobs."""
 
     sysid: str
     epoch: int
 
 
 class Member(NamedTuple):
-    """A daemon's row in the store. Both numbers only grow, even when the store is emptied."""
+    """A daemon's row in the store. Its counter and epoch only grow, even when the store is emptied."""
 
     counter: int
     epoch: int
-    """0: revoked, so that the daemon can change nothing any more."""
+    """0: the epoch was revoked, so that this daemon can no longer change anything."""
     through: bool
-    """Whether it completed recovery in this life of the store."""
+    """Whether the daemon completed recovery in this life of the store."""
 
 
 class WaitingType(NamedTuple):
@@ -39,13 +39,13 @@ class WaitingType(NamedTuple):
     """The id of the oldest job of that priority, which is next."""
     waiting: int
     suspect: bool
-    """Whether the next job was in flight at two deaths of daemons: it runs alone now, at an empty daemon."""
+    """Whether the next job was in flight at two deaths of daemons: it runs alone, at an otherwise empty daemon."""
     rank: int
     """The priority; where jobs age, plus the number of the period in which the job became ready."""
 
 
 class Ages(NamedTuple):
-    """How a claim reckons with the age of jobs."""
+    """How a claim takes the age of jobs into account."""
 
     no_worse_than: int
     """The worst rank that is claimed; a smaller rank is better."""
@@ -54,14 +54,14 @@ class Ages(NamedTuple):
 
     @property
     def words(self) -> str:
-        """Return both as one argument of the function."""
+        """Both numbers as one argument of the Lua function."""
         return f"{self.no_worse_than} {self.priority}"
 
 
 class Promoted(NamedTuple):
     moved: int
     next_due_ms: int | None
-    """Milliseconds until the next job falls due, 0 when more are due already, None when none has a date."""
+    """Milliseconds until the next job falls due; 0: more are due already; None: no job has a date."""
     died: Mapping[str, int] = {}
     """Jobtype → how many jobs the store itself ended (expired ones, say) since the last call; they have no outcome."""
     is_any: bool = True
@@ -74,7 +74,7 @@ class Purged(NamedTuple):
     rows: int
     """How many jobs, results and notes were deleted."""
     moved: int
-    """How many jobs must stay and were given a later date, so that the next call finds those behind them."""
+    """How many jobs must stay and got a later date, so that the next call finds the jobs behind them."""
 
 
 class Cleaned(NamedTuple):
@@ -83,18 +83,18 @@ class Cleaned(NamedTuple):
     gone: int
     """How many jobs were deleted."""
     looked: int
-    """How many jobs were looked at; 0: none are left."""
+    """How many jobs were examined; 0: none are left."""
     before_ms: int
-    """The date to give to the next call: what must stay was put behind it."""
+    """`before_ms` of the next call: jobs that must stay were put behind this date."""
 
 
 class StoreStats(NamedTuple):
-    """Numbers of jobs by where they lie, and the server's memory in bytes."""
+    """Numbers of jobs by the set of the store that has them, and the server's memory in bytes."""
 
     waiting: int
-    """Ready to run, including those that failed before."""
+    """Jobs ready to run, including jobs that failed before."""
     scheduled: int
-    """With a date to come, which may be that of a retry."""
+    """Jobs with a date to come, which may be that of a retry."""
     running: int
     ended: int
     dead: int
@@ -108,37 +108,36 @@ class StoreStats(NamedTuple):
 
 
 class StoreLook(NamedTuple):
-    """The server that answers, and the life of its store."""
+    """The server that answers, and its store's life, which ends when data may have been lost."""
 
     identity: str
-    """Changes whenever the store may be older than it was, emptied, or another one."""
+    """Changes whenever the store may be older than it was, was emptied, or is another one."""
     settled: bool
     """Whether all daemons came through recovery under this identity."""
     fence: int = 0
     """The last fence or epoch that the store gave."""
     since: int = 0
-    """A number below all fences that were given in this life."""
+    """A number below all fences that were given in this life of the store."""
 
 
 class Renewed(NamedTuple):
     members: dict[str, Member]
     settled: bool
     cancels: list[tuple[str, int]]
-    """Claims (id, fence) of ours to stop: their job was cancelled since the last renewal, or another daemon reported a
-    later claim of it again. A hint: each is given at most once.
+    """Claims (id, fence) of this daemon to stop: the job was cancelled since the last renewal, or another daemon
+    claimed it again under a later fence. A hint: each is given at most once.
     """
     behind: tuple[str, ...] = ()
     """Members that still have jobs to apply again, which the store forgot."""
 
 
 class DurableReply(NamedTuple):
-    """What a journal reported last. Both numbers are of the sequence that fences are of."""
+    """The last report of a journal. Both numbers come from the sequence that also gives fences."""
 
     since: int
-    """All jobs that the journal keeps, and may apply again, were written after this number; 0: it has not reported.
-    """
+    """Jobs that the journal keeps, and may apply again, were written after this number; 0: it has not reported."""
     at: int
-    """The number at its report, or when the store first met this journal."""
+    """The number when the journal reported, or when the store first met it."""
 
 
 JOINS_MAX = 5  # times in a row that a daemon may join without coming through recovery, while others wait for it
@@ -149,10 +148,11 @@ class Ends(NamedTuple):
     """How some jobs ended or will end."""
 
     outcomes: list[Outcome]
-    """Outcomes of jobs that ended, without results; of jobs that workers hold by themselves, their hand-overs."""
+    """Outcomes of jobs that ended, without results. For a job that a worker holds by itself: its hand-over to the
+    worker."""
     asked: dict[str, int]
-    """Id → the generation up to which a cancel applies: of jobs in flight that end as cancelled when they are released,
-    and of cancelled jobs for which it is known.
+    """Id → the generation up to which a cancel applies. Has jobs in flight that end as cancelled when they are
+    released, and cancelled jobs for which this is known.
     """
     gone: list[str]
     """Ids of all other cancelled jobs, and of jobs that do not exist."""
@@ -162,17 +162,17 @@ class KeptJob(NamedTuple):
     """The answer to `save_kept`: since when each journal keeps jobs."""
 
     now: int
-    """The present number of the sequence, above that of every record applied so far."""
+    """The present number of the store's sequence, above that of every record applied so far."""
     began: int
-    """The number when this life of the store began; reports from before may be lost."""
+    """The number when this life of the store began; earlier reports may be lost."""
     journals: dict[str, DurableReply]
 
 
 class Hold(enum.IntEnum):
-    """What the store knows of a claim that a worker names."""
+    """Whether a claim that a worker names still stands."""
 
     STANDS = 1
-    """The job is held under this claim: an outcome counts."""
+    """The job is held under this claim: its outcome counts."""
     LATE = 2
     """The claim is over but the job has not ended: only a success counts, for the job did run."""
     OVER = 3
@@ -180,7 +180,7 @@ class Hold(enum.IntEnum):
 
 
 class Log(NamedTuple):
-    """What an attempt printed, or a part of it."""
+    """What an attempt printed, or a part of that."""
 
     fence: int
     """The fence of the attempt; 0: not known."""
@@ -204,11 +204,11 @@ NO_LOG = Log(0, 0, b"")
 
 
 class Entrusted(NamedTuple):
-    """A claim that a worker names, as the store knows it."""
+    """A claim (job, fence) that a worker names, and its state in the store."""
 
     hold: Hold
     held: Held | None
-    """The job with a nil argument, and its attempt. None when the job is over, or not in this store yet."""
+    """The job (with a nil argument) and its attempt. None: the job has ended, or is not in this store yet."""
     worker: str
     """The worker that holds the job by itself (lease); "": none does."""
     silence_s: int
@@ -216,16 +216,16 @@ class Entrusted(NamedTuple):
     cancelled: bool
     """Whether the job is to be cancelled but has not ended yet."""
     log_end: int | None = None
-    """How many bytes of this attempt's log somebody who follows it has; None: nobody follows."""
+    """How many bytes of this attempt's log those who watch it have; None: nobody watches."""
 
 
 class Lease(NamedTuple):
-    """What one worker holds under one claim."""
+    """The jobs that one worker holds under one claim (fence)."""
 
     fence: int
     worker: str
     silence_s: int
-    """The worker timeout in seconds; 0: another daemon found the lease silent before, but wrote no outcomes."""
+    """The worker timeout in seconds; 0: another daemon found that it had passed, but wrote no outcomes."""
     jobs: list[Held]
     """The jobs of the lease, with nil arguments."""
 
@@ -236,11 +236,11 @@ class SilentLeases(NamedTuple):
     now: int
     """The present number of the sequence that counts signs of life."""
     silences_s: tuple[int, ...]
-    """All timeouts that leases have; 0 stands for leases that were found silent before."""
+    """All timeouts that leases have; 0 stands for leases whose timeout was found to have passed before."""
     given_back: int
-    """How many jobs were made ready again, untried: their leases had no sign of life in this life of the store."""
+    """How many jobs became ready again, untried: their leases had no sign of life in this life of the store."""
     leases: list[Lease]
-    """The silent leases. From now on only a success of theirs counts."""
+    """The leases that timed out. From now on only a success counts for their jobs."""
 
 
 class Followed(NamedTuple):
@@ -254,7 +254,7 @@ class Followed(NamedTuple):
     alive: dict[str, int]
     """Id of a worker that gave some daemon a sign of life → how many ms ago."""
     unknown: list[str]
-    """Ids of the caller's own live workers that the store has no registration of: save these again."""
+    """Ids of the caller's own live workers whose registration the store lacks: save them again."""
     more: bool
     """Whether further changes are left for the next call."""
     now_ms: int
@@ -265,29 +265,29 @@ class Release(enum.StrEnum):
     """How jobs are given back without an outcome."""
 
     UNGET = "unget"
-    """Ready at once, no attempt counted. A worker may have begun them, so they do not expire any more.
+    """Jobs become ready at once; no attempt is counted. A worker may have begun them, so they can no longer expire.
 
     See docs/adr/roads-not-taken.md, Expiry."""
     UNSENT = "unsent"
-    """As UNGET, but no worker began them: those that have expired by now are dead."""
+    """Like UNGET, but no worker began the jobs: those that have expired by now are dead."""
 
 
 class Suspects(enum.StrEnum):
     """How a claim treats suspects: jobs that were in flight at two deaths of daemons."""
 
     ALONE = "alone"
-    """An empty daemon gets one, alone, and nothing more for a while; any other daemon gets other jobs."""
+    """An empty daemon gets one suspect, and nothing more for a while; any other daemon gets no suspect."""
     COMPANY = "company"
-    """A daemon gets one even if it is not empty."""
+    """A daemon gets a suspect even if it is not empty."""
     NONE = "none"
-    """The daemon gets only other jobs."""
+    """The daemon gets only jobs that are no suspects."""
 
 
 class EditGiven(NamedTuple):
-    """The answer to `reserve_edit`: a change of a job may be journaled."""
+    """The answer to `reserve_edit`: which change of a job may be journaled."""
 
     revision: int
-    """The number of the change; 0: none, for the job's own id was given to another job."""
+    """The number of the change; 0: it must not be journaled, for the job's own id was given to another job."""
     life: str
     """The life of the store in which the job existed. A job that is missing in that life was deleted since."""
 
@@ -302,28 +302,28 @@ class QueuePlace(NamedTuple):
     deaths: int
     """At how many deaths of daemons the job was in flight."""
     suspect: bool
-    """Whether it runs alone, at an empty daemon."""
+    """Whether the job runs alone, at an otherwise empty daemon."""
     better_types: int
-    """How many other jobtypes have a job that runs before the best of this one."""
+    """How many other jobtypes have a job that runs before the best job of this type."""
     better: list[tuple[str, int]]
-    """Some of these jobtypes, and how many jobs each has ready."""
+    """Some of these better jobtypes, and how many ready jobs each has."""
     limited_by: str = ""
-    """The constraint that the job waits for; if that has keys, `WITHIN` and the key follow."""
+    """The constraint that the job waits for; if it has keys, `WITHIN` and the key follow."""
     until_ms: int = 0
-    """When (ms) the constraint is looked at again; 0: when a job in flight that it counts ends."""
+    """When (ms) the constraint is checked again; 0: when a job in flight that it counts ends."""
     holds: tuple[str, ...] = ()
     """Ids of some jobs in flight that the constraint counts."""
 
 
 class OnItsWay(NamedTuple):
-    """A job that is not in the store but may still come, for its journal has not been applied that far."""
+    """A job that is not in the store but may still come, because its journal has not been applied that far."""
 
     last_id: str
-    """The last id that was applied from that journal; "": none was."""
+    """The last job id that was applied from that journal; "": none was."""
     held: bool = False
     """Whether a daemon reported that it has the job in flight."""
     is_promised: bool = False
-    """Whether the job, or a later content of it, was promised under its pusher's own id."""
+    """Whether the job, or a later content of it, was promised under the id that its pusher chose."""
 
 
 class JobView(Job, frozen=True, kw_only=True, gc=False):
@@ -331,33 +331,33 @@ class JobView(Job, frozen=True, kw_only=True, gc=False):
 
     state: State
     attempts: int
-    """Attempts that began, a present one included."""
+    """Attempts that began, including a running one."""
     started_at_ms: int
-    """When the present or last attempt began; 0 when there was none."""
+    """When the running or last attempt began (ms); 0: none did."""
     daemon: str
-    """The sysid of the daemon that holds it; "": none does."""
+    """The sysid of the daemon that holds the job; "": none does."""
     outcome: Outcome | None
     """The outcome of the last attempt that ended, without its result."""
     history: list[Outcome]
     """Failed attempts, oldest first; only the last few are kept."""
     cancel_asked: bool
     result: bytes | LargeResult | None
-    """One MessagePack value; None when it was not kept, or was dropped."""
+    """One MessagePack value; None: it was not kept, or was dropped."""
     revision: int = 0
     """Grows with every change; 0 for an unchanged job under an id that jqd gave."""
     generation: int = 0
-    """The revision of the latest change that was no mere edit. Cancels name it."""
+    """The revision of the latest change that was more than an edit. Cancels name it."""
     missed: bool = False
     """Whether the latest change did not apply because the job was in flight or had ended."""
     worker: str = ""
     """The worker that holds the job by itself (lease); "": none does."""
     progress: bytes | None = None
-    """One MessagePack value: what its worker reported last, while it is in flight."""
+    """The last progress that its worker reported (one MessagePack value), while the job is in flight."""
     snoozes: int = 0
-    """How often its worker put it off (`snooze`)."""
+    """How often its worker postponed the job (`snooze`)."""
     interruptions: int = 0
     log: str = ""
-    """The end of what its last attempt printed; kept of the newest failures only."""
+    """The end of what its last attempt printed; kept for the newest failures only."""
 
 
 class Page(NamedTuple):
@@ -366,8 +366,8 @@ class Page(NamedTuple):
     cursor: str
     """Where the next page begins; "": there is none."""
     looked: int = 0
-    """How many jobs were looked at for this page."""
+    """How many jobs were examined for this page."""
     in_parts: bool = False
-    """Whether there were more sets of ids than one page merges. They are then listed group by group, so jobs of a later
-    group may be newer.
+    """Whether there were more sets of ids than one page merges. The sets are then listed group by group, so jobs of a
+    later group may be newer.
     """

@@ -1,4 +1,4 @@
-"""Jobs whose rows cannot be read: the store's methods leave them out, and move them to the dead set."""
+"""Jobs whose rows cannot be read: the store's methods leave them out, and move them to the dead set (failed jobs)."""
 
 from typing import NamedTuple
 
@@ -32,7 +32,7 @@ class UnreadableJobs:
 
     @property
     def complaint(self) -> str | None:
-        """Return the last fault for health, if it was met within the last hour."""
+        """Return the last fault as a sentence for health, if it was met within the last hour; else None."""
         if self._last is None or trio.current_time() - self._last[0] > WARN_S:
             return None
         return f"{self._last[1]}; `jqd errors` lists such jobs with the reason unreadable"
@@ -41,7 +41,7 @@ class UnreadableJobs:
         self._last = trio.current_time(), why
 
     def note(self, job_id: str, why: str, row: object, jobtype: str = "") -> None:
-        """Remember a job for `bury`. `jobtype`: "" if it is not known."""
+        """Remember an unreadable job until `bury` is called. `jobtype`: "": it is not known."""
         self.warn(why)
         self._met[job_id] = _Met(why, row, jobtype)
 
@@ -64,7 +64,7 @@ class UnreadableJobs:
             return None
 
     async def bury(self) -> bool:
-        """Move the noted jobs whose rows have not changed to the dead set. Returns whether any was moved."""
+        """Move the noted jobs to the dead set, unless their rows have changed. Returns whether any was moved."""
         met, self._met = self._met, {}
         flat: list[object] = []
         for job_id, (why, row, jobtype) in met.items():

@@ -55,9 +55,9 @@ def read_view(keys: Keys, job_id: str, place: str, fields: Sequence[object], *, 
 
 
 def damaged_view(keys: Keys, job_id: str, place: str, fields: Sequence[object], why: str) -> tuple[JobView, bool]:
-    """Build a view from what can be read of a damaged job. Also returns whether the job is to be buried.
+    """Build a view from what can be read of a damaged job. Also returns whether to move the job to the dead set.
 
-    Raises Unreadable if its row can be read but it is in no set: keys were deleted."""
+    Raises Unreadable if the row can be read but the job is in no set: keys were deleted."""
     ended, cancelled, job = None, False, None
     with suppress(codec.Unreadable):
         ended, cancelled = decode_end(keys, job_id, fields[5])
@@ -92,7 +92,7 @@ def job_view(
     changed: tuple[int, int, bool] = (0, 0, False),
     **more: Any,
 ) -> JobView:
-    """Build a view: state, attempts and dates follow from the place where the job lies.
+    """Build the view of a job. State, attempts and dates follow from the set (`place`) that the job is in.
 
     `score`: its date or fence there. `changed`: as `decode_generation` returns it. `more`: further fields."""
     waits, dated = (State.RETRYING,) * 2 if failed else (State.WAITING, State.SCHEDULED)
@@ -133,7 +133,7 @@ def job_view(
 
 
 def decode_end(keys: Keys, job_id: str, row: object) -> tuple[Outcome | None, bool]:
-    """Decode a row of `outcome`: the outcome, and whether a cancel ended the job. Raises Unreadable."""
+    """Decode a job's row in `outcome`: the outcome, and whether a cancel ended the job. Raises Unreadable."""
     if row is None:
         return None, False
     if isinstance(row, bytes) and row[:1] == CANCELLED:
@@ -146,7 +146,7 @@ def decode_end(keys: Keys, job_id: str, row: object) -> tuple[Outcome | None, bo
 
 
 def decode_end_outcome(keys: Keys, job_id: str, row: object, changed: object) -> Outcome | None:
-    """Return the outcome as a journal may repeat it; None if it is unknown or was a cancel. Raises Unreadable."""
+    """Return the outcome as a journal may write it again; None if unknown or a cancel. Raises Unreadable."""
     outcome, cancelled = decode_end(keys, job_id, row)
     if outcome is None or cancelled:
         return None
@@ -156,13 +156,13 @@ def decode_end_outcome(keys: Keys, job_id: str, row: object, changed: object) ->
 
 
 def crashed(job_id: str, deaths: int) -> Outcome:
-    """Return the outcome of a job that was alone in flight when daemons died."""
+    """Return the outcome of a job during which `deaths` daemons died while nothing else was in flight."""
     message = f"{deaths} daemons died while this job was the only one in flight; it is not run again by itself"
     return Outcome(job_id, 0, Fate.DEAD, "", 0, 0, status=500, reason="crash", message=message)
 
 
 def expired(job_id: str, at_ms: int) -> Outcome:
-    """Return the outcome of a job whose first attempt came too late."""
+    """Return the outcome of a job that expired before its first attempt began."""
     message = "no attempt had begun when it expired"  # without names or times: errors are grouped by it
     return Outcome(job_id, 0, Fate.DEAD, "", 0, 0, status=408, finished_at_ms=at_ms, reason="expired", message=message)
 

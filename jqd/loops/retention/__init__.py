@@ -1,1 +1,1 @@
-"""Deletes from the journal what nobody needs any more."""
+"""Deletes journal records that no daemon needs."""

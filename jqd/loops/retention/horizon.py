@@ -1,4 +1,4 @@
-"""Finds up to where *endings* in our journal (outcomes and cancels) are no longer needed, for one partition. Pure.
+"""Finds the position in our journal before which no *ending* (outcome, cancel) is needed, for one partition. Pure.
 
 An ending is needed as long as the job it ends may be applied again, from any daemon's journal. Jobs are written, and
 copied, while they are unfinished. So an ending that the store had before another journal wrote its oldest job ends none
@@ -25,7 +25,7 @@ class Mark(NamedTuple):
     """Positions in our journal at one moment."""
 
     now: int
-    """The moment: a number of the store's sequence."""
+    """The moment, as a number of the store's growing sequence."""
     applied: int
     """All endings before this position were applied before `now`."""
     written: int
@@ -33,20 +33,22 @@ class Mark(NamedTuple):
 
 
 class Horizon:
-    """Our marks, and the reports of other journals in one partition; decides which endings are needed."""
+    """Decides which endings (outcomes, cancels) are needed, by our marks (positions of our journal at a moment) and the
+    reports of other journals in one partition."""
 
     def __init__(self, journal_id: str, *, forgot: bool = False) -> None:
-        """`forgot`: whether the store may have been emptied, with other journals' reports, before this start."""
+        """`forgot`: whether the store may have been emptied before this start, and lost other journals' reports."""
         self._journal_id = journal_id
         self._forgot = forgot
-        """Whether the store was emptied before this start; known for sure once it answered, as it lacks our report."""
+        """Whether the store was emptied before this start. Certain once it answered: then it lacks our report."""
         self._began = 0
-        """When the life of the store began that answered first. A journal's silence before that does not count."""
+        """When the store's life began that we met first. A journal's silence before that does not count."""
         self._marks: list[Mark] = []  # oldest first
         self._others: dict[str, DurableReply] = {}  # also those that an emptied store does not know any more
 
     def note(self, answer: KeptJob, *, applied: int, written: int) -> None:
-        """Note an answer of the store. `applied`: position before the call; `written`: position after it."""
+        """Note an answer of the store. `applied`: how far endings were applied before the call; `written`: our
+        journal's end."""
         if not self._marks:
             self._began = answer.began
             self._forgot = self._forgot and not answer.journals[self._journal_id].since
@@ -68,14 +70,14 @@ class Horizon:
     def unneeded(self, others_s: float) -> int | None:
         """Return the position before which no ending is needed; None: there is no other journal.
 
-        A journal that reported nothing for `others_s` is not waited for."""
+        Ignores journals that reported nothing for `others_s` seconds."""
         if self._forgot and self._now - self._began <= others_s * 1_000_000:
             return 0  # daemons that are away have had too little time to report again
         since = [report.since for report in self._living(others_s).values()]
         return max((mark.applied for mark in self._marks if mark.now <= min(since)), default=0) if since else None
 
     def holders(self, position: int, others_s: float) -> list[str]:
-        """Return the journals that may need endings before that position."""
+        """Return the ids of journals that may need endings before `position`."""
         after = min((mark.now for mark in self._marks if mark.applied >= position), default=None)
         living = self._living(others_s).items()
         return [journal_id for journal_id, report in living if after is None or report.since < after]

@@ -1,8 +1,8 @@
-"""Reads from the store what retention may delete.
+"""Asks the store what retention may delete from the journal.
 
 An outcome whose followers wait for a tenant's quota may be needed for days. So that it does not keep its segment, it is
-written once more at the journal's end (docs/adr/0047). Waiting followers move between outbox and shelf, so both are
-read in one call.
+written once more at the journal's end (docs/adr/0047). Waiting followers move between the outbox and a shelf (those
+that wait for a quota), so one call reads both.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,7 +21,7 @@ from jqd.loops.ingest import Ingest
 from jqd.loops.membership import Membership
 from jqd.store import Store
 
-CALL_BYTES = 4 << 20  # of entries in one call
+CALL_BYTES = 4 << 20  # bytes of the entries in one call
 CALL_ENTRIES = 500  # in one call: with as many shelves as one call looks at, some 30 ms of the server
 
 
@@ -29,7 +29,8 @@ class AppliedState(NamedTuple):
     """What a partition of the store has applied of our journal."""
 
     life: str
-    """The store's life. In another one it may have forgotten all, and applied it again up to the same positions."""
+    """The life of the store. In another life it may have lost everything, and applied it again up to the same
+    positions."""
     positions: Mapping[Lane, int]
 
 
@@ -38,22 +39,22 @@ class PartitionRetention(NamedTuple):
     membership: Membership
     lanes: Mapping[Lane, Ingest[Any]]
     unsafe: Callable[[], bool] = lambda: False
-    """Returns whether its settings would lose jobs: then its answers do not count."""
+    """Returns whether the store's settings would lose jobs: then its answers do not count."""
 
     def applied_state(self) -> AppliedState | None:
-        """Return what the store has applied; None while that is unknown, may go back, or does not count."""
+        """Return what the store has applied; None while that is unknown or cannot be relied on."""
         found = {lane: position for lane, ingest in self.lanes.items() if (position := ingest.position) is not None}
         life, sure = self.membership.life, self.membership.settled and not self.unsafe()
         return AppliedState(life, found) if sure and life is not None and len(found) == len(self.lanes) else None
 
 
 async def has_shelves(stores: Iterable[Store]) -> bool:
-    """Return whether any followers wait for a quota."""
+    """Return whether any followers wait for a tenant's quota."""
     return any([bool(await store.list_shelves(1)) for store in stores])
 
 
 async def still_waiting(stores: Sequence[Store], outcomes: Iterable[Outcome]) -> list[Outcome]:
-    """Return those of applied outcomes whose followers are not pushed yet, without results.
+    """Return the given outcomes whose followers are not pushed yet, without results and logs. All must be applied.
 
     Raises JournalDamaged for followers that cannot be decoded.
     """
@@ -75,7 +76,7 @@ def _entry(outcome: Outcome) -> bytes:
 
 
 def _tenant(outcome: Outcome) -> str:
-    """Return the tenant on whose shelf the followers may lie. Raises JournalDamaged."""
+    """Return the tenant for whose quota an outcome's followers may wait. Raises JournalDamaged."""
     try:
         return read_entry(_entry(outcome)).tenant
     except DECODE_ERRORS as error:

@@ -1,10 +1,10 @@
 """Deletes segments of the journal that nobody can need any more.
 
-First jobs are *retired*, piece by piece: a piece that is past the retention, and applied in a store that would survive
-a crash. Its unfinished and dead jobs are copied to the journal's end before. A piece of which more than half would have
-to be copied stays: copying would free little, again and again. To a slow or refusing disk copies are written in small
-parts, and none twice. Then a segment is deleted when all its jobs are retired and no other daemon's jobs need its
-endings (horizon.py).
+First jobs are *retired*, one piece (range of positions) at a time: a piece that is past the retention, and applied in a
+store that would survive a crash. Its unfinished and dead jobs are copied to the journal's end before. A piece stays if
+more than half of it would have to be copied: that would free little, again and again. If the disk is slow or refuses,
+copies are written in small parts, and none twice. Then a segment is deleted when all its jobs are retired and no other
+daemon's jobs need its endings (outcomes and cancels; horizon.py).
 
     journal   ├─ endings only ─┼─ past retention ─┼──── kept ────────┤
               start            retired     └── unfinished jobs, copied ──▶ end
@@ -58,7 +58,7 @@ ENDS_PER_FRAME = 50  # outcomes may have kilobytes each
 
 
 class Retention:
-    """Deletes one piece after another. A segment goes when no partition of the store needs it any more."""
+    """Retires one piece of the journal after another, and deletes segments that no partition of the store needs."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Retention:
         clock: Clock,
         source: random.Random,
     ) -> None:
-        """`partitions`: in the order of their partitions."""
+        """`partitions`: in the order of their numbers."""
         self.backoff = LoopBackoff("retention", source=source)
         self._journal, self._partitions, self._settings, self._clock = journal, partitions, settings, clock
         self._horizons = [
@@ -78,13 +78,13 @@ class Retention:
         ]
         self._copied: JournalCopies | None = None  # of a piece that is not retired yet
         self._given = 0, ""  # end of the journal after the last look, and the last id that it had given a job by then
-        # The next copying waits for so many bytes past the retention, or until then.
+        # The next copying waits for this many bytes past the retention, or until this time.
         self._look_at_bytes, self._look_at_s = 0, 0.0
         self.standstill = Standstill(journal, clock, self.backoff)
         self._log = get_logger("retention")
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Look every EVERY_S. A store that is away or a full disk only delays it."""
+        """Try to free space every EVERY_S until cancelled. A store that is away or a full disk only delays it."""
         task_status.started()
         while True:
             self._given = self._journal.written, self._journal.ids.last_id
@@ -110,8 +110,8 @@ class Retention:
         return [self._journal.read_point(lane, n) for n in range(len(self._partitions)) for lane in lanes]
 
     async def _exchange_kept(self) -> None:
-        """Exchange with other daemons, through each partition that answers, since when this journal has jobs, and up to
-        which id all its jobs are applied: they lie before the journal's end after the last look."""
+        """Report to other daemons, through each partition that answers, since when this journal keeps jobs, and up to
+        which id all its jobs are applied. The answers have the reports of others."""
         journal, failed, (end, last_id) = self._journal, None, self._given
         for number, (partition, horizon) in enumerate(zip(self._partitions, self._horizons, strict=True)):
             applied = min(journal.read_point(lane, number) for lane in ENDINGS)
@@ -127,7 +127,7 @@ class Retention:
             raise failed
 
     async def _copy(self, applied: int, states: Sequence[AppliedState]) -> None:
-        """Copy the unfinished jobs of the next piece to be retired, if there is one and it is worth copying."""
+        """Copy the unfinished jobs of the next piece to retire, if there is one and copying it frees enough."""
         journal = self._journal
         start, expired = max(journal.retired, journal.start), journal.retirable(applied)
         early = expired - start <= self._look_at_bytes and self._clock.mono_s() < self._look_at_s
@@ -155,10 +155,10 @@ class Retention:
         copied.bytes, copied.done_at = copied_bytes, journal.end
 
     async def _retire(self, copied: JournalCopies, done_at: int, states: Sequence[AppliedState]) -> None:
-        """Retire the copied piece, once all endings that were journaled before the copies are applied.
+        """Retire the copied piece, once all endings (outcomes, cancels) journaled before the copies are applied.
 
-        An ending may be deleted before the copy of the job that it ends. So it is written again behind the copies: an
-        outcome; or a cancel, where the outcome is not known any more or a cancel waits for a job in flight."""
+        An ending may be deleted before the copy of the job that it ends. So it is written again behind the copies: as
+        an outcome; or as a cancel, if the outcome is no longer known or a cancel waits for a job in flight."""
         if min(self._read_points(Lane)) < copied.end or min(self._read_points(ENDINGS)) < done_at:
             self.standstill.why = "the store does not have yet what was written again of it"
             return  # the next look asks again
@@ -173,8 +173,8 @@ class Retention:
         self._log.info("retention.retired", position=copied.end, copied=len(copied.ids), copied_bytes=copied.bytes)
 
     async def _all_follow(self, copied: JournalCopies) -> bool:
-        """Return whether followers of the piece's outcomes are journaled, or wait so long that the outcomes have to be
-        written again."""
+        """Return whether the followers of the piece's outcomes are journaled, or have waited so long that these
+        outcomes must be written again."""
         found = [await partition.store.get_outbox(0, 1) for partition in self._partitions]
         if copied.applied_at_ms is None:
             copied.applied_at_ms = [max(each.now_ms, each.newest_ms or 0) for each in found]
@@ -194,8 +194,8 @@ class Retention:
         return True
 
     async def _write_ends(self, copied: JournalCopies, states: Sequence[AppliedState]) -> None:
-        """Write the endings of copied jobs again, once for a piece: more often they would fill a disk that is nearly
-        full."""
+        """Write the endings (outcomes, cancels) of copied jobs again, behind the copies. Once only: repeats would fill
+        a full disk."""
         ends: list[Outcome] = []
         cancels: list[str] = []
         for number, job_ids in self._by_partition(sorted(copied.ids)):
@@ -233,11 +233,11 @@ class Retention:
         self._log.info("retention.freed", bytes=freed, position=end)
 
     async def _passed(self, position: int, states: Sequence[AppliedState]) -> bool:
-        """Advance all stores to at least this position in the lanes with jobs. Returns whether that worked and is
+        """Advance all stores to at least this position, in the lanes with jobs. Returns whether that was done and is
         durable.
 
-        A store whose position lies before our oldest job counts as lacking all before: it would run copies of ended
-        jobs again."""
+        A store whose position lies before our oldest job counts as lacking everything before, and would run copies of
+        ended jobs again."""
         behind = [
             ingest
             for partition in self._partitions
@@ -263,8 +263,8 @@ class Retention:
 
     async def _find_kept(self, start: int, end: int) -> tuple[set[str], int]:
         """Return the ids of unfinished and dead jobs, and the bytes to copy. Stops early when these are too many.
-        Settings count half: a piece with jobs between settings can go, and one of settings alone, which frees nothing,
-        stays."""
+        Settings count half: a piece with jobs between settings can go, and a piece of settings alone, which frees
+        nothing, stays."""
         found, sizes = set[str](), dict[str, int]()  # `sizes`: of the jobs to be asked for next
         async with aclosing(self._rules_in(start, end)) as frames:
             total = (1 + sum([len(encode_rules(some)) + FRAME_HEADER_BYTES async for some in frames])) // COPY_PART
@@ -316,8 +316,8 @@ class Retention:
         return found
 
     async def _expect_remembered(self, states: Sequence[AppliedState]) -> None:
-        """Raise StoreAway if a store has forgotten anything since it answered: an emptied one denies every job before
-        any loop has noticed."""
+        """Raise StoreAway if a store has lost anything since it answered: an emptied store denies every job, and no
+        loop may have noticed yet."""
         for partition, known in zip(self._partitions, states, strict=True):
             stored = await partition.store.applied(self._journal.journal_id)
             if any(stored[lane] < position for lane, position in known.positions.items()):
@@ -330,7 +330,7 @@ class Retention:
     async def _copy_forward(self, start: int, end: int, unfinished: set[str]) -> JournalCopies:
         """Write unfinished jobs to the journal's end again and sync; the store ignores a job that it has.
 
-        Goes on where the disk refused.
+        Goes on where an earlier copy of this piece was refused by the disk.
         """
         copied = self._copied
         if copied is None or (copied.start, copied.end) != (start, end) or not unfinished <= copied.unfinished:
@@ -343,14 +343,14 @@ class Retention:
         return copied
 
     async def _copy_rules(self, start: int, end: int) -> None:
-        """Write present settings again. After a refusal of the disk some are written twice, which is harmless."""
+        """Write settings that still hold again. If the disk refused, some are written twice, which is harmless."""
         async with aclosing(self._rules_in(start, end)) as frames:
             async for settings in frames:
                 self._journal.write(Lane.RULES, len(settings), encode_rules(settings))
                 await self._journal.wsync()
 
     async def _owed_in(self, start: int, end: int, owes: bool) -> AsyncGenerator[tuple[int, list[Outcome]]]:
-        """Yield the outcomes of each frame whose followers wait, with the frame's position."""
+        """Yield each frame's position, and its outcomes whose followers still wait. `owes`: False: there are none."""
         stores = [partition.store for partition in self._partitions]
         if not owes:
             return
@@ -393,7 +393,7 @@ class Retention:
 
     @contextmanager
     def _charge_piece(self, piece: Slice) -> Iterator[None]:
-        """Raise JournalStuck, which names the frame, in place of JournalDamaged."""
+        """Turn a JournalDamaged raised in the block into JournalStuck, which names the frame."""
         try:
             yield
         except JournalDamaged as error:

@@ -1,7 +1,7 @@
 """Reports when nothing is deleted for long although something is past the retention, whatever the cause.
 
-Each look at the journal notes what held it up. Records that stay on purpose, because a job is unfinished or another
-daemon needs them, are no standstill.
+Each check of the journal notes what prevented a deletion. Records that stay on purpose, because a job is unfinished or
+another daemon needs them, are no standstill.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ WARN_S = 3_600.0  # between two warnings that segments are kept for others
 class Standstill:
     def __init__(self, journal: Journal, clock: Clock, backoff: LoopBackoff) -> None:
         self.why = ""
-        """What holds up the look that is under way; set by `Retention`."""
+        """Why the check in progress deletes nothing; set by `Retention`."""
         self._journal, self._clock, self._backoff = journal, clock, backoff
         self._held_by = ""  # the last look
         self._place, self._moved_at_s = (0, 0), clock.mono_s()
@@ -29,7 +29,7 @@ class Standstill:
 
     @property
     def complaint(self) -> str | None:
-        """Why nothing has been deleted for long; None: all is well. A refusing disk is reported at once."""
+        """Why nothing has been deleted for long, for health; None: all is well. A refusing disk is reported at once."""
         for_s = self._clock.mono_s() - self._moved_at_s
         if self._backoff.stuck or not self._held_by or for_s < COMPLAIN_S:
             return self._backoff.reason if self._backoff.stuck else None
@@ -39,7 +39,7 @@ class Standstill:
         )
 
     def looked(self, applied: int) -> None:
-        """Note the end of a look. `applied`: the position up to which the store had all."""
+        """Note that one check of the journal is over. `applied`: the position up to which the store had everything."""
         journal = self._journal
         begun = max(journal.retired, journal.start)
         trimmable = journal.closed(min(journal.retired, applied))
@@ -50,7 +50,8 @@ class Standstill:
             self._place, self._moved_at_s = place, self._clock.mono_s()
 
     def log_held(self, horizons: Sequence[Horizon], wanted: int, *, kept: int, given_up: int) -> None:
-        """Log now and then which journals keep `kept` bytes here, and the bytes deleted without waiting for them."""
+        """Log now and then which journals keep `kept` bytes here, and the `given_up` bytes deleted without waiting for
+        them."""
         now_s, others_s = self._clock.mono_s(), self._journal.others_s
         self._given_up += given_up
         if now_s < self._warn_at_s:
