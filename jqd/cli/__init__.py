@@ -1,4 +1,5 @@
-"""The command line: makes one call, prints its data on stdout and notes on stderr, returns an exit code."""
+"""The command line. Each command makes one call, prints its data on stdout and notes on stderr, and returns an exit
+code."""
 
 from jqd.cli.app import run
 

@@ -1,4 +1,4 @@
-"""The command line as a whole: all commands, and the exit codes for their errors."""
+"""The command-line program as a whole: all commands, and the exit codes for their errors."""
 
 import errno
 import os
@@ -88,7 +88,7 @@ Commands = Mapping[str | tuple[str, ...], Command]
 
 
 def _group(name: str, about: str, default: Command, commands: Commands, group: cyclopts.Group | None = LOOK) -> None:
-    """Add a group of commands, `jqd NAME COMMAND`; `jqd NAME` alone is `default`."""
+    """Add a group of commands, `jqd NAME COMMAND`. `jqd NAME` alone runs `default`. `about`: help text of the group."""
     inner = cyclopts.App(name=name, group=group, help=about)
     inner.default(default)
     for word, command in commands.items():
@@ -148,12 +148,12 @@ app.command(config)
 
 @app.command
 def completion(shell: Literal["bash", "zsh", "fish"], /) -> int:
-    """Print what has a shell complete commands and options: eval "$(jqd completion bash)".
+    """Print the script by which a shell completes commands and options: eval "$(jqd completion bash)".
 
     Parameters
     ----------
     shell
-        bash, zsh or fish; for each in its start-up file, or in the folder that it has for this.
+        bash, zsh or fish. Run it in the shell's start-up file, or save it in the shell's folder for completions.
     """
     print(app.generate_completion(prog_name="jqd", shell=shell))
     return Exit.DONE
@@ -164,7 +164,8 @@ def run(argv: Sequence[str]) -> int:
 
 
 def ended(command: Callable[[], object]) -> int:
-    """Run a command; prints its JqdError. Returns the exit code: the command's own, or that of the error."""
+    """Run a command, and print a JqdError that it raises. Returns the exit code: the command's own, or the one for the
+    error."""
     try:
         code = command()
         sys.stdout.flush()  # raises here, not at exit, if the reader is gone
@@ -192,7 +193,7 @@ def ended(command: Callable[[], object]) -> int:
 
 
 def _ordered(argv: Sequence[str]) -> list[str]:
-    """Move global options from before the command to behind it. Raises Usage for arguments that are no UTF-8."""
+    """Move global options that stand before the command behind it. Raises Usage for arguments that are not UTF-8."""
     for word in argv:
         try:
             word.encode()
@@ -207,7 +208,8 @@ def _ordered(argv: Sequence[str]) -> list[str]:
 
 
 def _end_of_group(group: BaseExceptionGroup[BaseException]) -> int:
-    """Return the exit code for errors that a nursery wrapped: prints a JqdError, raises others."""
+    """Handle errors that a nursery wrapped in a group: print a JqdError and return its exit code; raise all others
+    again."""
     ours, others = group.split((JqdError, KeyboardInterrupt))
     if others is not None or ours is None:
         raise group
@@ -225,7 +227,8 @@ def _end(error: JqdError) -> int:
 
 
 def _end_of_output() -> int:
-    """Return the exit code when stdout takes nothing: its reader is gone (`| head`), or its disk is full."""
+    """Discard further output, because the reader of stdout is gone (`| head`) or its disk is full. Returns the exit
+    code."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())  # else Python's flush at exit would fail
     os.close(nowhere)

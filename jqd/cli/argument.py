@@ -1,8 +1,8 @@
 """Reads the arguments of pushes from the command line, stdin or a file: as JSON if it is JSON, else as text.
 
-Text that begins like JSON but is none is probably a mistake, and refused. With `--lines` a file has a job in every
-line, and they are pushed by the thousand. All ids are printed, even if the daemon goes away in the middle; then a
-message says up to which line all jobs were pushed.
+Text that begins like JSON but is none is probably a mistake, and is refused. With `--lines` each line of a file is a
+job, and a request pushes a thousand of them. The ids of all pushed jobs are printed, even if the daemon goes away in
+the middle; then a message says up to which line all jobs were pushed.
 """
 
 import io
@@ -28,14 +28,14 @@ REFUSALS_SHOWN = 20  # refused lines shown, so that the first error does not scr
 
 
 class Line(NamedTuple):
-    """A job of a file."""
+    """A job read from a line of a file."""
 
     number: int
     argument: Any
     read_bytes: int
-    """Bytes of the file up to the end of this line."""
+    """Size in bytes of the file up to the end of this line."""
     named: Mapping[str, Any] = {}
-    """Options of this job alone: `job_id`."""
+    """Options for this job alone: `job_id`, if the file names it."""
 
 
 @dataclass
@@ -43,15 +43,15 @@ class Pushed:
     """The result of pushing a file."""
 
     job_ids: list[str] = field(default_factory=list)
-    """Ids of the pushed jobs; empty if `keep_ids` is false."""
+    """Ids of the pushed jobs; empty if `push_file` got `keep_ids=False`."""
     jobs: int = 0
     known: int = 0
-    """How many of the jobs were pushed before."""
+    """Number of jobs that an earlier push had pushed already."""
     refused: list[tuple[int, str]] = field(default_factory=list)
-    """Line number and reason; if `keep_ids` is false only the first."""
+    """Number of each refused line, with the reason. With `keep_ids=False` only the first."""
     refusals: int = 0
     stopped: JqdError | None = None
-    """Why pushing ended before the file did."""
+    """Error that ended the push before the end of the file; None: there was none."""
 
     @property
     def exit(self) -> Exit:
@@ -71,9 +71,10 @@ class Pushed:
 def push_file(
     client: Client, name: str, path: Path, lines: Iterable[Line], options: Mapping[str, Any], *, keep_ids: bool = True
 ) -> Pushed:
-    """Push the jobs of a file, a thousand at a time, with notes on stderr. Raises no JqdError: `stopped` has it.
+    """Push the jobs of a file, a thousand in a request, and print notes on stderr. A JqdError is not raised, but
+    returned in `stopped`.
 
-    `keep_ids`: false for files of any size: the result has only numbers.
+    `keep_ids`: False for files of any size: then the result has no ids and few refused lines.
     """
     from rich.console import Console  # imported here, as most pushes are of one job and should start quickly
     from rich.progress import Progress
@@ -99,7 +100,8 @@ def push_file(
 
 
 def _push(client: Client, name: str, chunk: list[Line], options: Mapping[str, Any], pushed: Pushed) -> None:
-    """Push the jobs of a chunk. Notes lines that the daemon refuses; raises other errors, after noting the ids."""
+    """Push one chunk of jobs, and add what became of them to `pushed`. Lines that the daemon refuses are recorded;
+    other errors are raised."""
     taken: list[str] = []
     refused: list[tuple[int, str]] = []
     try:
@@ -147,8 +149,8 @@ JSON_BEGINS = ("{", "[", '"')
 
 
 def argument(given: str | None, *, as_text: bool = False) -> Any:
-    """Return the value of ARG of `jqd push`: a value, `-` for stdin, or `@FILE`. Raises Usage for a value that no job
-    can have."""
+    """Return the argument of `jqd push`: the value itself, for `-` that on stdin, for `@FILE` that in a file. Raises
+    Usage for a value that no job can have."""
     if given is None:
         return None
     if given == STDIN or given.startswith("@"):
@@ -159,7 +161,7 @@ def argument(given: str | None, *, as_text: bool = False) -> Any:
 
 
 def value(text: str, where: str, *, as_text: bool = False) -> Any:
-    """Return the value of JSON text (unless `as_text`), and other text unchanged.
+    """Decode text as JSON (unless `as_text`); return text that is not JSON unchanged.
 
     Raises Usage for text that begins like JSON but is none, and for values that MessagePack cannot hold.
     """
@@ -182,7 +184,7 @@ def value(text: str, where: str, *, as_text: bool = False) -> Any:
 
 
 def arguments(path: Path, *, as_text: bool = False) -> Iterator[Line]:
-    """Yield every line that is not blank. Lines end with LF or CR LF."""
+    """Yield a job for each line that is not blank. Lines end with LF or CR LF."""
     with reading(path) as file:
         read_bytes = 0
         for number, line in enumerate(iter(lambda: file.readline(LINE_CHARACTERS_MAX), ""), 1):
@@ -198,7 +200,7 @@ def arguments(path: Path, *, as_text: bool = False) -> Iterator[Line]:
 
 @contextmanager
 def reading(path: Path) -> Iterator[TextIO]:
-    """Open a file, or stdin, as UTF-8 text. Raises Usage, with its name, when it cannot be read."""
+    """Open a file, or stdin for `-`, as UTF-8 text. Raises Usage with its path if it cannot be read."""
     try:
         if str(path) != STDIN:
             with path.open(encoding="utf-8", newline="\n") as file:

@@ -1,11 +1,11 @@
-"""`jqd backup` and `jqd restore`: copy a running daemon, and make a daemon's data from such a copy.
+"""`jqd backup` and `jqd restore`: copy the data of a running daemon, and restore a daemon's data from such a copy.
 
     DIR/   store-0.rdb …   what each server of the store held when the copy began
-           journal/        the daemon's journal, copied after the store: it has the records that the copy lacks
+           journal/        the daemon's journal, copied after the store: it has the records that the store's copy lacks
            process-1/ …    the journals of the other processes of `jqd serve --processes`
            backup.json     written last; without it the copy is incomplete
 
-The store is copied first: else its copy would have jobs that are missing in the journal's.
+The store is copied first: otherwise its copy could have jobs that the copy of the journal lacks.
 """
 
 import dataclasses
@@ -45,14 +45,14 @@ class Made(msgspec.Struct):
     own_store: bool
     """Whether the daemon ran its own store."""
     stores: list[str]
-    """Files with the copies of the store's servers."""
+    """Names of the files with the copies, one for each server of the store."""
     journal: dict[str, int]
-    """File of the journal → its size in bytes."""
+    """Name of each file of the journal → its size in bytes."""
     processes: dict[int, dict[str, int]] = {}
-    """Number of each further process → the same for its journal."""
+    """Number of each further process (`--processes`) → the files of its journal, as in `journal`."""
 
     def journals(self, target: Path) -> dict[int, tuple[Path, dict[str, int]]]:
-        """Return process → directory of its journal in the backup, and the files there."""
+        """Return process number → directory of its journal in the backup, and the files there with their sizes."""
         others = {number: (target / f"{NAME}{number}", files) for number, files in self.processes.items()}
         return {0: (target / JOURNAL, self.journal), **others}
 
@@ -74,7 +74,7 @@ def backup(
     target
         The directory; it must not be there yet.
     journal_only
-        Leave the store out: for the other daemons of a store that was copied with the first of them.
+        Copy only the journal: for further daemons of a store that is copied already.
     """
     settings = daemon_settings(config, store, data_dir)
     source = settings.journal.directory
@@ -115,19 +115,19 @@ def restore(
     journal_only: Flag = False,
     output: OutputFlag = "table",
 ) -> int:
-    """Make a daemon's data of a backup; no daemon of that store may run. Then start them all.
+    """Restore a daemon's data from a backup. Stop all daemons of that store before, and start them afterwards.
 
     Parameters
     ----------
     source
         What `jqd backup` made.
     data_dir
-        Data directory for the daemon, without a journal. Default ./.jqd, or what the configuration says.
+        Data directory for the daemon; it must have no journal. Default ./.jqd, or what the configuration says.
     store_dir
-        Of a store that no daemon keeps by itself: the data directory of a server, to be started behind this with
-        `appendonly yes`; of several in their order.
+        For a store that is not the daemon's own: data directory of a server, which you start afterwards with
+        `appendonly yes`; of several servers in their order.
     journal_only
-        Leave the store out: it is there again already.
+        Restore only the journal: the store is restored already.
     """
     made = _read(source)
     settings = daemon_settings(config, None, data_dir)
@@ -155,7 +155,8 @@ def restore(
 
 
 def _servers(settings: Config) -> Sequence[StoreConfig]:
-    """Return each server once. Raises Usage."""
+    """Return the servers of the store, each once even if it has several partitions. Raises Usage if they cannot be
+    backed up."""
     if any("+cluster:" in part.url for part in settings.store.parts()):
         raise Usage(
             "a Cluster's nodes are backed up by its own means (the snapshot of each master), and put back so, too; "
@@ -170,11 +171,12 @@ def _servers(settings: Config) -> Sequence[StoreConfig]:
 
 
 def _copy_journal(source: Path, target: Path) -> dict[str, int]:
-    """Copy a journal while a daemon writes it: first the file `retired`, then the segments, the oldest first.
+    """Copy a journal while a daemon writes it: first the file `retired`, then the segments, the oldest first. Returns
+    the name of each file → its size.
 
-    If a segment is deleted meanwhile, its jobs have ended or were copied, perhaps into a new segment: then list the
-    segments again, and copy those that are missing or have grown. The last one may end in a half-written frame, which a
-    start cuts. Raises OSError, JournalRefused.
+    A segment may be deleted meanwhile: its jobs have ended, or were copied, perhaps into a new segment. Then the
+    segments are listed again, and those are copied that are missing or have grown. The last segment may end in an
+    incomplete frame, which a daemon cuts off at its start. Raises OSError, JournalRefused.
     """
     target.mkdir(mode=0o700)
     sizes: dict[str, int] = {}
@@ -188,7 +190,8 @@ def _copy_journal(source: Path, target: Path) -> dict[str, int]:
 
 
 def _copy_once(source: Path, target: Path, sizes: dict[str, int]) -> dict[str, int] | None:
-    """Copy the segments whose size differs from `sizes`. Returns the size of each file; None if one was deleted."""
+    """Copy the segments whose size differs from `sizes`. Returns name → size of all files; None if a segment was
+    deleted meanwhile."""
     found: dict[str, int] = {}
     if (source / RETIRED).exists():
         (target / RETIRED).unlink(missing_ok=True)
@@ -228,7 +231,8 @@ def _read(source: Path) -> Made:
 
 
 def _put_journal(source: Path, names: dict[str, int], goal: Path) -> None:
-    """Copy a journal to a directory beside `goal` and rename that, so that a daemon finds all or nothing."""
+    """Copy a journal into a new directory beside `goal`, and rename that to `goal`, so that a daemon finds all of it or
+    nothing."""
     part = goal.with_name(f"{goal.name}.part")
     part.mkdir(mode=0o700, parents=True)
     for name in names:

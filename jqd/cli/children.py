@@ -1,4 +1,5 @@
-"""Processes that `jqd dev` starts beside its daemon. They end with the daemon; it does not end with them."""
+"""Child processes that `jqd dev` starts beside its daemon. They end when the daemon does; the daemon goes on when one
+of them ends."""
 
 import ctypes
 import os
@@ -18,15 +19,15 @@ AGAIN_S = (1.0, 2.0, 4.0, 8.0, 16.0)  # waits before a dead child is started aga
 
 
 class Start(Protocol):
-    """Starts `jqd` with these arguments. `again`: start it again when it dies, a few times."""
+    """Starts `jqd` with these arguments as a child process. `again`: start it again when it dies, but only a few
+    times."""
 
     def __call__(self, *words: str, again: bool = False) -> None: ...
 
 
 @contextmanager
 def children() -> Iterator[Start]:
-    """Yield a function that starts a child process. The child ends with the block, and with this process, even if that
-    is killed."""
+    """Yield a function that starts child processes. They end with the block, and also when this process is killed."""
     started: list[_Child] = []
 
     def start(*words: str, again: bool = False) -> None:
@@ -66,7 +67,7 @@ class _Child:
         return subprocess.Popen(args, preexec_fn=die_with_parent, start_new_session=True)
 
     def keep(self) -> None:
-        """Start the child again when it dies, unless its arguments are wrong."""
+        """Start the child again each time it dies, at most len(AGAIN_S) times; not if its arguments are wrong."""
         for wait_s in AGAIN_S:
             if self._process.wait() == Exit.USAGE or self._ending.wait(wait_s):
                 return

@@ -1,4 +1,4 @@
-"""Options and checks that commands share."""
+"""Options that several commands share, and checks of their values."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -57,7 +57,7 @@ class Common:
     token: Annotated[str | None, Parameter(env_var="JQD_TOKEN", show_default=False)] = None
     """Bearer token."""
     tenant: Annotated[str | None, Parameter(env_var="JQD_TENANT", show_default=False)] = None
-    """Whom to speak for, with a token that is for all tenants."""
+    """Tenant to act for, if the token is for all tenants."""
 
     @property
     def has_token(self) -> bool:
@@ -70,7 +70,7 @@ class Common:
 
 @contextmanager
 def worded() -> Iterator[None]:
-    """Turn a ConfigError in the block into Usage: the command was given an impossible setting."""
+    """Raise a ConfigError in the block as Usage instead: an argument of the command has an impossible value."""
     try:
         yield
     except ConfigError as error:
@@ -78,7 +78,7 @@ def worded() -> Iterator[None]:
 
 
 def duration(text: str, flag: str) -> float:
-    """Return the seconds of 90, 30s, 5m, 2h, 1d. Raises Usage."""
+    """Return the seconds of a duration like 90, 30s, 5m, 2h or 1d. Raises Usage, which names the flag."""
     try:
         return seconds(text)
     except ValueError:
@@ -86,7 +86,7 @@ def duration(text: str, flag: str) -> float:
 
 
 def waits(text: str, flag: str) -> float | list[float]:
-    """Return one wait in seconds, or of text with commas a list of them. Raises Usage."""
+    """Return the seconds of one duration, or of several with commas between them a list. Raises Usage."""
     found = [duration(part, flag) for part in text.split(",") if part.strip()]
     return found if "," in text else duration(text, flag)
 
@@ -106,15 +106,15 @@ def _with_flags(options: type[T]) -> type[T]:
 @dataclass(frozen=True)
 @_with_flags
 class Options:
-    """Options of a push, now or at dates: the fields of `JobOptions`, and these."""
+    """Options of a pushed job, or of a schedule's job: the fields of `JobOptions`, and these."""
 
     text: Flag = False
     """Take the argument, or each line, as a string, also when it looks like JSON."""
     tag: Annotated[list[str] | None, Parameter(negative="")] = None
-    """A word to find it by, as `jobs --tag` does; may be given several times."""
+    """A tag by which `jqd jobs --tag` finds the job; may be given several times."""
 
     def given(self) -> dict[str, Any]:
-        """Return the options as the client takes them. Raises Usage."""
+        """Return the options as keyword arguments of the client. Raises Usage."""
         return {name: self._option(name) for name in FIELDS} | {"tags": self.tag}
 
     def _option(self, name: str) -> Any:
@@ -125,7 +125,7 @@ class Options:
 
 
 def age(text: str, flag: str) -> float:
-    """Return the seconds of a duration that must have a unit, as commands that delete jobs do not guess whether 7 means
+    """Return the seconds of a duration that must have a unit: commands that delete jobs must not guess whether 7 means
     days. Raises Usage."""
     found = duration(text, flag)
     if not has_unit(text):
@@ -134,7 +134,7 @@ def age(text: str, flag: str) -> float:
 
 
 def checked_id(job_id: str) -> str:
-    """Return the id if it is valid. Raises Usage."""
+    """Check that the id of a job is not empty; return it. Raises Usage."""
     if not job_id:
         raise Usage("the id of the job is empty")
     return job_id

@@ -1,4 +1,4 @@
-"""`jqd config`: shows a daemon's settings here, with origin and purpose, and checks whether a daemon could start."""
+"""`jqd config`: shows the settings that a daemon would have here, and checks whether it could start with them."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -27,7 +27,7 @@ from jqd.store import StoreConfig, open_store
 
 
 def daemon_settings(file: Path | None, stores: list[str] | None, data_dir: Path | None) -> Config:
-    """Load a daemon's settings, without requiring tokens, as nothing is served. Raises Usage."""
+    """Load the settings that a daemon would have. Tokens are not required, as nothing is served. Raises Usage."""
     with worded():
         return load(file=file, flags={**store_flags(stores), "data_dir": data_dir})
 
@@ -39,7 +39,7 @@ _LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 
 
 class SettingOrigin(msgspec.Struct):
-    """One setting, where its value comes from, and what it is for."""
+    """A setting, where its value was set, and what it is for."""
 
     setting: str
     value: Any
@@ -47,9 +47,9 @@ class SettingOrigin(msgspec.Struct):
     """Unit of a number: s, ms, bytes; empty: none."""
     default: Any
     origin: str
-    """Where it was set: a file, a variable, a flag; else `default`."""
+    """Where the value was set: the file, environment variable or flag; `default` if nowhere."""
     reloads: bool
-    """Whether SIGHUP applies a change; else it needs a restart."""
+    """Whether SIGHUP applies a new value; otherwise the daemon has to be restarted."""
     allowed: str
     why: str
 
@@ -86,9 +86,9 @@ def show(
     Parameters
     ----------
     origin
-        And where each was said: the file, the variable, the flag, or the default.
+        Also show where each was set: the file, the variable, the flag, or the default.
     changed
-        Only what was said somewhere.
+        Show only settings that were set somewhere.
     """
     with worded():
         loaded = (given or GivenSettings()).load()
@@ -107,7 +107,7 @@ def check(*, given: GivenSettings | None = None) -> int:
     """Say whether a daemon could start with this configuration; `jqd doctor` looks at its store and its disk.
 
     Ends with 0 when it could, 1 when something is wrong: an unknown key, a value that cannot be, values that do not
-    go together, a file that cannot be read, a certificate that is none. Numbers that cannot all hold are told of.
+    go together, a file that cannot be read, a certificate that is none. Warns of limits that cannot all be reached.
     """
     try:
         loaded = (given or GivenSettings()).load()
@@ -129,7 +129,7 @@ def check(*, given: GivenSettings | None = None) -> int:
 
 
 async def _open(config: StoreConfig) -> None:
-    """Build the store without connecting to it. Raises ConfigError for an invalid URL."""
+    """Make the objects for the store without connecting, to check its URLs. Raises ConfigError."""
     for part in config.parts():
         if part.url:
             async with open_store(part):

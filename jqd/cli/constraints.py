@@ -18,7 +18,7 @@ Name = Annotated[str, Parameter(help="Of the constraint.")]
 
 
 def ls(*, common: Common = Common()) -> int:
-    """List the constraints, and of each how many jobs it could not be asked about."""
+    """List the constraints, each with the number of jobs for which its expressions failed."""
     none = "there is no constraint; `jqd constraints set` makes one"
     return rows_of(common, lambda client: client.constraints(), _table, none)
 
@@ -33,27 +33,27 @@ def get(name: Name, /, *, common: Common = Common()) -> int:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class ConstraintFlags:
-    """The options of `set` and of `dry-run`."""
+    """Options that describe a constraint, for `set` and `dry-run`."""
 
     rate: str | None = None
-    """So many may start in a time: 10/s, 100/m, 5000/h, 3/90s."""
+    """How many jobs may start in a time: 10/s, 100/m, 5000/h, 3/90s."""
     burst: int = 0
-    """So many more at once; they come back at the rate."""
+    """How many more may start at once; this allowance refills at the rate."""
     concurrency: int | None = None
-    """So many may run at once."""
+    """How many jobs may run at the same time."""
     pause: str | None = None
-    """None starts: until a date like 2030-01-31T12:00:00Z, or ever."""
+    """Start no jobs until a date like 2030-01-31T12:00:00Z, or for `ever`."""
     key: str | None = None
     """An expression: each of its values has a limit of its own, like job.argument.customer."""
     cost: str | None = None
-    """An expression: for how many a job counts of the rate, like job.argument.pages."""
+    """Expression, like job.argument.pages: as how many jobs one job counts for the rate."""
     on_error: Literal["hold", "pass"] | None = None
-    """Of jobs that an expression fails on: hold (they wait, the default) or pass."""
+    """What becomes of jobs for which an expression fails: hold (they wait, the default) or pass."""
     exact: Flag = False
-    """Refuse it if the store has several partitions, for each counts by itself."""
+    """Refuse the constraint if the store has several partitions: each would count by itself."""
 
     def asked(self) -> dict[str, Any]:
-        """Return the options as arguments of `Client.set_constraint`. Raises Usage."""
+        """Return the options as keyword arguments of `Client.set_constraint`. Raises Usage."""
         if self.rate is None and self.burst:
             raise Usage("--burst comes on top of a --rate")
         rate = None if self.rate is None else _rate(self.rate, self.burst)
@@ -71,16 +71,16 @@ def set_(
     dry_run: Flag = False,
     common: Common = Common(),
 ) -> int:
-    """Limit the jobs that an expression is true of: how many start, or run at once, at all daemons together.
+    """Limit how many of the jobs that match an expression start, or run at once, at all daemons together.
 
     Parameters
     ----------
     name
-        Of the constraint; one of that name is replaced.
+        Name of the constraint; an existing one of that name is replaced.
     match
         An expression in CEL: 'job.name == "mail"', '"bulk" in job.tags', 'job.argument.size > 10'.
     dry_run
-        Say nothing; show what it would do to jobs that wait.
+        Save nothing; only show what it would do to waiting jobs.
     """
     asked = flags.asked()
     with common.client() as client:
@@ -93,7 +93,7 @@ def set_(
 
 
 def dry_run(name: str, match: str, /, *, flags: ConstraintFlags = ConstraintFlags(), common: Common = Common()) -> int:
-    """Show what a constraint would do to jobs that wait, and say nothing. The words are those of set."""
+    """Show what a constraint would do to waiting jobs, and save nothing. The arguments are those of `set`."""
     return set_(name, match, flags=flags, dry_run=True, common=common)
 
 

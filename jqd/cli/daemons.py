@@ -9,18 +9,18 @@ from jqd.cli.exits import Exit
 from jqd.cli.render import show_as
 from jqd.client import Client
 
-LOOK_S = 0.5  # between two questions what a daemon has in flight
+LOOK_S = 0.5  # between two requests for the number of jobs in flight
 
 
 def drain(daemon: str = "this", /, *, wait: str = "0", common: Common = Common()) -> int:
-    """Have a daemon begin no job, through restarts, until it is resumed. It takes pushes; what runs goes on.
+    """Have a daemon start no jobs until it is resumed, even after a restart. It takes pushes; running jobs go on.
 
     Parameters
     ----------
     daemon
-        As `jqd daemons` lists it; left out: the one that is asked.
+        Name of the daemon, as `jqd daemons` lists it; default: the one that answers this command.
     wait
-        Wait so long (30s, 5m) until it has nothing in flight; ends with 5 when it has.
+        How long to wait (30s, 5m) until it has no jobs in flight; ends with 5 if it still has some.
     """
     looks = math.ceil(duration(wait, "--wait") / LOOK_S)
     with common.client() as client:
@@ -43,7 +43,7 @@ def resume(daemon: str = "this", /, *, common: Common = Common()) -> int:
     Parameters
     ----------
     daemon
-        As `jqd daemons` lists it; left out: the one that is asked.
+        Name of the daemon, as `jqd daemons` lists it; default: the one that answers this command.
     """
     with common.client() as client:
         answer = client.resume_daemon(daemon)

@@ -1,4 +1,4 @@
-"""`jqd doctor`: examines whether this store and this disk would lose jobs."""
+"""`jqd doctor`: examines whether a daemon could lose jobs with this store and this disk."""
 
 import contextlib
 import dataclasses
@@ -34,10 +34,10 @@ async def doctor(
     config: ConfigFile = None,
     output: OutputFlag = "table",
 ) -> int:
-    """Say what of the store's settings or of the data directory would lose jobs, and how to mend it.
+    """Say what could lose jobs in the settings of the store or the data directory, and how to mend it.
 
-    Ends with 0 when nothing that could be looked at keeps a daemon from starting here, 1 when it would refuse to, 4
-    when the store does not answer.
+    Ends with 0 if nothing that was examined keeps a daemon from starting here, 1 if it would refuse to start, 4 if the
+    store does not answer.
     """
     settings = daemon_settings(config, store, data_dir)
     log.configure(level="error")
@@ -73,7 +73,8 @@ def _examine_certificate(settings: Config) -> list[Diagnostic]:
 
 
 async def _examine_stores(settings: Config) -> tuple[list[Diagnostic], Exit, bool]:
-    """Return the findings about all servers, named if there are several; the exit code; and whether all answered.
+    """Examine all servers of the store. Returns the findings (with the server's URL if there are several), the exit
+    code, and whether all servers answered.
 
     A daemon's own store is examined only while it runs: the daemon sets it up itself.
     """
@@ -104,7 +105,8 @@ async def _examine_stores(settings: Config) -> tuple[list[Diagnostic], Exit, boo
 
 
 async def _examine_server(parts: Sequence[StoreConfig]) -> list[Diagnostic]:
-    """Return the findings about one server, for all partitions on it. Raises StoreAway, ConfigError."""
+    """Return the findings about one server, for all partitions on it, each finding once. Raises StoreAway,
+    ConfigError."""
     found: list[Diagnostic] = []
     for part in parts:
         for finding in await examine(part):

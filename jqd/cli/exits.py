@@ -1,4 +1,4 @@
-"""Exit codes, and the code and the advice for each error."""
+"""Exit codes of the command line, and for each error its exit code and advice."""
 
 import enum
 import re
@@ -10,21 +10,22 @@ _OF_THE_TOKEN = re.compile("this token is (of the role|for|not for) ")  # refusa
 
 
 class Exit(enum.IntEnum):
-    """Exit codes that scripts may rely on."""
+    """Exit codes of all commands. Scripts may rely on them."""
 
     DONE = 0
     FAILED = 1
     USAGE = 2
     NOT_FOUND = 3
     UNREACHABLE = 4
-    """The daemon, or the store, did not answer; also if the daemon cannot answer without the store (503)."""
+    """The daemon or the store did not answer, or the daemon answered 503 because it needs the store."""
     TIMED_OUT = 5
     INTERRUPTED = 130
-    """By Ctrl-C, as in shells. A daemon or a worker that Ctrl-C stopped in order ends with DONE."""
+    """Ctrl-C interrupted the command; shells use the same code. A daemon or worker that stops in order at Ctrl-C ends
+    with DONE."""
 
 
 class Usage(ConfigError):
-    """The command's arguments, or a setting, make no sense. Nothing was done; the user corrects them."""
+    """Raised for an argument or a setting that makes no sense. Nothing was done; the user has to correct it."""
 
 
 def exit_of(error: JqdError) -> Exit:
@@ -43,7 +44,7 @@ def exit_of(error: JqdError) -> Exit:
 
 
 def advice_of(error: JqdError) -> str:
-    """Return what a user of the command line can do about a refusal; empty if its message says it."""
+    """Return what a user of the command line can do about an error; empty if its message says so already."""
     if isinstance(error, PartlyPushed) and isinstance(error.__cause__, JqdError):
         return advice_of(error.__cause__)
     match error:

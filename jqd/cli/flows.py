@@ -25,36 +25,36 @@ STYLES = {**COLOURS, "blocked": "yellow"}
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Links:
-    """Options of a push that tie the job to others."""
+    """Options of a push that connect the job with others."""
 
     then: Annotated[list[str] | None, Parameter(negative="", allow_leading_hyphen=True)] = None
-    """Push this job once it has succeeded, with its result as argument: a NAME, or a job as JSON; may be repeated."""
+    """Job to push when this one has succeeded, with its result as argument: a NAME, or JSON; may be repeated."""
     after: Annotated[list[str] | None, Parameter(negative="")] = None
-    """Do not begin before the job with this id has ended; may be repeated. Without an argument of its own it gets the
-    array of their results."""
+    """Do not start before the job with this id has ended; may be repeated. A job without an argument gets the array of
+    the results of these jobs."""
     result_into: str | None = None
-    """Put those results into this field of its argument."""
+    """With --after: put the results into this field of the argument."""
     one_result: Annotated[bool | None, Parameter(negative="")] = None
-    """With one --after: give it the result itself, not an array of one."""
+    """With a single --after: use the result itself, not an array of one."""
     on_parent_failure: OnFailure | None = None
-    """If a job of --after did not succeed: run, cancel or fail it; fail by default."""
+    """What to do if a job of --after does not succeed: run, cancel or fail (the default) this job."""
     group: str | None = None
-    """Make it a member of this group, which is made with its first member."""
+    """Add the job to this group. The first job of a group creates it."""
     unique: str | None = None
-    """While a job with this key lives, push none: print that one's id."""
+    """If a job holds this key, push nothing, and print the id of that job."""
     while_: Annotated[Until | None, Parameter(name="--while")] = None
-    """How long it holds its key: until it is no longer waiting, or until it has ended."""
+    """How long the job holds the key of --unique: while it is waiting, or until it has ended."""
     debounce: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None
-    """With --unique and --while waiting: put the job off by so long each time, with the last argument: 30s, 5m."""
+    """With --unique and --while waiting: each push delays the job anew, and replaces its argument: 30s, 5m."""
 
     def given(self) -> dict[str, Any]:
-        """Return the options as the client takes them. Raises Usage."""
+        """Return the options as keyword arguments of the client. Raises Usage."""
         then = None if self.then is None else [job_of(text) for text in self.then]
         return {**vars(self), "then": then, "debounce": self.debounce and duration(self.debounce, "--debounce")}
 
 
 def job_of(text: str) -> dict[str, Any]:
-    """Return a following job, given as a name or as JSON, as a map. Raises Usage."""
+    """Parse the value of --then, a jobtype or a job as JSON. Returns the job as a map. Raises Usage."""
     if not text.startswith(JSON_BEGINS):
         return {"name": text}
     try:
@@ -64,12 +64,12 @@ def job_of(text: str) -> dict[str, Any]:
 
 
 def flow(job_id: str, /, *, common: Common = Common()) -> int:
-    """Show the jobs that a job has to do with: those it waits for, those that wait for it, theirs and so on.
+    """Show the flow of a job: the jobs it waits for, those that wait for it, and so on from each of these.
 
     Parameters
     ----------
     job_id
-        The id of any of them.
+        Id of any job in the flow.
     """
     with common.client() as client:
         found = client.flow(checked_id(job_id))
@@ -85,7 +85,7 @@ def flow(job_id: str, /, *, common: Common = Common()) -> int:
 
 
 def get(group: str, /, *, common: Common = Common()) -> int:
-    """Show how the jobs of a group stand, what waits for them, and the first that failed.
+    """Show the jobs of a group by state, the job that waits for them, and the first that failed.
 
     Parameters
     ----------
@@ -105,16 +105,16 @@ def close(
     on_parent_failure: OnFailure | None = None,
     common: Common = Common(),
 ) -> int:
-    """Let no more jobs into a group; with --then push a job that waits for all of them. The same again counts once.
+    """Let no more jobs into a group; with --then push a job that waits for all of them. Can be repeated safely.
 
     Parameters
     ----------
     group
         Its name.
     then
-        The job: a NAME, or a job as JSON; without an argument it gets the array of their results.
+        The job that waits: a NAME, or JSON; without an argument it gets the array of their results.
     on_parent_failure
-        If one of them did not succeed: run, cancel or fail it; fail by default.
+        What to do if one of them does not succeed: run, cancel or fail (the default) the job of --then.
     """
     with common.client() as client:
         waits = client.close_group(group, None if then is None else job_of(then), on_parent_failure=on_parent_failure)
@@ -124,7 +124,7 @@ def close(
 
 
 def cancel(group: str, /, *, dry_run: Flag = False, common: Common = Common()) -> int:
-    """Cancel all jobs of a group that have not ended, and the one that waits for them.
+    """Cancel all jobs of a group that have not ended, and the job that waits for the group.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ def cancel(group: str, /, *, dry_run: Flag = False, common: Common = Common()) -
 
 
 def retry(group: str, /, *, dry_run: Flag = False, common: Common = Common()) -> int:
-    """Have all jobs of a group tried anew that failed, and the one that waits for them, if it failed.
+    """Retry all failed jobs of a group, and the job that waits for the group if that failed.
 
     Parameters
     ----------

@@ -17,7 +17,7 @@ Name = Annotated[str, Parameter(help="The jobtype.")]
 
 
 def ls(*, common: Common = Common()) -> int:
-    """List the handlers: of each its newest version, and which one gets its jobs."""
+    """List the handlers, each with its newest version and the version that gets its jobs."""
     none = "there is no handler; `jqd handlers set` makes one"
     return rows_of(common, lambda client: client.handlers(), _table, none)
 
@@ -28,7 +28,7 @@ def get(name: Name, /, *, version: int | None = None, common: Common = Common())
     Parameters
     ----------
     version
-        Instead of the newest one.
+        Version to show instead of the newest.
     """
     with common.client() as client:
         show(client.handler(name, version=version), common.output)
@@ -49,26 +49,26 @@ def set_(
     server_only: Flag = False,
     common: Common = Common(),
 ) -> int:
-    """Have something run a jobtype: a new version of its handler, which gets its jobs from now on.
+    """Set the URL or code that runs a jobtype: a new version of its handler, which gets the jobs from now on.
 
     Parameters
     ----------
     name
         The jobtype.
     body
-        The URL that its jobs are posted to; with --lang code: itself, - for stdin, or @FILE.
+        URL to which the jobs are posted; with --lang python, node or sh the code, - for stdin, or @FILE.
     lang
-        What the body is: http, a URL; python, node or sh, code that code workers run. Needs runner.allow_code.
+        http: the body is a URL. python, node or sh: it is code, which code workers run; needs runner.allow_code.
     eid
-        Of code: a name; what has the same one, and the same --before, may share a process.
+        For code: a name. Handlers with the same name and the same --before may share a process.
     before
-        Of code: what runs once in each process: itself, or @FILE.
+        For code: more code, or @FILE, that runs once in each process.
     before_each
-        Of code: what runs before each batch.
+        For code: more code, or @FILE, that runs before each batch.
     after_each
-        Of code: what runs after each batch, whatever became of it.
+        For code: more code, or @FILE, that runs after each batch, even if jobs failed.
     options
-        A map in JSON, or @FILE: how it is called, and what counts for its jobs: '{"style": "lines", "timeout": 20}'.
+        JSON object, or @FILE: how the handler is called, and settings of its jobs: '{"style": "lines", "timeout": 20}'.
     server_only
         Let only the master key, schedules and jobs push its jobs.
     """
@@ -110,5 +110,6 @@ def _brief(body: str) -> str:
 
 
 def _takes(versions: list[dict[str, Any]]) -> str:
-    """Return which version gets the jobs: the newest whose endpoint takes some."""
+    """Return the version that gets the jobs of a handler, as `@NUMBER`: the newest that is in use. `none`: no version
+    is."""
     return next((f"@{one['version']}" for one in reversed(versions) if not one["out"]), "none")

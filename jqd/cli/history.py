@@ -1,4 +1,4 @@
-"""Draws numbers over time, each as a line of bars: for `jqd history` and `jqd top`."""
+"""Draws counts over time as lines of bars, for `jqd history` and `jqd top`."""
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
@@ -37,7 +37,7 @@ def history(
     types: Flag = False,
     common: Common = Common(),
 ) -> int:
-    """Show what happened minute by minute: pushed, started, how it ended, how long it waited and ran.
+    """Show minute by minute how many jobs were pushed, started and ended, and how long they waited and ran.
 
     Parameters
     ----------
@@ -65,20 +65,20 @@ def _minutes(last: Any) -> int:
 
 
 def spark(numbers: Sequence[float]) -> str:
-    """Return a line of bars, the highest for the largest number, a dot for 0."""
+    """Draw numbers as a line of bars: the highest for the largest number, a dot for 0."""
     most = max(numbers, default=0)
     last = len(BARS) - 1
     return "".join(BARS[round(number / most * last)] if number else NONE for number in numbers)
 
 
 def squeezed(numbers: Sequence[int]) -> list[int]:
-    """Add up neighbouring numbers, so that at most COLUMNS are left."""
+    """Sum up neighbouring numbers, so that at most COLUMNS numbers remain."""
     width = -(-len(numbers) // COLUMNS) or 1
     return [sum(numbers[at : at + width]) for at in range(0, len(numbers), width)]
 
 
 def lines_of(answer: Mapping[str, Any], names: Sequence[str]) -> Text:
-    """Return a line for each name of LINES: the name, the sum, and a bar for each step."""
+    """Draw a line for each of `names` (keys of LINES): name, sum, and a bar for each step of the history."""
     series = {name: [sum(step[part] for part in LINES[name]) for step in answer["steps"]] for name in names}
     sums = {name: f"{sum(numbers):,}" for name, numbers in series.items()}
     width = max(map(len, sums.values()))
@@ -114,7 +114,7 @@ def _at(date: str | None) -> str:
 
 
 def _within(counts: Sequence[int], bounds: Sequence[float], share: float) -> str:
-    """Return the upper bound of the histogram bucket in which `share` of the counts is reached, as text."""
+    """Return, as text, the upper bound of the histogram bucket in which `share` of all counts is reached."""
     wanted = share * sum(counts)
     place = next(place for place, so_far in enumerate(accumulate(counts)) if so_far >= wanted)
     return f"within {bounds[place]:g} s" if place < len(bounds) else f"above {bounds[-1]:g} s"

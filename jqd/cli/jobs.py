@@ -25,7 +25,7 @@ from jqd.domain.errors import JqdError
 
 
 def why(job_id: str, /, *, common: Common = Common()) -> int:
-    """Say in one sentence what keeps a job: its date, a pause, no worker, jobs before it …, and until when.
+    """Say in one sentence why a job does not run: its date, a pause, no worker, jobs before it …, and until when.
 
     Parameters
     ----------
@@ -81,15 +81,15 @@ def push(
     replace
         Replace a job with the same id.
     callback
-        A URL that is told how the job ended, as a signed web hook.
+        URL to which the outcome of the job is posted, as a signed web hook.
     require_result
-        Keep the result, and fail the job when it is too large for that; otherwise only the result is dropped.
+        Keep the result, and fail the job if it is too large; without this option a too large result is dropped.
     wait
         Wait until the job has ended, print it, and end with 1 if it failed.
     result
         As --wait, but print what the job returned and nothing else: a text as it is, anything else as JSON.
     within
-        How long --wait or --result waits, an hour unless given: 90, 30s, 5m; ends with 5 then, and the job stays.
+        How long --wait or --result waits: 90, 30s, 5m; default an hour. Then ends with 5, and the job stays.
     """
     _expect_words([argument, *more], lines, id_, result)
     within_s = _within(within, waits=wait or result)
@@ -144,7 +144,7 @@ def get(
     whole
         With its argument, also where that is above 64 KiB.
     result
-        Print what it returned and nothing else, for scripts; ends with 1 when it failed or that was not kept.
+        Print only what the job returned, for scripts; ends with 1 if it failed, or its result was not kept.
     """
     wait_s = duration(wait, "--wait")
     with common.client() as client:
@@ -167,7 +167,8 @@ def _push(client: Client, name: str, argument: Any, options: dict[str, Any]) -> 
 
 
 def _warn_if_unserved(client: Client, name: str) -> None:
-    """Warn if no worker serves the name, as it may be mistyped. Prints nothing if the daemon refuses to say."""
+    """Print a warning if no worker or handler runs this jobtype, as its name may be mistyped. Prints nothing if the
+    daemon refuses to tell."""
     with suppress(JqdError):
         taken = [row["jobs"] for row in client.workers()]
         names = sorted({one for jobs in taken if jobs != "*" for one in jobs})
@@ -182,7 +183,8 @@ def _warn_if_unserved(client: Client, name: str) -> None:
 
 
 def _without_repeats(info: JobInfo) -> dict[str, Any]:
-    """Return a job for people, without an error that its message repeats, and with the last attempt's message once."""
+    """Return a job's fields for people: without an error that the message contains, and with the last attempt's message
+    only once."""
     fields = {**msgspec.structs.asdict(info), "history": [_brief(dict(one)) for one in info.history]}
     last = fields["history"][-1] if fields["history"] else {}
     if last.get("message") == fields["message"]:
@@ -199,7 +201,8 @@ def _brief(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 def _lines_pushed(client: Client, name: str, pushed: Pushed, within_s: float | None, output: Output) -> int:
-    """Print the pushed jobs. `within_s`: first wait so long for their ends; None: do not wait."""
+    """Print the pushed jobs of a file; return the exit code. `within_s`: wait so many seconds for their ends first;
+    None: do not wait."""
     _warn_if_unserved(client, name)
     with _known(pushed.job_ids):
         if within_s is None or pushed.stopped is not None:
@@ -226,7 +229,7 @@ def _rows_pushed(client: Client, name: str, pushed: Pushed, table: Table, output
 
 @contextmanager
 def _known(job_ids: list[str]) -> Iterator[None]:
-    """Print the ids of the pushed jobs on stderr if the block fails, also if stdout takes nothing."""
+    """Print the ids of the pushed jobs on stderr if the block fails, also if it cannot write to stdout."""
     try:
         yield
         sys.stdout.flush()
@@ -273,7 +276,8 @@ def _show_result(client: Client, info: JobInfo, output: Output) -> Exit:
 
 
 def _waited(client: Client, job_id: str, within_s: float) -> JobInfo:
-    """Return the job when it has ended, or when the wait is over; prints meanwhile what it waits for."""
+    """Wait until a job has ended, but at most `within_s` seconds; return its state then. After SILENT_S prints what the
+    job waits for."""
     info = client.get(job_id, wait=min(SILENT_S, within_s))
     if info.ended or within_s <= SILENT_S:
         return info
@@ -282,7 +286,7 @@ def _waited(client: Client, job_id: str, within_s: float) -> JobInfo:
 
 
 def _within(given: str | None, *, waits: bool) -> float:
-    """Return the seconds to wait. Raises Usage."""
+    """Return the seconds to wait, from the value of --within. Raises Usage if it is given without a wait."""
     if given is not None and not waits:
         raise Usage("--within is how long --wait or --result waits: give one of them")
     return WAIT_S if given is None else duration(given, "--within")
@@ -323,7 +327,7 @@ def _expect_table(table: Table, argument: str | None, lines: Path | None, id_: s
 
 
 def _as_list(words: list[str]) -> str:
-    """Return the words as a JSON list, as it has to be written for the shell: '[1, 2, 39]'."""
+    """Return arguments as one JSON list, quoted for the shell: '[1, 2, 39]'."""
     values = []
     for word in words:
         try:
@@ -336,5 +340,6 @@ def _as_list(words: list[str]) -> str:
 
 
 def _run_at(text: str | None) -> str | float | None:
-    """Return Unix seconds as a number, other dates as text. Numbers of 8 digits are ISO 8601 dates: 20300131."""
+    """Return a date in Unix seconds as a number, and any other as text. A number of 8 digits is an ISO 8601 date:
+    20300131."""
     return float(text) if text is not None and re.fullmatch(r"\d{9,12}(\.\d+)?", text) else text

@@ -1,4 +1,5 @@
-"""`jqd journal`: ls, cat, verify, repair, replay. All but `repair` only read, and may run beside the daemon."""
+"""`jqd journal`: ls, cat, verify, repair, replay. Only `repair` changes the journal; the others may run beside the
+daemon."""
 
 import dataclasses
 import os
@@ -61,21 +62,21 @@ JOBS = frozenset({Lane.JOBS, Lane.CHANGES})
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Where:
-    """Options that name a journal."""
+    """Options that say where a journal is."""
 
     data_dir: Path | None = None
     """Data directory of a daemon, or a copy of its journal. Default ./.jqd, or what the configuration says."""
     config: ConfigFile = None
 
     def settings(self, stores: list[str] | None = None) -> Config:
-        """Return the daemon's configuration, with other servers if `stores` names some. Raises Usage."""
+        """Return the daemon's configuration. `stores`: URLs of servers to use instead of its own. Raises Usage."""
         settings = daemon_settings(self.config, stores, self.data_dir)
         log.configure(level=settings.log.level if settings.log.level == "error" else "warning")
         return settings
 
     def directories(self) -> dict[str, Path]:
-        """Return the directory of the segments of each process, by what stands before the names of its files. Raises
-        Usage when there is no journal."""
+        """Return the journal directory of each process. The key is the prefix for names of its files: empty for the
+        first process. Raises Usage if there is no journal."""
         first = self._directory()
         others = [*journals(first).values()]
         if first.name == "journal":  # in a backup they lie beside it
@@ -103,13 +104,13 @@ def _has_segments(directory: Path) -> bool:
 
 
 def _snapshots(files: Files, where: Where) -> list[tuple[int | None, list[SegmentView]]]:
-    """Return the segments of each process, and which process lives there."""
+    """Return for each process's journal the pid of the daemon that uses it (None: none does), and its segments."""
     places = where.directories().items()
     return [(living(directory), snapshot(files, directory, under)) for under, directory in places]
 
 
 def ls(*, where: Where = Where(), output: OutputFlag = "table") -> int:
-    """List the segments of a journal, by what their heads say: `verify` looks at every byte."""
+    """List the segments (files) of a journal. Only their headers are read: `verify` checks every byte."""
     files = Files()
     found = _snapshots(files, where)
     rows = [row(files, seen, holder) for holder, segments in found for seen in segments]
@@ -184,8 +185,8 @@ def cat(
 def verify(*, where: Where = Where(), output: OutputFlag = "table") -> int:
     """Check every byte of a journal; name each damage by file, offset and kind, and end with 1 if there is any.
 
-    Bytes that a crash tore off, or that are being written right now, were never acknowledged: they are named, and are
-    no damage.
+    An incomplete end, left by a crash or being written right now, was never acknowledged: it is reported, but is no
+    damage.
     """
     files, checked = Files(), Checked(output)
     found = [(holder, seen) for holder, segments in _snapshots(files, where) for seen in segments]
@@ -227,7 +228,7 @@ async def replay(
     where: Where = Where(),
     output: OutputFlag = "table",
 ) -> int:
-    """Bring what a journal holds into a store: when a machine is gone but for its disk, or a store was lost.
+    """Apply a journal to a store, after a store was lost, or a machine except its disk.
 
     Jobs that the store knows already are left as they are, so it does no harm to do it twice. Ends with 1 if some of
     the journal could not be read.
@@ -241,7 +242,7 @@ async def replay(
     """
     settings, since_ms, files = where.settings(store), _moment(since, "--since") or 0, Files()
     found = await trio.to_thread.run_sync(_snapshots, files, where)
-    segments = [seen for _, its in found for seen in its]  # what ended in one may have been pushed in another
+    segments = [seen for _, its in found for seen in its]  # a job of one journal may have ended in another
     size = sum(seen.end - seen.first for seen in segments)
     with bar("replaying", len(Lane) * size) as advance:
         if dry_run:
@@ -274,9 +275,9 @@ async def _counted(
 
 @asynccontextmanager
 async def _stores(settings: Config, *, start: bool) -> AsyncIterator[list[Store]]:
-    """Open the partitions of the named store, or of the daemon's own. If its own does not run, `start` runs it for the
-    block; without `start` the list is empty. Raises StoreRefused when a partition is not where the configuration says.
-    """
+    """Open the partitions of the named store, or of the daemon's own store. If that does not run, `start` runs it for
+    the block; without `start` the list is empty. Raises StoreRefused if a partition is not where the configuration
+    says."""
     async with AsyncExitStack() as stack:
         config, own = settings.store, settings.data_dir / "store"
         if config.is_own:
@@ -298,7 +299,7 @@ async def _expect_in_place(part: StoreConfig, *, begin: bool) -> None:
     """Check that a partition is where the configuration says: jobs in a wrong one would run twice. Raises StoreRefused,
     StoreAway.
 
-    `begin`: have an unused partition note its number.
+    `begin`: let an unused partition record its number.
     """
     for finding in await examine(part):
         if finding.code in MISPLACED:

@@ -26,7 +26,7 @@ def logs(
     job_id
         The job's id.
     follow
-        Go on until it has ended, and say on stderr how far it is; ends with 1 when it failed or was cancelled.
+        Go on until the job has ended, with its state on stderr; ends with 1 if it failed or was cancelled.
     """
     with common.client() as client:
         if follow:

@@ -19,7 +19,7 @@ from jqd.cli.show import Matching
 from jqd.client import Cancel, Changed, Client, Conflict, NotFound
 from jqd.client.job_info import FINAL_STATES
 
-IDS_MAX = 1_000  # named in one request
+IDS_MAX = 1_000  # ids in one request
 
 Whole = Annotated[bool, Parameter(name="--all", negative="", show_default=False)]
 
@@ -27,7 +27,7 @@ Whole = Annotated[bool, Parameter(name="--all", negative="", show_default=False)
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Sure:
-    """Options to confirm a change of many jobs."""
+    """Options that confirm a change of many jobs, or only count them."""
 
     dry_run: Flag = False
     """Only count them."""
@@ -58,7 +58,7 @@ def cancel(
     state
         waiting, scheduled, blocked, running or retrying.
     flow
-        Of one job: it, and all jobs that it has to do with (`jqd flow` lists them).
+        With one id: cancel that job and all others of its flow (`jqd flow` lists them).
     """
     filters = _one_of(job_ids, all_, which, state=state, dry_run=sure.dry_run and not flow)
     if flow:
@@ -101,16 +101,15 @@ def retry(
     state
         failed or cancelled.
     argument
-        Of one job: its argument is this from now on, written as for push.
+        With one id: new argument of the job, written as for push.
     text
         Take that argument as a string, also when it looks like JSON.
     priority
-        Of one job: its priority is this from now on.
+        With one id: new priority of the job.
     in_
-        Of one job: not before so much time has passed: 90, 30s, 5m, 2h, 1d.
+        With one id: not before so much time has passed: 90, 30s, 5m, 2h, 1d.
     flow
-        Of one job: all jobs that it has to do with (`jqd flow` lists them) and that failed, or were cancelled for a
-        parent.
+        With one id: all jobs of its flow (`jqd flow` lists them) that failed, or were cancelled because of a parent.
     """
     _one_of(job_ids, all_, which, state=state, dry_run=sure.dry_run and not flow)
     if state not in (None, "failed", "cancelled"):
@@ -173,7 +172,7 @@ def delete(
     job_ids
         Ids of jobs.
     all_
-        All jobs that failed; with --state those that ended so.
+        All jobs that failed; with --state those in that state.
     state
         failed, cancelled or succeeded.
     """
@@ -226,7 +225,7 @@ def pause(*jobtypes: str, all_: Whole = False, reason: str = "", common: Common 
     jobtypes
         Names of jobtypes.
     all_
-        All of the tenant that is spoken for (--tenant), instead of names.
+        Instead of names: all jobtypes of the token's tenant, or of the one that --tenant names.
     reason
         Why: a line that is shown with the jobtypes and their jobs.
     """
@@ -245,7 +244,7 @@ def resume(*jobtypes: str, all_: Whole = False, common: Common = Common()) -> in
     jobtypes
         Names of jobtypes.
     all_
-        End the pause of the whole tenant that is spoken for; types that are paused by name stay so.
+        End the pause of the whole tenant (the token's, or --tenant). Types paused by name stay paused.
     """
     if all_:
         return _whole(jobtypes, common, lambda client: client.resume_all())
@@ -253,7 +252,7 @@ def resume(*jobtypes: str, all_: Whole = False, common: Common = Common()) -> in
 
 
 def _whole(names: tuple[str, ...], common: Common, act: Callable[[Client], dict[str, Any]]) -> int:
-    """Pause or resume a whole tenant, but only with `--all`, as names may have been forgotten."""
+    """Pause or resume all jobtypes of a tenant, for `--all`. Raises Usage if jobtypes are named as well."""
     if names:
         raise Usage("name jobtypes, or give --all: not both")
     with common.client() as client:
@@ -289,7 +288,8 @@ def _many(what: str, act: Callable[..., Changed], sure: Sure, common: Common) ->
 
 
 def _sure(what: str, matched: int) -> None:
-    """Raise Usage unless the change is confirmed. Asks nothing if no job matches."""
+    """Ask the person to confirm the change. Raises Usage if the answer is no, or nobody can be asked. Asks nothing if
+    no job matches."""
     if not matched:
         return
     if not sys.stdin.isatty():
@@ -300,7 +300,8 @@ def _sure(what: str, matched: int) -> None:
 
 
 def _one_of(job_ids: tuple[str, ...], all_: bool, which: Matching = Matching(), **given: Any) -> list[str]:
-    """Return the given filters. Raises Usage unless either jobs are named or --all is given."""
+    """Check that either ids of jobs or --all is given; return the flags of the filters that were given. Raises
+    Usage."""
     filters = [f"--{name.replace('_', '-')}" for name, value in given.items() if value]
     filters = [*(flag for flag, _ in which.given()), *filters]
     if job_ids and (all_ or filters):
@@ -314,7 +315,7 @@ def _one_of(job_ids: tuple[str, ...], all_: bool, which: Matching = Matching(), 
 def _named(
     job_ids: tuple[str, ...], what: str, done: str, act: Callable[[Sequence[str]], Changed], common: Common
 ) -> int:
-    """Change all named jobs, a thousand in one request, and print the result of each."""
+    """Change all jobs with these ids, a thousand in a request; print the result of each, and return the exit code."""
     wished = [checked_id(job_id) for job_id in dict.fromkeys(job_ids)]
     refused: dict[str, Mapping[str, Any]] = {}
     for at in range(0, len(wished), IDS_MAX):
@@ -333,7 +334,7 @@ def _each(
     *,
     called: str = "job_id",
 ) -> int:
-    """Change each named thing, also after an error with another."""
+    """Call `act` for each id or name, also after one was refused; print the results, and return the exit code."""
     rows: list[dict[str, str]] = []
     codes: list[Exit] = []
     for job_id in map(checked_id, job_ids):

@@ -1,4 +1,4 @@
-"""Writes text for people. Escapes control characters, so that a job's name cannot send commands to the terminal."""
+"""Writes text for people. Control characters are escaped, so that a job's name cannot send commands to the terminal."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""One process of `jqd serve --processes`, as jqd/supervisor.py starts it: `python -m jqd.cli.process NUMBER`."""
+"""One process of `jqd serve --processes`. jqd/supervisor.py starts it as `python -m jqd.cli.process NUMBER`."""
 
 import os
 import pickle
@@ -25,7 +25,7 @@ log = get_logger("process")
 
 
 async def run(start: Start) -> int:
-    """Run the daemon until it is stopped, or until its supervisor is gone."""
+    """Run a daemon until it is stopped, or its supervisor is gone. Returns the exit code."""
     config, own = start.fit.fit(start.config), socket.socket(fileno=start.own_fd)
     own.setblocking(False)
     siblings = Siblings(config.process, start.root)
@@ -43,14 +43,16 @@ async def run(start: Start) -> int:
 
 
 async def _follow_supervisor(siblings: Siblings) -> None:
-    """Note which processes are away, as the supervisor reports; when it is gone, stop this process in order."""
+    """Record which sibling processes are away, as the supervisor reports. When the supervisor is gone, stop this
+    process in order."""
     async with trio.lowlevel.FdStream(os.dup(0)) as lines:
         await follow(siblings, lines)
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 async def follow(siblings: Siblings, lines: trio.abc.ReceiveStream) -> None:
-    """Note which processes are away, until the stream ends. Ignores a damaged line: another follows."""
+    """Read reports from the supervisor until the stream ends, and record in `siblings` which processes are away. A
+    damaged line is ignored: another follows."""
     buffer = b""
     while data := await lines.receive_some(READ_BYTES):
         *whole, buffer = (buffer + data).split(b"\n")

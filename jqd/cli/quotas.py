@@ -13,7 +13,7 @@ from jqd.domain.dates import ago
 
 
 def tenants(*, common: Common = Common()) -> int:
-    """List the tenants that have jobs, a quota or a pause, and how many of their jobs stand how."""
+    """List the tenants that have jobs, a quota or a pause, with their jobs by state."""
     return rows_of(common, lambda client: client.tenants(), _tenants, "there are no jobs, and no tenant has a quota")
 
 
@@ -52,7 +52,7 @@ LIMITS = ("rate", "bytes", "queued", "in_flight", "dead")
 
 
 def ls(*, common: Common = Common()) -> int:
-    """List how much tenants may push, and how many jobs have followers that wait for that (put off)."""
+    """List the quotas of tenants, and how many jobs have followers that wait for a quota (put off)."""
     return rows_of(common, lambda client: client.quotas(), _table, "no tenant has a quota")
 
 
@@ -67,7 +67,7 @@ def set_(
     dead: int | None = None,
     common: Common = Common(),
 ) -> int:
-    """Say how much a tenant may push, instead of what was said before; what is left out has no limit.
+    """Set how much a tenant may push. Replaces its whole quota: what is left out has no limit.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def set_(
     in_flight
         Jobs that have not ended.
     dead
-        Jobs that failed and are kept: who has so many pushes no more until some are retried or deleted.
+        Most failed jobs that are kept. At that number nothing can be pushed until some are retried or deleted.
     """
     if (rate, bytes_, queued, in_flight, dead) == (None,) * len(LIMITS):
         raise Usage("which limit? Give --rate, --bytes, --queued, --in-flight or --dead; or `jqd quotas rm`")

@@ -1,6 +1,6 @@
-"""Formats records of a journal: as JSON lines, or as miniq's `id|jobtype|payload`.
+"""Formats records of a journal for `jqd journal cat`: as JSON lines, or in miniq's form `id|jobtype|payload`.
 
-Values that JSON does not have are written as by jqd/domain/json_ext.py.
+Values that JSON does not have are written as jqd/domain/json_ext.py says.
 """
 
 import json
@@ -27,17 +27,17 @@ _encoder = msgspec.json.Encoder()  # several times as fast as `json`
 
 
 class Record(NamedTuple):
-    """One record of a journal, decoded."""
+    """A decoded record of a journal."""
 
     position: int
     lane: Lane
     at_ms: int
-    """When the job was taken; for other records, when they were written."""
+    """When the job was pushed; for other records, when they were written."""
     what: Job | Outcome | Setting | str
 
     @property
     def jobtype(self) -> str | None:
-        """Return the jobtype of a job or an outcome; a cancel or a setting has none."""
+        """Jobtype of a job or an outcome; None for a cancel or a setting, which have none."""
         return None if isinstance(self.what, str | Setting) else bare(self.what.jobtype)
 
     def as_json(self) -> str:
@@ -46,7 +46,7 @@ class Record(NamedTuple):
 
 
 def records(good: Good) -> Iterator[Record]:
-    """Yield the records of a frame. Raises JournalDamaged if its body has a good checksum, but cannot be decoded."""
+    """Decode the records of a frame. Raises JournalDamaged if its checksum is good, but its body cannot be decoded."""
     header = good.frame.header
     lane = Lane(header.kind)
     for number, what in enumerate(DECODERS[lane](good.body)):
@@ -60,12 +60,13 @@ def _named(jobtype: str) -> dict[str, str]:
 
 
 def line(job: Job) -> str:
-    """Return a job in miniq's form, `id|jobtype|payload`. `jqd push --lines` makes the same argument of the payload."""
+    """Format a job in miniq's form, `id|jobtype|payload`. `jqd push --lines` makes the same argument of the payload."""
     return f"{job.id}|{bare(job.jobtype)}|{payload(job.argument)}"
 
 
 def payload(argument: bytes) -> str:
-    """Return an argument on one line: as JSON, or as bare text if `jqd push --lines` reads that as the same text."""
+    """Format an argument on one line. A text stays bare if `jqd push --lines` reads it as the same text; everything
+    else is written as JSON."""
     value = show_packed(argument)
     if isinstance(value, str) and value.isprintable() and value.strip() and _means_itself(value):
         return value
@@ -81,7 +82,8 @@ def _means_itself(text: str) -> bool:
 
 
 def _without_secrets(shown: Any) -> Any:
-    """Return a value with secrets hidden, also nested ones: a handler has a worker's options for each version."""
+    """Return a value with its secrets replaced by HIDDEN, also in nested values: a handler has a worker's options for
+    each version."""
     match shown:
         case dict():
             return {
@@ -125,7 +127,7 @@ def _fields(what: Job | Outcome | Setting | str) -> dict[str, Any]:
 
 
 def _date(at_ms: int) -> str | None:
-    """Return a date as ISO 8601; None for 0; a number outside the calendar unchanged."""
+    """Format an instant as ISO 8601. 0 gives None, a number outside the calendar is returned as it is."""
     if not at_ms:
         return None
     return iso(at_ms) if 0 < at_ms <= INSTANT_MS_MAX else str(at_ms)

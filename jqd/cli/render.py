@@ -1,6 +1,6 @@
 """Prints answers: aligned lines for people, JSON or JSON lines for programs.
 
-Values that JSON does not have are written as the daemon does (jqd/domain/json_ext.py).
+Values that JSON does not have are written in the same way as by the daemon (jqd/domain/json_ext.py).
 """
 
 import json
@@ -25,7 +25,7 @@ COLOURS = {"succeeded": "green", "running": "cyan", "retrying": "yellow", "faile
 
 
 def console() -> Console:
-    """Return a console on stdout without highlighting, which cuts no lines."""
+    """Return a console for stdout that neither highlights text nor wraps lines."""
     return Console(highlight=False, soft_wrap=True)
 
 
@@ -36,7 +36,8 @@ def table(
     *,
     right: Sequence[str] = (),
 ) -> Text:
-    """Return a table: one line per row. `styles`: row number → style. `right`: headings of columns to align right."""
+    """Format a table with one line for each row. `styles`: row number → style. `right`: headings of the columns that
+    are aligned right."""
     cells = [[_cell(value) for value in row] for row in rows]
     lines = [[_cell(heading) for heading in headings], *cells]
     widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
@@ -51,7 +52,7 @@ def table(
 
 
 def whose(headings: Sequence[str], rows: Sequence[Sequence[Any]], tenants: Sequence[str], at: int) -> Table:
-    """Add a column with the tenant, unless all are the tenant ""."""
+    """Add a column TENANT at index `at`, unless no row has a tenant. Returns headings and rows."""
     if not any(tenants):
         return headings, rows
     wider = [(*row[:at], tenant, *row[at:]) for row, tenant in zip(rows, tenants, strict=True)]
@@ -85,7 +86,7 @@ def show(value: Any, output: Output) -> None:
 
 
 def show_as(text: str, value: Any, output: Output) -> None:
-    """Show a line of text to people, and the value to programs."""
+    """Print `text` for people, or `value` if the output format is for programs."""
     if output == "table":
         _line(text.translate(CONTROLS))
     else:
@@ -93,7 +94,7 @@ def show_as(text: str, value: Any, output: Output) -> None:
 
 
 def plain(value: Any) -> Any:
-    """Return a client's answer with only values that JSON has."""
+    """Convert an answer of the client to values that JSON has."""
     match value:
         case msgspec.Struct():
             return plain(msgspec.structs.asdict(value))
@@ -132,7 +133,7 @@ def _table(value: Any) -> None:
 
 
 def _rows(value: dict[str, Any]) -> None:
-    """Print a name and its value on each line; further lines of a value are indented below its first."""
+    """Print each field on a line: name, then value. Further lines of a value are indented below its first."""
     console = Console(highlight=False, soft_wrap=True)
     fields = {name: item for name, item in value.items() if _worth(name, item)}
     width = max((len(name) for name in fields), default=0) + 2
@@ -144,7 +145,7 @@ def _rows(value: dict[str, Any]) -> None:
 
 
 def _worth(name: str, item: Any) -> bool:
-    """Return whether a value is worth showing: an empty one only if a user gave it."""
+    """Return whether to print a field. Empty values are printed only in fields that users fill."""
     return item is not None and (name in USERS or item not in ("", [], {}))
 
 
@@ -170,7 +171,8 @@ def _lines(name: str, item: Any) -> Iterator[str]:
 
 
 def _inline(item: Any, name: str = "") -> str:
-    """Return a value on one line; of a text with several lines, such as a traceback, the one with the error."""
+    """Format a value on one line. Of a text with several lines, such as a traceback, only the line with the error is
+    shown."""
     if isinstance(item, dict) and name not in USERS:
         return "  ".join(f"{key} {_inline(part, key)}" for key, part in item.items() if _worth(key, part))
     if isinstance(item, str):

@@ -1,17 +1,16 @@
-"""Applies the records of a journal directory to a store, after the loss of a store, or of a machine except its disk.
+"""Applies the records of journals to a store, after a store was lost, or a machine except its disk.
 
-    order       cancels, outcomes, changes, jobs, rules
+    order       cancels, outcomes, changes, jobs, rules (settings)
     why         the store keeps an outcome or cancel that comes before its job, so that an ended job does not run again;
                 a change must come before the job that it changed
-    outcomes    those with followers come last, in reverse order: an outcome must come before its job, too, if that is
-                another one's follower
+    outcomes    those with followers come last, in reverse order: a follower is a job, too, and its own outcome must
+                come before the outcome that brings it
 
-All goes through the store's own methods, under a new journal id, so that read points of living daemons stay. Jobs whose
-ids the store has stay as they are, so a second replay changes nothing.
+Records are applied by the store's own methods, under a new journal id, so that the read points of running daemons stay
+as they are. Jobs whose ids the store has are not changed, so a second replay changes nothing.
 
 Outcomes that ask for a retry are the exception: for a job that the store does not know, each replay would count the
-attempt again. So they are applied under an id made from their segment's id, with their positions, which the store
-remembers.
+attempt again. So they are applied under an id made from their segment's id, and the store remembers their positions.
 """
 
 import hashlib
@@ -53,26 +52,26 @@ class Tally:
 
     counts: dict[Lane, int] = field(default_factory=lambda: dict.fromkeys(ORDER, 0))
     unknown: int | None = None
-    """Number of jobs that the store does not know; None: it was not asked."""
+    """Number of jobs that the store does not know; None: the store was not asked."""
     damaged: list[Place] = field(default_factory=list)
-    """The first DAMAGED_MAX damaged places."""
+    """The damaged places in the journal, at most DAMAGED_MAX."""
 
     def note(self, place: Place) -> None:
-        """Add a place if it is damage, and new: each lane meets it again."""
+        """Add a place in the journal if it is damaged and not added yet: the segments are read once for each lane."""
         if place.kind.is_damage and len(self.damaged) < DAMAGED_MAX and place not in self.damaged:
             self.damaged.append(place)
 
 
 class Batch(NamedTuple):
-    """Consecutive records of a lane within one segment."""
+    """Records of one kind (lane) that follow one another in a segment."""
 
     segment: SegmentView
     records: list[tuple[int, Any]]
-    """Position and record of each."""
+    """Each record with its position in the journal."""
     end: int
-    """Position after the last record."""
+    """Position behind the last record."""
     bytes: int
-    """Bytes of the segment that were read for the batch."""
+    """How many bytes of the segment were read to get these records."""
 
 
 async def replay(
@@ -83,11 +82,12 @@ async def replay(
     since_ms: int = 0,
     progressed: Progressed = lambda size: None,
 ) -> Tally:
-    """Apply all records, but only jobs taken at `since_ms` or later. `progressed`: called with numbers of bytes read.
+    """Apply all records of these segments, except jobs pushed before `since_ms`. `progressed`: called with the number
+    of bytes read since its last call.
 
-    `segments`: of one directory after the other. `stores`: the partitions, in order; each gets its own records. Raises
-    StoreAway when the store stays away for some seconds, StoreRefused when it refuses records: those applied stay
-    applied, and the replay can be repeated.
+    `segments`: sorted by directory. `stores`: the partitions, in order; each gets the records of its own jobs. Raises
+    StoreAway if the store stays away for some seconds, StoreRefused if it refuses records. What was applied stays, and
+    the replay can be repeated.
     """
     tally = _tally(segments)
     retired = await trio.to_thread.run_sync(_retired, files, segments)
@@ -118,7 +118,7 @@ async def replay(
 
 
 def _retired(files: Files, segments: Sequence[SegmentView]) -> dict[Path, int]:
-    """Return from where on a daemon reads jobs, by directory."""
+    """Return directory → position from which a daemon reads jobs there; jobs before it have ended or were copied."""
     by_directory: dict[Path, list[SegmentView]] = {}
     for seen in segments:
         by_directory.setdefault(seen.path.parent, []).append(seen)
@@ -128,8 +128,8 @@ def _retired(files: Files, segments: Sequence[SegmentView]) -> dict[Path, int]:
 def _without_old_followers(
     batch: Batch, retired: Mapping[Path, int]
 ) -> tuple[list[tuple[int, Any]], list[tuple[int, Any]]]:
-    """Return outcomes without followers, and those with some. Removes the followers of outcomes before `retired`: they
-    are in journals themselves, and may have ended and be forgotten (adr/0047)."""
+    """Split outcomes into those without followers and those with some. Outcomes before the position in `retired` lose
+    their followers: these are in journals themselves, and may have ended and be forgotten (adr/0047)."""
     now: list[tuple[int, Any]] = []
     later: list[tuple[int, Any]] = []
     for at, one in batch.records:
@@ -140,7 +140,7 @@ def _without_old_followers(
 
 
 def _bringing(files: Files, seen: SegmentView, retired: Mapping[Path, int], tally: Tally) -> list[Batch]:
-    """Return the outcomes of a segment that have followers, the last batch first."""
+    """Return the outcomes with followers in a segment, in batches, the last batch first."""
     batches = [
         batch._replace(records=later)
         for batch in _batches(files, [seen], Lane.OUTCOMES, 0, tally)
@@ -157,8 +157,8 @@ async def count(
     since_ms: int = 0,
     progressed: Progressed = lambda size: None,
 ) -> Tally:
-    """Count what `replay` would apply, and how many of the jobs the store does not know. Changes nothing. Raises
-    StoreAway, StoreRefused."""
+    """Count the records that `replay` would apply, and the jobs that the store does not know. Changes nothing. `store`
+    None: do not ask a store. Raises StoreAway, StoreRefused."""
     tally = _tally(segments)
     tally.unknown = None if store is None else 0
     for lane in ORDER:
@@ -204,7 +204,8 @@ async def _unknown(store: EdgeStore, job_ids: Sequence[str]) -> int:
 
 
 async def patiently(call: Callable[[], Awaitable[T]], source: random.Random) -> T:
-    """Repeat a call while the store is away, for as long as a server takes to restart."""
+    """Call the store, and repeat the call while the store is away, for as long as a server takes to restart. Then
+    raises StoreAway."""
     for failures in range(1, AWAY_TRIES):
         try:
             return await call()
@@ -214,21 +215,21 @@ async def patiently(call: Callable[[], Awaitable[T]], source: random.Random) -> 
 
 
 class _Target:
-    """Applies records to one partition."""
+    """Applies records to one partition of the store."""
 
     def __init__(self, store: Store, source: random.Random) -> None:
         self._store = store
         self._source = source
         self._id = os.urandom(16).hex()
         self._calls = dict.fromkeys(Lane, 0)  # calls so far: used as positions, by which the store knows a repeated one
-        self._retries: dict[str, int] = {}  # id made from a segment's → position up to which its retries are applied
+        self._retries: dict[str, int] = {}  # id made from a segment's id → position up to which its retries are applied
 
     async def look(self) -> None:
-        """Initialise an empty store, which takes no records before that."""
+        """Initialise the store if it is empty: it takes no records before that."""
         await self._patiently(lambda: self._store.look(fresh=False))
 
     async def apply(self, lane: Lane, batch: Batch) -> None:
-        """Apply the records of a batch; of outcomes, retries before those that end a job."""
+        """Apply a batch of records. Of outcomes, those that ask for a retry are applied before those that end a job."""
         records = [record for _, record in batch.records]
         match lane:
             case Lane.CANCELS:
@@ -283,7 +284,7 @@ class _Target:
 
 
 def _job_id(record: Job | Outcome | str) -> str:
-    """Return the job id of a record. That of a cancel also has the generation, which does not change the partition."""
+    """Return the job id of a record. For a cancel the generation follows the id; the partition is the same."""
     match record:
         case Job():
             return record.id
@@ -293,7 +294,7 @@ def _job_id(record: Job | Outcome | str) -> str:
 
 
 def _is_of(record: Job | Outcome | Setting | str, number: int, partitions: int) -> bool:
-    """Return whether a record belongs to that partition. Settings belong to all."""
+    """Return whether a record is for partition `number`. Settings are for all partitions."""
     return isinstance(record, Setting) or partition_of(_job_id(record), partitions) == number
 
 
@@ -305,7 +306,7 @@ async def _next(batches: Iterator[Batch]) -> Batch | None:
 
 
 def _batches(files: Files, segments: Sequence[SegmentView], lane: Lane, since_ms: int, tally: Tally) -> Iterator[Batch]:
-    """Split a lane's records into batches for one call each; a batch ends with its segment."""
+    """Read the records of one kind (lane), in batches for one call of the store each. A batch ends with its segment."""
     for seen in segments:
         batch, looked = _Gathered(seen), seen.first
         for piece in walk(files, seen, kinds={lane}):
@@ -330,7 +331,7 @@ class _Gathered:
         self._bytes = 0
 
     def is_full(self, size: int) -> bool:
-        """Return whether another record would be too much for one call."""
+        """Return whether a further record of `size` bytes would make the batch too large for one call."""
         return bool(self._records) and (len(self._records) == CHUNK_RECORDS or self._bytes + size > CHUNK_BYTES)
 
     def add(self, position: int, record: Any, size: int) -> None:

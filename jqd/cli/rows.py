@@ -1,8 +1,8 @@
-"""`jqd push --csv`: makes a job of each row of a table. Its argument is an object: column names → the row's cells.
+"""`jqd push --csv`: makes a job of each row of a table. The argument of the job is an object: column name → cell.
 
-A cell is text: `00123` stays a postcode. Columns of `--json-columns` are JSON; an empty cell there is null. Only the
-rows of one push are in memory, however long the file is. So ids are not printed: they follow from the line number
-(`--batch-key`), or are in a column (`--id-column`).
+A cell is text: `00123` stays a postcode. Cells in columns of `--json-columns` are JSON; an empty cell there is null.
+Only the rows of one request are in memory, however long the file is. So ids are not printed: they follow from the line
+number (`--batch-key`), or are in a column (`--id-column`).
 """
 
 import csv
@@ -25,7 +25,7 @@ OTHER_DELIMITERS = (";", "\t", "|")
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Table:
-    """Options of a push of a table."""
+    """Options for pushing the rows of a CSV file."""
 
     csv: Annotated[Path | None, Parameter(allow_leading_hyphen=True)] = None
     """Push a job for every row of this CSV file (- for stdin); its first line names the fields of their arguments."""
@@ -41,7 +41,7 @@ class Table:
     """With --csv: what stands between cells; a comma, if not said."""
 
     def check(self) -> None:
-        """Raise Usage for options that need --csv, or exclude one another."""
+        """Check that no option needs --csv without it, or contradicts another. Raises Usage."""
         given = [name for name in self.__dataclass_fields__ if name != "csv" and getattr(self, name) is not None]
         if given and self.csv is None:
             raise Usage(f"--{given[0].replace('_', '-')} goes with --csv")
@@ -52,8 +52,8 @@ class Table:
 
 
 def rows(path: Path, table: Table) -> Iterator[Line]:
-    """Yield every row that is not blank. Raises Usage, with the line, for text that is no CSV, or a row of another
-    length."""
+    """Yield a job for each row that is not blank. Raises Usage, with the number of the line, for text that is no CSV,
+    or a row with more or fewer cells than the first."""
     csv.field_size_limit(CELL_CHARACTERS_MAX)
     with reading(path) as file:
         text = _Counted(file, path)
@@ -68,7 +68,7 @@ def rows(path: Path, table: Table) -> Iterator[Line]:
 
 
 class _Counted:
-    """Iterates over the lines of a file, and counts the bytes read."""
+    """Iterates over the lines of a file, and counts the bytes read so far."""
 
     def __init__(self, file: TextIO, path: Path) -> None:
         self._file, self._path = file, path
@@ -83,7 +83,7 @@ class _Counted:
 
 
 def _records(reader: Any, text: _Counted, path: Path) -> Iterator[tuple[int, Sequence[str]]]:
-    """Yield each record that is not blank, with the line in which it begins."""
+    """Yield each row that is not blank, with the number of the line in which it begins."""
     begins = 1
     while True:
         try:
@@ -99,7 +99,7 @@ def _records(reader: Any, text: _Counted, path: Path) -> Iterator[tuple[int, Seq
 
 
 class _Maker:
-    """Makes jobs of rows. Raises Usage for a wrong header."""
+    """Makes jobs of rows. The constructor raises Usage for a wrong header."""
 
     def __init__(self, names: Sequence[str], table: Table, path: Path) -> None:
         self._names, self._path, self._batch_key = [name.strip() for name in names], path, table.batch_key

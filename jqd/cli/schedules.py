@@ -17,7 +17,7 @@ Name = Annotated[str, Parameter(help="Of the schedule.")]
 
 
 def ls(*, common: Common = Common()) -> int:
-    """List the schedules, and when each comes next."""
+    """List the schedules, with the next date of each."""
     none = "there is no schedule; `jqd schedules set` makes one"
     return rows_of(common, lambda client: client.schedules(), _table, none)
 
@@ -38,30 +38,30 @@ def set_(
     given: Options = Options(),
     common: Common = Common(),
 ) -> int:
-    """Have a job pushed at dates that come again, and show the next ones.
+    """Push a job at recurring dates, and show the next of them.
 
     Parameters
     ----------
     name
-        Of the schedule; one of that name is changed.
+        Name of the schedule; an existing one of that name is changed.
     jobtype
         The name of the job that is pushed.
     argument
-        Of that job, written as for push.
+        Argument of that job, written as for push.
     cron
         Minute, hour, day of the month, month, day of the week: '30 2 * * *'.
     every
-        Instead of --cron: 90, 30s, 5m, 2h, 1d from one to the next.
+        Instead of --cron: time from one date to the next, 90, 30s, 5m, 2h, 1d.
     tz
         The time zone of --cron, like Europe/Berlin; without it UTC.
     missed
-        Of dates that passed while nobody could push: once (the latest of them), skip or all.
+        What to do after dates that no daemon could keep: push once (for the latest of them), skip or all.
     overlap
-        While the last job has not ended: queue (one after another), skip or replace.
+        At a date when the last job has not ended: queue (one after another), skip or replace.
     jitter
-        Each job starts up to so much later, each schedule's at another moment: 5m.
+        Each job starts up to so much later, by another delay for each schedule: 5m.
     until
-        None after this date, like 2030-01-31T08:00:00Z.
+        Push no job after this date, like 2030-01-31T08:00:00Z.
     """
     if (cron is None) == (every is None):
         raise Usage("when? Give --cron or --every, one of them")
@@ -88,13 +88,13 @@ def next_(name: Name, /, *, common: Common = Common()) -> int:
 
 
 def pause(name: Name, /, *, common: Common = Common()) -> int:
-    """Pause a schedule: none of its dates comes until it is resumed."""
+    """Pause a schedule: it pushes no jobs until it is resumed."""
     with common.client() as client:
         return _dates(client.pause_schedule(name), common)
 
 
 def resume(name: Name, /, *, common: Common = Common()) -> int:
-    """Resume a schedule; dates that passed meanwhile do not come."""
+    """Resume a schedule. Dates that passed meanwhile are skipped."""
     with common.client() as client:
         return _dates(client.resume_schedule(name), common)
 

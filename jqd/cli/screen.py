@@ -1,4 +1,4 @@
-"""Shows the state of a queue: once with `status`, continuously with `top`."""
+"""Shows the state of a queue: once by `jqd status`, continuously by `jqd top`."""
 
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ from jqd.domain.visible import CONTROLS
 
 TOP_TYPES = 15  # jobtypes shown: those that wait longest
 TOP_JOBS = 10  # running and failed jobs shown: with the types they fill a screen
-LOOKS_PER_HISTORY = 15  # so often, each half minute, is the history asked for: its numbers are of whole minutes
+LOOKS_PER_HISTORY = 15  # screens for which one history is used, half a minute: its numbers are of whole minutes
 STUCK_SHOWN_MAX = 10  # waiting jobtypes shown, so that a tenant with a thousand of them does not hide the rest
 UNAUTHORIZED = 401  # the request had no valid token
 PARTS = ("push", "run")
@@ -26,7 +26,8 @@ RATES = ("pushed", "started", "ended", "failed")
 
 
 class Glance(NamedTuple):
-    """What a person wants to know first about a queue."""
+    """What `jqd status` and `jqd top` read from the daemon: readiness, counters, jobtypes, number of workers,
+    pauses."""
 
     ready: dict[str, Any]
     stats: dict[str, Any]
@@ -36,12 +37,12 @@ class Glance(NamedTuple):
 
 
 def status(*, verbose: Flag = False, common: Common = Common()) -> int:
-    """Say how the queue does, what is wrong first; ends with 1 when the daemon takes no jobs.
+    """Show the state of the queue, beginning with what is wrong; ends with 1 if the daemon takes no jobs.
 
     Parameters
     ----------
     verbose
-        And all counters of the daemon and its store, as -o json has them.
+        Also show all counters of the daemon and its store, which -o json has, too.
     """
     with common.client() as client:
         ready = client.ready()
@@ -70,7 +71,7 @@ def top(*, common: Common = Common()) -> int:
 
 
 class Lately:
-    """The history of the last hour as lines; asked for rarely, and kept while the store is away."""
+    """The history of the last hour, drawn as lines. It is read seldom, and kept while the store is away."""
 
     def __init__(self, client: Client) -> None:
         self._client, self._looks = client, 0
@@ -86,7 +87,7 @@ class Lately:
 
 
 def _glance(client: Client, ready: dict[str, Any]) -> Glance:
-    """Ask the daemon for a glance, without the store's part while that is away."""
+    """Read the state of the queue from the daemon. While the store is away, jobtypes and pauses are empty."""
     types: list[dict[str, Any]] = []
     paused: list[dict[str, Any]] = []
     with suppress(Unavailable):
@@ -95,7 +96,7 @@ def _glance(client: Client, ready: dict[str, Any]) -> Glance:
 
 
 def _stats(client: Client) -> dict[str, Any]:
-    """Return the counters of daemon and store; for a tenant's token, those of its jobtypes."""
+    """Return the counters of daemon and store. A token of one tenant gets the sums of its jobtypes instead."""
     try:
         return client.stats()
     except Forbidden:  # stats are about all tenants together
@@ -146,7 +147,8 @@ def _summary(url: str, seen: Glance) -> Text:
 
 
 def _named(row: dict[str, Any]) -> str:
-    """Return a jobtype's name, in quotes if it begins or ends with a blank."""
+    """Return the name of a jobtype, with its tenant if it has one. A name that begins or ends with a blank is
+    quoted."""
     name = row["name"] if row["name"].strip() == row["name"] else repr(row["name"])
     return f"{name} of tenant {row['tenant']}" if row.get("tenant") else str(name)
 
@@ -167,7 +169,7 @@ def _numbers(store: dict[str, Any]) -> list[str]:
 
 
 def _rough(rate: float) -> str:
-    """Return a rate as text, from ten on without fractions."""
+    """Format a rate with two digits; from ten on as a whole number."""
     return f"{rate:.0f}" if rate >= 10 else f"{rate:.2g}"
 
 

@@ -1,4 +1,4 @@
-"""Prints segments of a journal and the bad places in them."""
+"""Prints the segments of a journal, and the damaged places in them."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -22,7 +22,8 @@ STATES = {Kind.KEPT: "kept", Kind.VERSION: "unknown version", Kind.FOREIGN: "for
 
 
 def living(directory: Path) -> int | None:
-    """Return the process that holds the journal's lock, without touching the lock; None: none, or unknown."""
+    """Return the pid of the process that holds the lock of a journal; None: none does, or it is unknown. The lock is
+    not touched."""
     path = directory / "lock"
     try:
         state, held_by, locks = path.stat(), path.read_text().strip(), LOCKS.read_text()
@@ -70,7 +71,7 @@ def _state(files: Files, seen: SegmentView, holder: int | None) -> str:
 
 
 def complain(place: Place) -> bool:
-    """Print a place on stderr if it is damage; returns whether it is."""
+    """Print a place in a journal on stderr if it is damaged. Returns whether it is."""
     if place.kind.is_damage:
         print_note(str(place))
     return place.kind.is_damage
@@ -81,7 +82,7 @@ class Checked:
 
     def __init__(self, output: Output) -> None:
         self.holder: int | None = None
-        """The process that lives in the directory that is being checked."""
+        """Pid of the daemon that uses the directory that is being checked; None: none does."""
         self._output = output
         self._places: list[dict[str, Any]] = []  # kept only for JSON, which is printed as one value
         self._counts = {"segments": 0, "bytes": 0, "frames": 0, "records": 0, "damaged": 0}
@@ -97,7 +98,7 @@ class Checked:
         self._counts["records"] += good.frame.header.records
 
     def place(self, place: Place) -> None:
-        """Count and print a place without a good frame."""
+        """Count and print a place where no good frame is."""
         self._counts["damaged"] += place.kind.is_damage
         if place.kind in (Kind.TORN, Kind.TORN_INSIDE) and self.holder is not None:
             place = place._replace(note=f"being written by process {self.holder}")
@@ -124,7 +125,7 @@ class Checked:
 
 @contextmanager
 def bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show a progress bar on stderr, on terminals only. Yields a call that advances it by a number of bytes."""
+    """Show a progress bar on stderr, if that is a terminal. Yields a function that advances it by a number of bytes."""
     console = Console(stderr=True)
     with Progress(
         console=console,

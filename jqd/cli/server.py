@@ -63,7 +63,7 @@ async def serve(
     log_level
         debug, info, warning or error.
     insecure
-        Listen on another address than loopback although nobody is asked who they are.
+        Listen on another address than loopback although no token is required.
     i_accept_loss
         Use a store although its settings would lose jobs (`jqd doctor` says which).
     """
@@ -137,10 +137,10 @@ async def dev(
 
 
 def return_memory() -> None:
-    """Make the allocator return large bodies and frames to the system when they are freed.
+    """Make the allocator (glibc) return the memory of large bodies and frames to the system when they are freed.
 
-    By default glibc stops doing so when the first large block is freed: from then on it takes blocks of up to that size
-    (at most 32 MiB) from its heap, where small blocks that stay lie between them. After a few 16 MiB arrays at once,
+    By default glibc stops doing so when the first large block is freed. From then on it takes blocks of up to that size
+    (at most 32 MiB) from its heap, where small blocks that stay lie between them. After several 16 MiB arrays at once,
     240 MiB stayed unused. Other C libraries do not do this, and have no such call.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
@@ -150,10 +150,11 @@ def return_memory() -> None:
 
 
 def settle_memory() -> None:
-    """Exempt all objects that exist now from garbage collection: modules, settings and parts stay for ever.
+    """Exempt all objects that exist now from garbage collection: modules, settings and parts of the daemon, which are
+    never freed.
 
-    Else, every few thousand pushes, the collector would check these 90,000 objects for 15 to 40 ms, during which the
-    loop is blocked.
+    Otherwise the collector would check these 90,000 objects every few thousand pushes, and block the event loop for 15
+    to 40 ms.
     """
     gc.collect()
     gc.freeze()
@@ -179,7 +180,8 @@ def _usable(data_dir: Path) -> Iterator[None]:
 
 
 def print_stopping(in_flight: int, settings: Config) -> None:
-    """Print, after Ctrl-C, for how many jobs the stop waits; but not among JSON lines, which programs read."""
+    """Print after Ctrl-C how many jobs the stop waits for. Prints nothing if the log is in JSON, which programs
+    read."""
     if settings.log.form == "json" or not sys.stderr.isatty():
         return
     jobs = f"{in_flight} job{'' if in_flight == 1 else 's'} in flight, up to {settings.drain_s:g} s"
@@ -187,7 +189,8 @@ def print_stopping(in_flight: int, settings: Config) -> None:
 
 
 def _beside(url: str) -> str:
-    """Return where the web UI of a daemon listens: on any free port if the daemon is not on the default one."""
+    """Return the address at which `jqd dev` serves the web UI: the default one, or any free port if the daemon is not
+    at its default address."""
     return UI_BIND if url == URL_DEFAULT else UI_BIND_FREE
 
 

@@ -43,24 +43,24 @@ class Matching:
     tag: str | None = None
     """One of their tags."""
     code: Literal["retry", "ok", "failed", "error"] | None = None
-    """Why their last attempt stopped."""
+    """How their last attempt ended, as a word."""
     exitcode: int | None = None
-    """The number with which it stopped: 200, 404, 503."""
+    """How their last attempt ended, as a number: 200, 404, 503."""
     error: str | None = None
-    """Stands in what their last attempt said, in capitals or not."""
+    """Text in the message of their last attempt; upper and lower case are the same."""
     error_is: str | None = None
-    """Failed with this error: a line of `jqd errors`, copied whole."""
+    """Exactly the error with which they failed: a line of `jqd errors`, copied whole."""
     error_like: str | None = None
-    """Failed with such an error, but for numbers, ids, quoted values: a line of `jqd errors`, copied whole."""
+    """The same error apart from numbers, ids and quoted values: a line of `jqd errors`, copied whole."""
     search: str | None = None
-    """Stands in their jobtype, id, tags, argument or error, in capitals or not; or is a whole number in it."""
+    """Text in their jobtype, id, tags, argument or error, in any case; or a whole number there."""
     newer: str | None = None
-    """Their last attempt ended at most so long ago: 30s, 5m, 2h or 7d. Where there was none, when they were pushed."""
+    """Their last attempt ended at most so long ago: 30s, 5m, 2h or 7d. Without an attempt the push counts."""
     older: str | None = None
-    """The same, longer ago than that."""
+    """Their last attempt ended longer ago than that. Without an attempt the push counts."""
 
     def asked(self) -> dict[str, Any]:
-        """Return the filter as the client takes it. Raises Usage."""
+        """Return the filter as keyword arguments of the client. Raises Usage."""
         fields = dict(vars(self))
         for flag, bound in (("newer", "since"), ("older", "before")):
             text = fields.pop(flag)
@@ -68,7 +68,7 @@ class Matching:
         return fields
 
     def given(self) -> list[tuple[str, str]]:
-        """Return the flags that were given, with their values."""
+        """Return (flag, value) for each filter that was given."""
         return [(f"--{name.replace('_', '-')}", str(value)) for name, value in vars(self).items() if value is not None]
 
 
@@ -116,7 +116,7 @@ def jobs(
 def errors(
     *, state: Literal["failed", "retrying"] = "failed", which: Matching = Matching(), common: Common = Common()
 ) -> int:
-    """Why jobs failed: jobtype and last line of the error, how many, one of them, and what can be done about it.
+    """List why jobs failed: jobtype, last line of the error, number of jobs, an example, and commands for them.
 
     Parameters
     ----------
@@ -138,12 +138,12 @@ def errors(
 
 
 def types(*, common: Common = Common()) -> int:
-    """List the jobtypes that have jobs, and how many stand how; ends with 0 also where some wait without a worker."""
+    """List the jobtypes that have jobs, with their jobs by state; ends with 0 even if some wait without a worker."""
     return rows_of(common, lambda client: client.types(), type_table, "there are no jobs")
 
 
 def workers(*, common: Common = Common()) -> int:
-    """List the workers that are registered, and the jobtypes they run; then those that went within the last day."""
+    """List the registered workers and the jobtypes they run; then those that died or left within the last day."""
     none = "no worker is registered at this daemon; start one with `jqd worker`"
     return _and_gone(common, rows_of(common, lambda client: client.workers(), _workers, none), Client.gone_workers)
 
@@ -155,7 +155,8 @@ def daemons(*, common: Common = Common()) -> int:
 
 
 def _and_gone(common: Common, done: int, ask: Callable[[Client], list[dict[str, Any]]]) -> int:
-    """Print the rows that have left a list, for people only: programs ask for them separately."""
+    """Print for people what has left a list, such as workers that died, within the last day. Programs request that
+    separately. Returns the exit code `done`."""
     if common.output == "table":
         with common.client() as client:
             rows = ask(client)
@@ -168,7 +169,8 @@ def _and_gone(common: Common, done: int, ask: Callable[[Client], list[dict[str, 
 def rows_of(
     common: Common, ask: Callable[[Client], list[dict[str, Any]]], draw: Callable[[Any], Text], none: str
 ) -> int:
-    """Print the rows that `ask` returns, for people as a table that `draw` makes. `none`: note for an empty list."""
+    """Print the rows that `ask` returns: for people as a table made by `draw`, for programs as they are. `none`: note
+    for an empty list. Returns the exit code."""
     with common.client() as client:
         rows = ask(client)
     note_if_none(rows, none, common)
@@ -180,7 +182,7 @@ def rows_of(
 
 
 def deleted(common: Common, delete: Callable[[Client], None], **which: str) -> int:
-    """Call `delete`, and print that `which` is deleted."""
+    """Call `delete`, print what was deleted (`which`: field → name), and return the exit code."""
     with common.client() as client:
         delete(client)
     show({**which, "rm": "deleted"}, common.output)
@@ -188,7 +190,7 @@ def deleted(common: Common, delete: Callable[[Client], None], **which: str) -> i
 
 
 def note_if_none(rows: Sequence[Any], none: str, common: Common) -> None:
-    """Print the note `none` on stderr if the list is empty: no output would look like a failed command."""
+    """Print a note on stderr if a list for people is empty: no output at all would look like a failed command."""
     if not rows and common.output == "table":
         print_note(none)
 
@@ -198,14 +200,14 @@ def _note_examined(far: int, of: int | None) -> None:
 
 
 def _over_line(text: str) -> None:
-    """Replace the present line of a terminal, on stderr; print nothing elsewhere."""
+    """Replace the current line on stderr, if that is a terminal; otherwise print nothing."""
     if sys.stderr.isatty():
         print(f"{CLEAR}{text}", end="\r", file=sys.stderr, flush=True)
 
 
 def watch_screen(draw: Callable[[], Text]) -> int:
-    """Draw repeatedly until Ctrl-C, its normal end. Shows temporary errors above the last drawing; raises Unreachable
-    only the first time, as the URL may be wrong."""
+    """Draw repeatedly, until Ctrl-C ends it normally. A temporary error is shown above the last drawing; but
+    Unreachable at the first drawing is raised, as the URL may be wrong."""
     from rich.live import Live  # here: other commands need not wait for it
 
     screen, seen = console(), None
@@ -265,9 +267,9 @@ def _jobs(found: Sequence[JobInfo]) -> Text:
 
 
 def _reason(row: dict[str, Any], state: str, which: Matching, *, several: bool) -> None:
-    """Return one reason, an example, and the commands for just its jobs, to be copied.
+    """Print one reason why jobs failed: an example, and commands for exactly these jobs, to be copied.
 
-    `several`: there are tenants, so each command names one.
+    `several`: whether there are several tenants, so that each command has to name one.
     """
     out, tenant = console(), row.get("tenant") or ""
     whose = {"--tenant": tenant} if several else {}
@@ -294,7 +296,7 @@ def _reason(row: dict[str, Any], state: str, which: Matching, *, several: bool) 
 
 
 def _such(row: dict[str, Any]) -> dict[str, str]:
-    """Return the flag that selects exactly the jobs of a reason."""
+    """Return flag → value that selects exactly the jobs that failed for this reason."""
     texts = row.get("texts") or ()
     return {"--error-is": row["error"]} if len(texts) <= 1 else {"--error-like": row["pattern"]}
 
@@ -304,7 +306,7 @@ STATES = ("waiting", "scheduled", "blocked", "running", "retrying", "succeeded",
 
 
 def type_table(rows: Sequence[dict[str, Any]]) -> Text:
-    """Return a table of jobtypes; those that wait without a worker are highlighted."""
+    """Format a table of jobtypes. Those whose jobs wait without a worker are highlighted."""
     cells = [
         (
             row["name"],
@@ -360,7 +362,7 @@ def _gone(rows: Sequence[dict[str, Any]]) -> Text:
 
 
 def _names(jobs: str | Sequence[str]) -> str:
-    """Return a worker's jobtypes as text; only some, as it may name a thousand."""
+    """Return the jobtypes of a worker as text. Only the first are named, as there may be a thousand."""
     if isinstance(jobs, str):
         return jobs
     return ",".join(jobs[:NAMES_SHOWN]) + (f" and {len(jobs) - NAMES_SHOWN} more" if len(jobs) > NAMES_SHOWN else "")

@@ -1,4 +1,4 @@
-"""Commands about tokens and the audit."""
+"""Commands for tokens, and for the audit log of what was done with them."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -42,20 +42,20 @@ def create(
     data_dir: DataDir = None,
     common: Common = Common(),
 ) -> int:
-    """Make a token and print it: this once, it is kept nowhere.
+    """Create a token and print it. It cannot be shown again.
 
     Parameters
     ----------
     role
         push (jobs), worker (runs jobs), viewer (looks), operator (all but tokens) or master.
     of
-        The tenant that it is of; without it that of who asks.
+        Tenant of the token; default: the tenant of the token that this command uses.
     scope
-        A jobtype that it is for, or the beginning of some: 'mail.*'. May be given several times; without it all.
+        Jobtype that the token is for, or the beginning of several: 'mail.*'. May be repeated; default: all jobtypes.
     note
         What it is for, in your words.
     expires
-        When it ends: 30d, 12h. Without it: when it is revoked.
+        For how long it is valid: 30d, 12h; default: until it is revoked.
     """
     common = _asking(common, data_dir)
     with common.client() as client:
@@ -75,7 +75,7 @@ def derive(
     data_dir: DataDir = None,
     common: Common = Common(),
 ) -> int:
-    """Make a token from your own and print it: with your rights or fewer, and for some time. It ends when yours does.
+    """Create a token from your own and print it. It has your rights or fewer for some time, and ends when yours does.
 
     Parameters
     ----------
@@ -84,10 +84,10 @@ def derive(
     note
         What it is for, in your words.
     role
-        Its role: yours, or one with fewer rights. Yours, where none is given.
+        Role of the token: yours (the default), or one with fewer rights.
     scope
-        A jobtype that it is for, or the beginning of some: 'mail.*'; among those of yours, if yours has any. May be
-        given several times. Those of yours, where none is given.
+        Jobtype that the token is for, or the beginning of several: 'mail.*'. It must be one that your token is for. May
+        be repeated; default: the jobtypes of your token.
     """
     with _asking(common, data_dir).client() as client:
         answer = client.derive_token(ttl=age(ttl, "--ttl"), note=note, role=role, scopes=scope)
@@ -102,7 +102,7 @@ def _show_token(answer: dict[str, Any], what: str, common: Common) -> int:
 
 
 def revoke(*token_ids: str, data_dir: DataDir = None, common: Common = Common()) -> int:
-    """Let nobody in with these tokens any more, at all daemons. Ends with 1 where a daemon could not be told.
+    """Revoke tokens: all daemons refuse them from now on. Ends with 1 if a daemon could not be reached.
 
     Parameters
     ----------
@@ -138,11 +138,11 @@ def audit(
     Parameters
     ----------
     by
-        The id of a token.
+        Show only what was done with this token: its id.
     act
-        Stands in what was done: 'token', 'jobs delete', 'schedule'.
+        Show only what has this text in its column ACT: 'token', 'jobs delete', 'schedule'.
     newer
-        Done since then: 2h, 7d.
+        Show only what was done in this time: 2h, 7d.
     limit
         So many at most.
     """
@@ -161,9 +161,11 @@ def _notes(rows: list[dict[str, Any]]) -> Text:
 
 
 def _asking(common: Common, data_dir: Path | None) -> Common:
-    """Return the options with the root token that the daemon of `data_dir` left there. Raises Usage if there is none.
+    """Return the options, with the root token that the daemon of `data_dir` wrote there; unchanged without `data_dir`.
+    Raises Usage if there is no root token.
 
-    Only that daemon gets the token, not the one that JQD_URL names."""
+    The token goes to that daemon, or to the one that --url names, but not to the one in JQD_URL.
+    """
     if data_dir is None:
         return common
     try:

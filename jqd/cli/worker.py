@@ -40,7 +40,7 @@ VARIABLES = {
     "priority_min": "JQD_WORKER_PRIORITY_MIN",
     "priority_max": "JQD_WORKER_PRIORITY_MAX",
 }
-"""Option → environment variable that sets it."""
+"""Option → environment variable that can set it."""
 
 
 @Parameter(name="*")
@@ -63,24 +63,24 @@ class Loud:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class ListenFlags:
-    """How jobs come to it."""
+    """Options for how jobs reach the worker: it listens, or asks for them."""
 
     bind: str | None = None
     """HOST:PORT to listen on; port 0 takes any free one. Default 127.0.0.1:0."""
     advertise: str | None = None
-    """URL under which the daemons reach it, when that is not the one it binds to."""
+    """URL under which the daemons reach this worker, if it is not the address of --bind."""
     secret_file: Annotated[str | None, Parameter(env_var="JQD_WORKER_SECRET_FILE")] = None
-    """File with the secret, whsec_…, that the daemons sign with, one a line while two are exchanged; what is not signed
-    is refused. Needed when --bind is an address of the network."""
+    """File with the secret (whsec_…) with which the daemons sign requests; others are refused. While it is being
+    replaced, both secrets, one a line. Needed if --bind is not a loopback address."""
     insecure: Flag = False
     """Bind to the network without a secret: whoever reaches this worker can run its jobs."""
     pull: Flag = False
     """Listen nowhere: ask the daemons for jobs."""
     silence: str = "10s"
-    """With --pull or --code: so long after this worker has died its jobs run again elsewhere."""
+    """With --pull or --code: if this worker dies, its jobs run again elsewhere after so long."""
 
     def options(self) -> dict[str, Any]:
-        """Return the options as arguments of `serve`. Raises Usage."""
+        """Return the options as keyword arguments of `serve`. Raises Usage."""
         silence_s = duration(self.silence, "--silence")
         if not self.pull:
             _expect_unsaid(self, "this worker has a port", "silence")
@@ -93,7 +93,7 @@ class ListenFlags:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Module:
-    """What of a module is served, and how."""
+    """Options for serving the jobs of a Python module."""
 
     processes: int = 0
     """Run the jobs in so many processes instead: each plain function alone in one of them, killed at its timeout.
@@ -111,18 +111,18 @@ class Module:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Code:
-    """Handlers that are code (docs/use/WORKERS.md)."""
+    """Options for running handlers that are code (docs/use/WORKERS.md)."""
 
     code: Flag = False
     """Run handlers that are code, instead of a module: as this user, unless there is a --sandbox."""
     sandbox: Literal["none", "bwrap"] = "none"
-    """With --code: run it in bubblewrap, without which code of tenants is refused."""
+    """With --code: isolate the code by bubblewrap; without that, code of tenants is refused."""
     network: Flag = False
     """With --sandbox: let the code reach the network."""
     user: str = ""
-    """With --code: the user that the code runs as; a worker of root needs one, and only that can have another."""
+    """With --code: user that the code runs as. Root's worker needs one; other workers cannot choose one."""
     env: Annotated[list[str] | None, Parameter(negative="")] = None
-    """With --code: a variable of this worker that the code gets, too; may be given several times."""
+    """With --code: environment variable to pass on to the code; may be given several times."""
     memory_mib: int = Limits().memory_mib
     """With --code: memory of a process and all that it starts; more ends it."""
     output_mib: int = Limits().output_mib
@@ -130,7 +130,7 @@ class Code:
     file_mib: int = Limits().file_mib
     """With --code: the largest file that it may write."""
     children: int = Limits().processes
-    """With --code: processes at once, with the one that started them."""
+    """With --code: most processes at the same time, the first one included."""
 
 
 async def worker(
@@ -238,7 +238,8 @@ async def _run_code(
 
 
 def _expect_unsaid(options: Any, why: str, *names: str) -> None:
-    """Raise Usage for the first of the named options that was given, as it would have no effect."""
+    """Check that none of the named options was given, as it would have no effect. Raises Usage. `why`: beginning of its
+    message."""
     unsaid = type(options)()
     for name in names:
         if getattr(options, name) != getattr(unsaid, name):
@@ -247,7 +248,7 @@ def _expect_unsaid(options: Any, why: str, *names: str) -> None:
 
 
 def _secrets(path: str | None) -> list[str]:
-    """Return the secrets in a file. Raises Usage if it cannot be read or holds none."""
+    """Read the secrets in a file. Raises Usage if it cannot be read, or holds none."""
     if path is None:
         return []
     try:
@@ -260,7 +261,7 @@ def _secrets(path: str | None) -> list[str]:
 
 
 def _loaded(target: str, watch: Watch | None) -> App:
-    """Load the app. With `--reload`, if that fails, wait for a change of the code and start again."""
+    """Load the app. If that fails with `--reload`, wait until its code changes, then restart this process."""
     try:
         return import_app(target)
     except ConfigError as error:
@@ -272,7 +273,7 @@ def _loaded(target: str, watch: Watch | None) -> App:
 
 
 def _begin_anew() -> NoReturn:
-    """Replace this process by a new one, as a process cannot unload its modules."""
+    """Replace this process by a new one with the same command line, as Python cannot unload modules."""
     for stream in (sys.stdout, sys.stderr):
         if (writer := writer_of(stream)) is not None:
             writer.drain()

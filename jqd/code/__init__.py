@@ -1,7 +1,7 @@
-"""A pull worker that runs handlers in code, in separate processes (`jqd worker --code`).
+"""A pull worker that runs handlers which are code, in separate processes (`jqd worker --code`).
 
-It limits the damage of faults in the operator's own code; it is a sandbox only if configured so
-(docs/operate/SECURITY.md).
+It limits what faults in the operator's own code can damage. It protects from malicious code only if a sandbox is
+configured (docs/operate/SECURITY.md).
 """
 
 from jqd.code.config import CodeConfig

@@ -1,6 +1,6 @@
-"""The worker itself, as `supervisor.py` starts it: python -m jqd.code CONFIG BASE LIFELINE
+"""The process of a code worker, as `supervisor.py` starts it: python -m jqd.code CONFIG BASE LIFELINE
 
-It ends when its supervisor does: LIFELINE is the reading end of a pipe whose other end only the supervisor has.
+It ends when the supervisor ends: LIFELINE is the reading end of a pipe whose writing end only the supervisor has open.
 """
 
 import os
@@ -46,14 +46,16 @@ async def _run(config: CodeConfig, base: Path, lifeline: int) -> None:
 
 
 async def _end_with(lifeline: int, base: Path) -> None:
-    """When the supervisor is dead, end this process and all that it started: the jobs run again elsewhere."""
+    """Wait until the supervisor is dead. Then kill this process and all that it started: its jobs run again
+    elsewhere."""
     await trio.lowlevel.wait_readable(lifeline)
     _end_all(base)
     os._exit(1)
 
 
 def _end_all(base: Path) -> None:
-    """Kill all child processes and delete `base`. Not async, so that no task reports the killed jobs."""
+    """Kill all child processes and delete `base`. This blocks the event loop on purpose: no task can then report the
+    killed jobs."""
     pause = threading.Event()
     for _ in range(SWEEPS_MAX):
         if not end_strays():

@@ -1,4 +1,4 @@
-"""Leased jobs, the batches in which they run, and their outcomes as POST /v1/outcomes takes them."""
+"""Leased jobs, the batches in which they run, and their outcomes in the form that POST /v1/outcomes takes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -17,18 +17,18 @@ MESSAGE_CHARS_MAX = 16_384  # the end of a message: as much as a daemon keeps
 CANCELLED_STATUS = 499  # of a cancelled job
 NO_RESPONSE = "NO_RESPONSE"
 TIMEOUT = "TIMEOUT"
-CANCELLED = "cancelled"  # why a process was killed, as are STOPPING and LATE
+CANCELLED = "cancelled"  # reason why a process was killed; STOPPING and LATE are others
 STOPPING = "its worker stops"
 LATE = "late"
 
 
 class LeasedJob(msgspec.Struct, frozen=True):
-    """A job of a lease. Other fields are ignored."""
+    """A job as a daemon leases it. Fields of the API answer that are not declared here are ignored."""
 
     job_id: str
     name: str
     argument: Raw
-    """MessagePack."""
+    """Encoded as MessagePack."""
     attempt: int
     max_retry: int
     timeout: float
@@ -54,7 +54,7 @@ def failed(job: LeasedJob, message: str, log: Log = NO_LOG, *, status: int = 500
 
 
 def timed_out(job: LeasedJob, log: Log, of: str = "") -> Outcome:
-    """Return the outcome of a job that was killed at its timeout. `of`: the time limit, if it was not the job's own."""
+    """Return the outcome of a job that was killed at a timeout. `of`: text of the time limit; empty: the job's own."""
     message = f"{TIMEOUT}: it did not end within {of or f'{job.timeout:g} s'}, and was killed with all it had started"
     outcome = failed(job, message, log, status=504)
     outcome.reason = "timeout"
@@ -66,12 +66,12 @@ def succeeded(job: LeasedJob, result: Any, follows: Sequence[dict[str, str]], lo
 
 
 def result_of(text: bytes) -> Raw:
-    """Return a JSON value as MessagePack. Raises ValueError."""
+    """Convert a JSON value to MessagePack. Raises ValueError."""
     return Raw(packed_of(text, json_ext.decode))
 
 
 class Batch:
-    """Jobs of one handler that run together."""
+    """Jobs of one handler that run together, in one process."""
 
     def __init__(
         self,
@@ -80,12 +80,12 @@ class Batch:
         settle: Callable[[Outcome], None],
         unwanted: Mapping[str, bool] | None = None,
     ) -> None:
-        """`settle`: called with each outcome. `unwanted`: see `Lease.unwanted`."""
+        """`settle`: called with the outcome of each job. `unwanted`: see `Lease.unwanted`."""
         self.definition = definition
         self.left = list(jobs)
-        """Jobs that have not ended, in order: the first is running, or the next."""
+        """Jobs that have not ended, in order. The first one is running, or runs next."""
         self.process: Process | None = None
-        """The process that runs the batch now."""
+        """The process that now runs the batch; None: no process does."""
         self._settle = settle
         self._unwanted = {} if unwanted is None else unwanted
 
@@ -94,12 +94,13 @@ class Batch:
         self._settle(outcome)
 
     def stop(self, job_id: str) -> None:
-        """Note that a job is unwanted: the process that runs it is killed."""
+        """Kill the process if it is running this job, because the job was cancelled or is no longer leased to this
+        worker."""
         if self.process is not None and any(self._runs(job) for job in self.left if job.job_id == job_id):
             self.process.kill(CANCELLED)
 
     def printed(self, job_id: str, start: int) -> Log:
-        """Return a job's output since byte `start`, if it is the running one."""
+        """Return the output of a job since byte `start`; nothing if the job is not running."""
         if self.process is None or self.process.output is None or not self.left or self.left[0].job_id != job_id:
             return NO_LOG
         return self.process.output.since(start)
@@ -113,9 +114,10 @@ class Batch:
                     self.end(cancelled(job))
 
     def charge_process(self, process: Process, log: Log, time: str = "") -> None:
-        """Fail or time out the job that was running when the process ended; the others begin in another process.
+        """Record an outcome for the job that was running when the process ended: failed or timed out. The other jobs
+        stay in `left`, for another process.
 
-        `time`: the time limit of the whole process, if that was over; empty: it was the job's own.
+        `time`: time limit of the whole process as text, if that was exceeded; empty: the job exceeded its own.
         """
         why = process.why_killed
         if why in (CANCELLED, STOPPING) or not self.left:
@@ -128,5 +130,5 @@ class Batch:
             self.end(failed(job, message, log))
 
     def _runs(self, job: LeasedJob) -> bool:
-        """Return whether the process runs a job now. A process of sh has all jobs at once."""
+        """Return whether the process is running a job now. A shell process (sh) runs all jobs of its batch at once."""
         return self.definition.lang == "sh" or job is self.left[0]

@@ -1,4 +1,4 @@
-"""The handlers in code of one store, read every second, so that a new version is used from the next batch on.
+"""Reads the handlers that are code from a daemon every second, so that a new version is used from the next batch on.
 
 A handler whose `before` fails, or whose code does not compile, is broken: the worker takes none of its jobs until a new
 version comes or BROKEN_S is over. The worker's registration says so (`trouble`), and so does `jqd why` of such a job.
@@ -46,19 +46,19 @@ _decode_page = msgspec.msgpack.Decoder(_Page).decode
 
 
 class Fault(NamedTuple):
-    """Why a handler is broken."""
+    """Why, and since when, a handler is broken."""
 
     called: str
     since_ms: int
     of: str
-    """What is broken, as text: BEFORE, CODE, …"""
+    """Which part is broken: BEFORE, CODE, NO_PROCESS or BEGIN of context.py."""
     why: str
     until_s: float
-    """When it is tried again, by trio's clock."""
+    """When the handler is tried again, by trio's clock."""
 
 
 class Catalogue:
-    """The handlers in code, and which of them are broken."""
+    """The handlers in code that this worker can run, and which of them are broken."""
 
     def __init__(
         self,
@@ -70,14 +70,13 @@ class Catalogue:
         *,
         scopes: Sequence[str] = (),
     ) -> None:
-        """`daemon`: returns the URL to ask. `changed`: called when `jobtypes` or `trouble` have changed. `scopes`: of
-        the worker's token; empty: it is for all jobtypes.
-        """
+        """`daemon`: returns the URL of the daemon to ask. `changed`: called when `jobtypes` or `trouble` have changed.
+        `scopes`: jobtypes that the worker's token is for; empty: all."""
         self.jobtypes: tuple[str, ...] = ()
-        """Jobtypes that this worker takes: names, and names with versions."""
+        """Jobtypes whose jobs this worker takes: NAME, and NAME@VERSION for one version."""
         self._versions: dict[str, tuple[VersionRow, ...]] = {}
         self._known: dict[tuple[str, int], Definition] = {}
-        # Faults of a `before` by the key that handlers with it share; of other code by the version.
+        # A failed `before` is stored under the key that handlers share, other faults under NAME@VERSION.
         self._faults: dict[ContextKey | str, Fault] = {}
         self._http, self._daemon, self._tenant, self._clock, self._changed = http, daemon, tenant, clock, changed
         self._scopes = scopes
@@ -97,7 +96,8 @@ class Catalogue:
         await self._more.wait()
 
     def find(self, jobtype: str) -> Definition | None:
-        """Return the code for a jobtype: the newest version, or the one that it names; None: no code runs it."""
+        """Return the handler of a jobtype: for NAME the newest version, for NAME@VERSION that one. None: no code runs
+        it."""
         newest = next((one for one in reversed(self._versions.get(jobtype, ())) if not one.out), None)
         if newest is not None:
             found = self._known.get((jobtype, newest.version))
@@ -107,11 +107,11 @@ class Catalogue:
         return by_number if by_number is not None and by_number.is_code else None
 
     def is_resting(self, definition: Definition) -> bool:
-        """Return whether a handler is broken, and it is not time for the next try."""
+        """Return whether a handler is broken, and is not to be tried again yet."""
         return any(fault.until_s > trio.current_time() for fault in self._faults_of(definition))
 
     def broke(self, definition: Definition, broken: Broken) -> None:
-        """Note that a handler is broken. This fails none of its jobs."""
+        """Record that a handler is broken. Its jobs do not fail by that."""
         at = definition.key if broken.of == BEFORE else definition.called
         known = self._faults.get(at)
         since_ms = known.since_ms if known else self._clock.wall_ms()
@@ -123,7 +123,7 @@ class Catalogue:
         self.name_jobtypes()
 
     def mended(self, definition: Definition) -> None:
-        """Note that a batch of a handler ran, so that it is not broken any more."""
+        """Record that a batch of a handler ran, so that the handler counts as broken no longer."""
         if self._faults_of(definition):
             for at in (definition.key, definition.called):
                 self._faults.pop(at, None)
@@ -132,7 +132,7 @@ class Catalogue:
 
     @property
     def trouble(self) -> str:
-        """Return the broken handlers as text; empty: none."""
+        """The broken handlers as text; empty: none is broken."""
         lines = [
             f"handler {each.called} is broken since {iso(fault.since_ms)}, {fault.of}: {_printable_line(fault.why)}"
             for each in self._known.values()
@@ -147,7 +147,7 @@ class Catalogue:
         return BETWEEN.join(shown)
 
     def name_jobtypes(self) -> None:
-        """Compute which jobtypes are taken now."""
+        """Compute `jobtypes` and `trouble` anew. If they have changed, call `changed` and wake `wait_changed`."""
         code = [each for each in self._known.values() if each.is_code]
         there = {each.key for each in code} | {each.called for each in code}
         self._faults = {at: fault for at, fault in self._faults.items() if at in there}
@@ -168,7 +168,7 @@ class Catalogue:
         return [self._faults[at] for at in (definition.key, definition.called) if at in self._faults]
 
     async def _look(self) -> None:
-        """Read all handlers. If that fails, keep the known ones."""
+        """Read all handlers from the daemon. If that fails, keep those read before."""
         try:
             rows = [row async for row in self._rows() if row.tenant == self._tenant]
             self._versions = {row.name: row.versions for row in rows}
@@ -202,6 +202,6 @@ class Catalogue:
 
 
 def _printable_line(why: str) -> str:
-    """Return the main line of an error, printable, and without `;`, which separates handlers."""
+    """Return the line of an error that says most, without control characters and `;`, which separates handlers."""
     text = "".join(one if one.isprintable() and one != ";" else " " for one in error_line(why))
     return " ".join(text.split())

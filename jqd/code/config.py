@@ -13,24 +13,25 @@ THREADS_MIN, THREADS_EACH = 64, 4  # node has eleven in one process, numpy one f
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits of one context: its process with all descendants."""
+    """Limits of one context: a process that runs code, with all its descendants."""
 
     memory_mib: int = 512
-    """Resident memory of all processes together; also address space of each, except for node, which reserves more."""
+    """Resident memory of all processes together. It also limits the address space of each, except for node, which
+    reserves more than it uses."""
     processes: int = 64
-    """Processes at once; a shell pipeline has a handful."""
+    """Processes that run at the same time; a shell pipeline has a handful."""
     files: int = 256
-    """Open files at once, of each process."""
+    """Files that each process has open at the same time."""
     file_mib: int = 1024
-    """Size of the largest file that it may write."""
+    """Size of the largest file that the code may write."""
     output_mib: int = 16
-    """Output of one attempt; its last 64 KiB are kept."""
+    """Output of one attempt. Its last 64 KiB are kept as the log."""
     cpu_s: int = 3600
-    """Processor time of each process in its whole life: as long as a context may live."""
+    """Processor time of each process in its whole life. The default is as long as a context may live."""
 
     @property
     def threads(self) -> int:
-        """Limit of the threads of one context at once, so that the worker can start some, too."""
+        """Threads of one context at the same time. The limit leaves some for the worker itself."""
         return THREADS_MIN + THREADS_EACH * self.processes
 
     def __post_init__(self) -> None:
@@ -40,33 +41,33 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CodeConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of a code worker. They are passed on a command line, which others can read, so the token is not one of
-    them."""
+    """Settings of a code worker. They are passed on a command line, which other users can read; so the token is not
+    among them."""
 
     daemons: list[str]
     concurrency: int = 4
-    """Batches at once, each in its own process."""
+    """Batches that run at the same time, each in its own process."""
     name: str | None = None
     drain_s: float = 30.0
     silence_s: float = 10.0
-    """A worker that is silent for so long counts as dead: its jobs run again elsewhere."""
+    """After so many seconds without a heartbeat this worker counts as dead: its jobs run again elsewhere."""
     log_level: str = "info"
     limits: Limits = Limits()
     sandbox: Sandbox = "none"
     network: bool = False
-    """Whether code in a sandbox reaches the network."""
+    """Whether code in a sandbox can use the network."""
     environment: list[str] = []
-    """Variables that code gets from the worker's own environment, besides the few that all code gets."""
+    """Names of the worker's environment variables that code gets, besides the few that all code gets."""
     user: str = ""
-    """The user that code runs as; empty: the worker's own. Required if the worker is root."""
+    """User that code runs as; empty: the worker's user. Required if the worker is root."""
     python: str = ""
-    """The interpreter for `lang: python`; empty: the worker's own."""
+    """Path of the interpreter for `lang: python`; empty: the worker's own."""
     batches_max: int = 1000
-    """A context ends after so many batches, so that leaks in it stay small."""
+    """A context ends after so many batches, so that memory leaks in it stay small."""
     age_s_max: float = 3600.0
-    """A context ends when it is older than this."""
+    """A context ends after so many seconds."""
     idle_s: float = 300.0
-    """A context ends after so many seconds without a batch."""
+    """A context ends after so many seconds in which it ran no batch."""
 
     def __post_init__(self) -> None:
         if self.silence_s < SILENCE_S_MIN:

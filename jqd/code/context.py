@@ -1,9 +1,9 @@
-"""A context in Python or node: a process that stays alive, and runs one batch after the other (`shims/`).
+"""A context: a process for code in Python or node, which stays alive and runs one batch after the other (`shims/`).
 
 start ──before──▶ warm ──beforeEach──▶ a batch: one job after the other ──afterEach──▶ warm …
-                    │ timeout, cancel, too much memory or output, its own end
+                    │ timeout, cancel, too much memory or output, the process ends by itself
                     ▼
-                  dead: the pool runs the rest of the batch in another context
+                  dead: the pool runs the other jobs of the batch in another context
 """
 
 import os
@@ -46,7 +46,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Broken(Exception):
-    """No job of this handler can run. The message says why."""
+    """No job of a handler can run, because something of the handler fails. The message says why."""
 
     def __init__(self, why: str, of: str = BEFORE) -> None:
         """`of`: what is broken: BEFORE, CODE, NO_PROCESS or BEGIN."""
@@ -55,17 +55,17 @@ class Broken(Exception):
 
 
 def dying(how: str, printed: str) -> str:
-    """Return how a process ended, with the error line of its output, if any."""
+    """Return text that says how a process ended, with the error line of its output if there is one."""
     line = error_line(printed[-SHOWN_CHARS:])
     return f"{how}; it printed: {line}" if line else how
 
 
 class _Dead(Exception):
-    """The process of the context has ended."""
+    """Raised when the process of the context has ended, or is killed because it did not answer in time."""
 
 
 class Answer(msgspec.Struct):
-    """One answer of a shim."""
+    """Answer of a shim to one request."""
 
     status: int
     result: Raw = Raw(b"null")
@@ -80,14 +80,14 @@ _decode = msgspec.json.Decoder(Answer).decode
 
 
 class Context:
-    """One process with a shim, and the requests to it."""
+    """A process in which a shim runs, and the requests to that shim."""
 
     def __init__(self, key: ContextKey, process: Process, config: CodeConfig, to: int, answers: int) -> None:
         self.key, self.process = key, process
         self.batches = 0
         self.used_at_s = self.began_at_s = trio.current_time()
         self.is_large = False
-        """Whether it uses so much memory that it must end after its batch."""
+        """Whether the process uses so much memory that it must end after its present batch."""
         self._config = config
         self._output = JobOutput(0)
         self._to, self._answers = trio.lowlevel.FdStream(to), trio.lowlevel.FdStream(answers)
@@ -110,7 +110,7 @@ class Context:
                 await self._answers.aclose()
 
     async def prepare(self, definition: Definition) -> None:
-        """Run `before`. Raises Broken if it fails; then the context has ended."""
+        """Run the `before` of a handler. If it fails, kill the process and raise Broken."""
         try:
             answer = await self._ask({"before": definition.before or ""}, BEFORE_S)
             why = answer.message if answer.status != 200 else ""
@@ -124,7 +124,7 @@ class Context:
             raise Broken("\n".join(filter(None, (self._output.log.text[-SHOWN_CHARS:], why))))
 
     async def run(self, batch: Batch) -> None:
-        """Run a batch until all its jobs have ended, or the context has. Raises Broken; then no job was begun."""
+        """Run a batch until all its jobs have ended, or the process has. Raises Broken if no job could begin."""
         self.batches += 1
         batch.process = self.process
         try:
@@ -157,9 +157,9 @@ class Context:
             self._log.warning("code.after_each_failed", handler=definition.called, error=after.error)
 
     async def _begin(self, definition: Definition) -> Answer | None:
-        """Compile the code, and run `beforeEach`. Returns None if a warm process has died meanwhile, so that the batch
-        can begin in another. Raises Broken, also if a new process dies here, as another would, too.
-        """
+        """Compile the code, and run `beforeEach`. Returns None if a process that ran batches before has died, so that
+        the batch can begin in another. Raises Broken if the code does not compile, or a new process dies: so would any
+        other."""
         begin = {"begin": definition.before_each or "", "body": definition.body, "end": definition.after_each or ""}
         try:
             begun = await self._ask(begin | {"called": definition.called}, EACH_S)
@@ -174,7 +174,8 @@ class Context:
         return begun
 
     async def _ask(self, request: Mapping[str, object], timeout_s: float) -> Answer:
-        """Send a request to the shim, and return its answer. Raises _Dead if it is late, or has ended."""
+        """Send a request to the shim, and return its answer. Raises _Dead if the answer is late (the process is then
+        killed), or the process has ended."""
         self._output = self.process.output = JobOutput(self._config.limits.output_mib << 20)
         answer: Answer | None = None
         if self.is_usable:
@@ -249,8 +250,8 @@ async def start(
     live: Callable[[Process, "Context"], None],
     gone: Callable[[], None],
 ) -> Context:
-    """Start a context, and return it when its `before` has run. `live`: starts the task that reads from its process.
-    Raises Broken, launch.NotStarted."""
+    """Start a process, run `before` in it, and return it as a context. `live`: starts the task that reads its output.
+    `gone`: see `Process`. Raises Broken, launch.NotStarted."""
     jobs, to, answers, answered = launch.open_pipes(2)
     ends = (to, answers)
     try:

@@ -1,4 +1,4 @@
-"""A handler in code, as GET /v1/handlers answers, and which handlers may share a process."""
+"""A handler in code, as GET /v1/handlers returns it, and the rule which handlers may share a process."""
 
 import hashlib
 from typing import Literal, NamedTuple
@@ -9,10 +9,11 @@ Lang = Literal["python", "node", "sh"]
 
 
 class ContextKey(NamedTuple):
-    """Decides which handlers may share a process: those with equal keys."""
+    """Handlers with equal keys may share a process."""
 
     engine: str
-    """The `eid`; a handler without one shares with no other, not even its own other versions."""
+    """The `eid` of the handler. A handler without one gets its own name and version, and so shares a process with no
+    other."""
     lang: str
     before: str
     """Hash of the `before`."""
@@ -27,13 +28,13 @@ class VersionRow(msgspec.Struct, frozen=True):
     version: int
     lang: str
     out: str | None = None
-    """Why the version gets no jobs any more; None: it does."""
+    """Why this version gets no more jobs; None: it gets jobs."""
 
 
 class Definition(
     msgspec.Struct, frozen=True, kw_only=True, rename={"before_each": "beforeEach", "after_each": "afterEach"}
 ):
-    """One version of a handler. Other fields are ignored."""
+    """One version of a handler. Fields of the API answer that are not declared here are ignored."""
 
     name: str
     version: int
@@ -49,12 +50,12 @@ class Definition(
 
     @property
     def called(self) -> str:
-        """Return the version's name, for people and tracebacks."""
+        """Name of this version, NAME@VERSION, for people and tracebacks."""
         return f"{self.name}@{self.version}"
 
     @property
     def batch(self) -> int:
-        """Return how many jobs run together, between one `beforeEach` and one `afterEach`."""
+        """Most jobs that run together, between one `beforeEach` and one `afterEach`."""
         return self.options.batch or 1
 
     @property

@@ -1,7 +1,7 @@
-"""Finds and ends all descendants of a context, however they were started (Linux).
+"""Finds and ends all descendants of a process that runs code, however they were started (Linux).
 
-The first process of a context adopts orphaned descendants (PR_SET_CHILD_SUBREAPER), and so do the worker and its
-supervisor. So every descendant stays below one of them, even after setsid or a double fork.
+The first process of a context (context.py) adopts orphaned descendants (PR_SET_CHILD_SUBREAPER), and so do the worker
+and its supervisor. So every descendant stays below one of these processes, even after setsid or a double fork.
 """
 
 import ctypes
@@ -20,25 +20,25 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class Usage(NamedTuple):
-    """What a process and all its descendants use."""
+    """What a process and all its descendants use together."""
 
     processes: int
     threads: int
-    """Threads of all these processes, main threads included."""
+    """Number of threads, main threads included."""
     memory_bytes: int
-    """Resident memory, and open files in memory (memfd_create). Shared memory is counted for each process."""
+    """Resident memory, and open files in memory (memfd_create). Shared memory counts once for each process."""
 
 
 def guard_this_process() -> None:
-    """Adopt orphaned descendants, and keep other processes of this user from reading this one's memory and environment,
-    which hold the worker's token."""
+    """Make this process adopt orphaned descendants. Also keep other processes of its user from reading its memory and
+    environment, which hold the worker's token."""
     prctl = ctypes.CDLL(None).prctl
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def usage(leaders: Iterable[int]) -> dict[int, Usage]:
-    """Return what each of these processes uses now, with its descendants."""
+    """Return for each process id in `leaders` what that process and its descendants use now."""
     found: dict[int, Usage] = {}
     for leader in leaders:
         pids, files = [leader, *below(leader)], dict[tuple[int, int], int]()
@@ -52,8 +52,8 @@ def usage(leaders: Iterable[int]) -> dict[int, Usage]:
 
 
 def kill_with_descendants(*leaders: int) -> None:
-    """Kill child processes and all their descendants. Stops all of them first, so that none starts another. Does not
-    reap them, so that their process ids stay in use."""
+    """Kill child processes and all their descendants. Stops all of them first, so that none can start another. The
+    caller must reap them; until then their process ids stay in use."""
     stopped: dict[int, None] = {}
     for _ in range(LOOKS_MAX):
         found = [pid for leader in leaders for pid in (leader, *below(leader))]
@@ -68,7 +68,8 @@ def kill_with_descendants(*leaders: int) -> None:
 
 
 def end_strays(known: Collection[int] = ()) -> int:
-    """Kill and reap adopted processes: all children of this process except `known`. Returns how many there were."""
+    """Kill and reap all children of this process except `known`: descendants that it has adopted. Returns how many
+    there were."""
     strays = [pid for pid in children_of(os.getpid()) if pid not in known]
     if strays:
         kill_with_descendants(*strays)
@@ -99,7 +100,8 @@ def _threads(pid: int) -> int:
 
 
 def _memory_files(pid: int) -> dict[tuple[int, int], int]:
-    """Return (device, inode) → bytes of the process's open memfd files, which count as no process's resident memory."""
+    """Return (device, inode) → size in bytes of the memfd files that a process has open. They do not count as resident
+    memory."""
     found: dict[tuple[int, int], int] = {}
     try:
         names = os.listdir(f"/proc/{pid}/fd")
@@ -117,7 +119,7 @@ def _memory_files(pid: int) -> dict[tuple[int, int], int]:
 
 
 def _shared_bytes(pid: int) -> int:
-    """Return how many bytes of memfd files are mapped, and so count as resident, too."""
+    """Return how many bytes of memfd files a process has mapped: these count as its resident memory already."""
     try:
         status = Path(f"/proc/{pid}/status").read_bytes()
         return int(status.partition(b"RssShmem:")[2].split()[0]) << 10

@@ -1,4 +1,4 @@
-"""Deletes folders that code has written, even without permissions, with links to elsewhere, and of any depth."""
+"""Deletes folders that code has written to. They may lack permissions, hold links to elsewhere, and have any depth."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 
 
 def remove(home: Path) -> None:
-    """Delete a folder. If something cannot be deleted, log that and leave it."""
+    """Delete a folder with its content. If something cannot be deleted, log that and leave it."""
     try:
         if not home.is_symlink():
             os.chmod(home, 0o700)
@@ -27,8 +27,9 @@ def remove(home: Path) -> None:
 
 
 def _empty(top: int) -> None:
-    """Empty a folder. Moves each folder in it up to `top` before emptying it: so, at any depth, only two folders are
-    open and no path is long. Raises the first OSError, after all else is deleted."""
+    """Delete the content of a folder, given as a descriptor. Moves each subfolder up to `top` before emptying it: so,
+    at any depth, only two folders are open and no path is long. Raises the first OSError, after deleting what it
+    can."""
     waiting, moved, prefix = _emptied(top, top, ""), 0, f".{token_hex(8)}"  # a prefix that code cannot have used
     wrong: OSError | None = None
     while waiting:
@@ -49,7 +50,8 @@ def _empty(top: int) -> None:
 
 
 def _emptied(at: int, top: int, called: str) -> list[str]:
-    """Delete the files of a folder and move its folders to `top`, with names beginning with `called`. Returns them."""
+    """Delete the files in folder `at`, and move its subfolders to `top` under names that begin with `called`. Returns
+    these names."""
     folders: list[str] = []
     with os.scandir(at) as entries:
         found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]

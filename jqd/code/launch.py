@@ -1,6 +1,6 @@
-"""Starts the first process of a context: with limits, descriptors, an environment, its own home, perhaps a sandbox.
+"""Starts the first process of a context: sets its limits, descriptors, environment, home folder and sandbox.
 
-Between fork and exec only functions that were looked up before are called.
+Between fork and exec it calls only functions that were looked up before the fork.
 """
 
 import ctypes
@@ -29,18 +29,18 @@ PROCESSES_MAX = 4_096  # of the whole user, except root: it stops a fork bomb be
 
 
 class Launched(NamedTuple):
-    """A process that was started."""
+    """A process that was started, and the reading ends of its output."""
 
     child: "subprocess.Popen[bytes]"
     home: Path
     prints: int
-    """Descriptor to read its standard output from, not blocking."""
+    """Descriptor, not blocking, from which its standard output is read."""
     complains: int
-    """Descriptor to read its standard error from, not blocking."""
+    """Descriptor, not blocking, from which its standard error is read."""
 
 
 class NotStarted(Exception):
-    """No process could be started. The message says why. The cause is the machine, not a job."""
+    """No process could be started, because of the machine and not because of a job. The message says why."""
 
 
 def python_command(config: CodeConfig, jobs: int, answers: int) -> list[str]:
@@ -53,7 +53,7 @@ def node_command(config: CodeConfig, jobs: int, answers: int) -> list[str]:
 
 
 def open_pipes(count: int) -> list[int]:
-    """Return the ends of `count` pipes: the reading end, the writing end, and so on. Raises NotStarted."""
+    """Make `count` pipes. Returns their descriptors: reading end, writing end, reading end … Raises NotStarted."""
     ends: list[int] = []
     try:
         for _ in range(count):
@@ -75,8 +75,8 @@ def start(
     stdin: int = subprocess.DEVNULL,
     variables: dict[str, str] | None = None,
 ) -> Launched:
-    """Start a process from the calling thread: it dies with that thread. `base`: directory for homes. Raises
-    NotStarted."""
+    """Start a process. It is killed when the calling thread ends. `base`: directory in which it gets its home folder.
+    Raises NotStarted."""
     owner = owner_of(config.user)
     uid = os.getuid() if owner is None else owner.uid
     prints, printed, complains, complained = open_pipes(2)
@@ -120,7 +120,7 @@ def start(
 
 
 def _offer_to_the_kernel(pid: int) -> None:
-    """Have the kernel kill this process first when memory is short. The child cannot do that itself before exec."""
+    """Have the kernel kill this process first when memory is short. The child cannot set that itself before exec."""
     try:
         Path(f"/proc/{pid}/oom_score_adj").write_bytes(OOM_SCORE)
     except OSError as error:
@@ -128,7 +128,7 @@ def _offer_to_the_kernel(pid: int) -> None:
 
 
 def _new_home(base: Path, owner: Owner | None) -> Path:
-    """Make a new folder in `base`, and `base` itself if somebody has deleted it. Raises NotStarted."""
+    """Make a new folder in `base`. Makes `base` again if somebody has deleted it. Raises NotStarted."""
     try:
         base.mkdir(mode=0o700, exist_ok=True)
         if base.stat().st_uid != os.geteuid():
@@ -143,8 +143,8 @@ def _new_home(base: Path, owner: Owner | None) -> Path:
 
 
 def _prepared(limits: Limits, lang: str, uid: int, *, own_privileges: bool) -> Callable[[], None]:
-    """Return a function that the new process calls before exec. `uid`: its user. `own_privileges`: whether to drop
-    privileges here; a sandbox does that itself."""
+    """Return a function that the new process calls before exec, to set its limits. `uid`: user of the process.
+    `own_privileges`: whether that function also forbids new privileges; a sandbox does so itself."""
     prctl, parent = ctypes.CDLL(None).prctl, os.getpid()
     bounds = [
         (resource.RLIMIT_CORE, 0),

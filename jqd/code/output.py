@@ -1,4 +1,5 @@
-"""Collects the output of one attempt: its end for the log, the jobs that it asks for, and whether it is too large."""
+"""Collects the output of one attempt: the last part for the log, the jobs that it asks for, and whether it is too
+large."""
 
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ MARK = b"J: "  # in each line that asks for a job, so that millions of others ne
 
 class Log(NamedTuple):
     start: int
-    """How many bytes were printed before it."""
+    """How many bytes were printed before this text."""
     text: str
 
 
@@ -20,7 +21,7 @@ NO_LOG = Log(0, "")
 
 
 class JobOutput:
-    """The output of one attempt so far."""
+    """The output of a running attempt."""
 
     def __init__(self, bytes_max: int) -> None:
         self._followers = Followers()
@@ -30,7 +31,7 @@ class JobOutput:
 
     @property
     def follows(self) -> list[dict[str, Any]]:
-        """The jobs to follow, as the code printed them."""
+        """The jobs that the code asked for by `J:` lines."""
         return self._followers.jobs
 
     @property
@@ -38,7 +39,7 @@ class JobOutput:
         return self._left < 0
 
     def printed(self, data: bytes) -> None:
-        """Take data from standard output."""
+        """Add data from standard output."""
         self.complained(data)
         self._begun += data
         if MARK in self._begun:
@@ -50,14 +51,14 @@ class JobOutput:
         del self._begun[LINE_BYTES_MAX:]
 
     def complained(self, data: bytes) -> None:
-        """Take data from standard error, whose `J:` lines ask for no jobs."""
+        """Add data from standard error. `J:` lines in it ask for no jobs."""
         self._left -= len(data)
         self._seen += len(data)
         self._log += data
         del self._log[:-LOG_BYTES_MAX]
 
     def end(self) -> None:
-        """End the output, so that a last line without a line end counts as complete."""
+        """End the output: a last line without a line end then counts as complete."""
         self.printed(b"" if self._log.endswith(b"\n") or not self._log else b"\n")
 
     @property
@@ -65,8 +66,8 @@ class JobOutput:
         return self.since(0)
 
     def since(self, start: int) -> Log:
-        """Return the whole kept lines from byte `start` on, and how many bytes came before them. The last line comes
-        without its line end, which counts as a byte."""
+        """Return the complete lines from byte `start` on, as far as they are kept, and how many bytes came before them.
+        The text lacks the line end of its last line, which counts as a byte."""
         kept_from = self._seen - len(self._log)
         end = self._log.rfind(b"\n")
         at = max(0, start - kept_from)
@@ -79,5 +80,5 @@ class JobOutput:
 
 
 def _letter(data: bytearray) -> int:
-    """Return where the first whole character of UTF-8 begins."""
+    """Return the index of the first byte that begins a UTF-8 character."""
     return next((at for at in range(min(LETTER_BYTES_MAX, len(data))) if data[at] & 0xC0 != 0x80), 0)

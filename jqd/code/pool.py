@@ -1,4 +1,5 @@
-"""Keeps the contexts of a worker: chooses one for a batch, warm ones first, and ends old, idle and too large ones."""
+"""Keeps the contexts of a worker (processes that run code). Chooses one for each batch, preferably a warm one, and ends
+those that are old, idle or too large."""
 
 from pathlib import Path
 
@@ -20,12 +21,13 @@ WELL_FORMED_MAX = 1_000  # as many handlers as a tenant has
 
 
 class Pool:
-    """The contexts of a worker."""
+    """All contexts of a worker: processes that run code, in use or idle."""
 
     def __init__(self, config: CodeConfig, base: Path, nursery: trio.Nursery, *, adopts: bool) -> None:
-        """`base`: directory for homes. `adopts`: whether this process adopts orphaned descendants of contexts."""
+        """`base`: directory for home folders. `adopts`: whether this process adopts orphaned descendants of contexts,
+        and so has to end them."""
         self._config, self._base, self._nursery, self._adopts = config, base, nursery, adopts
-        self._idle: dict[Context, None] = {}  # used last at the end
+        self._idle: dict[Context, None] = {}  # the last used at the end
         self._living: dict[Process, Context | None] = {}
         self._well_formed: set[str] = set()  # versions in sh whose syntax is good: a check costs some milliseconds
         self._stopping = trio.Event()
@@ -35,8 +37,8 @@ class Pool:
         return frozenset(each.key for each in self._idle if each.is_usable)
 
     async def run(self, batch: Batch) -> None:
-        """Run a batch, in as many contexts as it takes. Raises Broken, NotStarted: then the jobs left in it were not
-        begun. If the pool stops, jobs are left without an error."""
+        """Run a batch, in further contexts if one dies. Raises Broken or NotStarted: then no job left in the batch was
+        begun. If the pool stops, returns with jobs left in the batch."""
         while not self._stopping.is_set():
             batch.skip_unwanted()
             if not batch.left:
@@ -58,13 +60,13 @@ class Pool:
                 raise
 
     def stop(self) -> None:
-        """Kill all contexts, and start nothing more."""
+        """Kill all contexts, and start no more."""
         self._stopping.set()
         for process in list(self._living):
             process.kill(STOPPING)
 
     async def watch(self) -> None:
-        """End contexts that use too much, or are no longer needed, repeatedly."""
+        """End, at intervals, contexts that use too much or are needed no longer."""
         while True:
             await trio.sleep(LOOK_S)
             self.look()
@@ -114,7 +116,7 @@ class Pool:
         warm.process.kill(STOPPING)
 
     def _begin(self, process: Process, warm: Context | None = None) -> None:
-        """Start the task for a process that was just started."""
+        """Start the task that reads the output of a new process. `warm`: its context, if it has one."""
         self._living[process] = warm
         self._nursery.start_soon(self._keep, process, warm)
 

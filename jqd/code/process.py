@@ -1,4 +1,4 @@
-"""The first process of a context, as the worker handles it: reads its output, notes how it ends, kills its
+"""The first process of a context, seen from the worker: reads its output, notes how it ends, and kills its
 descendants."""
 
 import os
@@ -22,24 +22,24 @@ Arguments = TypeVarTuple("Arguments")
 
 
 class Process:
-    """The first process of a context."""
+    """The first process of a context (a group of processes that runs code), seen from the worker."""
 
     def __init__(self, launched: Launched, gone: Callable[[], None] = lambda: None) -> None:
-        """`gone`: called when it is dead, to end orphaned descendants."""
+        """`gone`: called when the process is dead, to end orphaned descendants."""
         self.pid = launched.child.pid
         self.why_killed = ""
-        """Why this worker killed it, for its job; empty: it did not."""
+        """Why this worker killed the process, for the message of the job; empty: it did not."""
         self.ended = trio.Event()
         self.output: JobOutput | None = None
-        """Output of the running job; None: no job runs, and output is dropped."""
+        """Collects the output of the running job; None: no job runs, and output is dropped."""
         self.printed: Callable[[bytes], None] = lambda data: None
-        """Called with all data from its standard output."""
+        """Called with all data from standard output."""
         self._child, self._home, self._gone = launched.child, launched.home, gone
         self._prints, self._complains = launched.prints, launched.complains
         self._open = {self._prints, self._complains}
 
     async def live(self) -> None:
-        """Read its output until it is dead; then clean up."""
+        """Read the output of the process until it is dead; then delete its home folder and close its descriptors."""
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._read_output, self._prints)
@@ -65,12 +65,12 @@ class Process:
 
     @property
     def how(self) -> str:
-        """Return as text how the process ended."""
+        """How the process ended, as text."""
         return ending(self._child.returncode)
 
     @property
     def code(self) -> int:
-        """Return its exit code; negative: the signal that killed it."""
+        """Exit code of the process; negative: number of the signal that killed it."""
         return -signal.SIGKILL if self._child.returncode is None else self._child.returncode
 
     async def wait_dead(self) -> None:
@@ -78,7 +78,7 @@ class Process:
             await self.ended.wait()
 
     def take(self) -> None:
-        """Read what the process has printed so far."""
+        """Read without waiting what the process has printed."""
         for fd in list(self._open):
             for _ in range(READS_MAX):
                 if not self._read(fd):
@@ -119,7 +119,8 @@ class Process:
 
 
 async def in_thread(call: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
-    """Call it in a thread; in this one where none can be started, as code has taken all that the machine grants us."""
+    """Run `call` in a thread, and return its result. If no thread can be started, because code has used up all that the
+    machine allows, run it in this one."""
     is_called = False
 
     def called() -> Result:

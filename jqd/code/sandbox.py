@@ -1,8 +1,7 @@
-"""Isolates code from its worker: by another user, if the worker is root, and by bubblewrap, in which code sees the
-system's programs, its interpreter and its home, and no other process or file.
+"""Isolates code from its worker: by another user, if the worker is root, and by bubblewrap.
 
-In bubblewrap code can write only to its home and to /dev/shm. Both are memory that counts for no process, so each is
-limited.
+In bubblewrap code sees the system's programs, its interpreter and its home folder, and no other process or file. It can
+write only to its home and to /dev/shm. Both are in memory that counts for no process, so each has a limit of its own.
 """
 
 import os
@@ -63,13 +62,13 @@ def _may_nest() -> bool:
 
 @cache
 def _knows(option: str) -> bool:
-    """Return whether this bubblewrap has an option: `--size` came with 0.5, `--disable-userns` with 0.8."""
+    """Return whether the installed bubblewrap has an option: `--size` came with 0.5, `--disable-userns` with 0.8."""
     helped = subprocess.run(["bwrap", "--help"], capture_output=True, timeout=PROBE_S, check=False)
     return option.encode() in helped.stdout + helped.stderr
 
 
 def expect_sandbox(config: CodeConfig) -> None:
-    """Start a sandboxed process that does nothing. Raises ConfigError if that fails."""
+    """Check that the configured sandbox works, by starting a process in it that does nothing. Raises ConfigError."""
     if config.sandbox == "none":
         return
     try:
@@ -102,7 +101,8 @@ class Owner(NamedTuple):
 
 @cache
 def owner_of(user: str) -> Owner | None:
-    """Return the ids of a user by name; None: the worker's own user. Raises ConfigError if there is no such user."""
+    """Return the user id and group id of a user name; None: it is empty, or the worker's own user. Raises ConfigError
+    if there is no such user."""
     if not user:
         return None
     try:
@@ -113,12 +113,13 @@ def owner_of(user: str) -> Owner | None:
 
 
 def as_owner(owner: Owner | None) -> dict[str, Any]:
-    """Return the arguments of `subprocess` that start a process as this user."""
+    """Return the arguments with which `subprocess` starts a process as this user; None: as the own user."""
     return {} if owner is None else {"user": owner.uid, "group": owner.gid, "extra_groups": []}
 
 
 def expect_owner(user: str) -> None:
-    """Raise ConfigError if code cannot run as this user, or would run as root unasked."""
+    """Check that code can run as this user. Raises ConfigError if it cannot, or if it would run as root without `--user
+    root`."""
     is_root = os.geteuid() == 0
     if is_root and not user:
         raise ConfigError(

@@ -1,13 +1,14 @@
-"""Runs a batch in sh: in a new process, which reads a line for each job and prints a line for each, by node-miniq's
-rules.
+"""Runs a batch in sh, by the rules of node-miniq: in a new process, which reads a line for each job and prints a line
+for each.
 
-The lines are in the order of the jobs. Each begins with a number, the job's status: 2xx and 4xx end the job, others
-make a retry; the rest of the line is its text. `#` begins a comment, `J: type|payload` or `#J: …` asks for a new job,
-which follows the success whose line comes next, or else the last success. Too few lines: NO_RESPONSE for the other
-jobs. A line without a number: INVALID_RESPONSE for its job and all after.
+The printed lines are in the order of the jobs. Each begins with a number, the status of the job: 2xx and 4xx end the
+job, others make a retry. The text behind the number is its result or error. `#` begins a comment. `J: type|payload` or
+`#J: …` asks for a new job: it follows the success whose line comes next, or if none comes, the last success. If there
+are too few lines, the other jobs fail with NO_RESPONSE. A line without a number is INVALID_RESPONSE for its job and all
+jobs after it.
 
-If a handler takes one job at a time (no `batch`), and its first line has no status, all lines are its text, and the
-exit code decides: 0 is success, any other a failure.
+If a handler takes one job at a time (no `batch`), and its first line has no status, all lines together are the text,
+and the exit code decides: 0 is success, any other a failure.
 """
 
 import os
@@ -34,7 +35,7 @@ _ONE_STATUS = re.compile(rb"([1-5][0-9][0-9])(?:\s+|$)")
 
 
 class LineAnswer(NamedTuple):
-    """The answer to one job."""
+    """What the code printed about one job."""
 
     status: int
     text: str
@@ -54,10 +55,11 @@ async def run(
     *,
     known: bool = False,
 ) -> bool:
-    """Run a batch in one process. Returns whether the process began the body.
+    """Run a batch in one process, and record the outcomes of its jobs. Returns whether `before` succeeded, so that the
+    body began.
 
-    Jobs that it did not reach, because it was killed for another, are left. `live`: starts the task that reads from the
-    process. `known`: whether the syntax of the code was checked before. Raises Broken, launch.NotStarted.
+    Jobs that the process did not reach, because it was killed for another, stay in the batch. `live`: starts the task
+    that reads its output. `known`: whether the syntax of the code was checked before. Raises Broken, launch.NotStarted.
     """
     jobs, definition = list(batch.left), batch.definition
     texts = [definition.before, definition.before_each, definition.body, definition.after_each]
@@ -95,7 +97,8 @@ async def run(
 
 
 async def _wait(process: Process, ready: int, timeout_s: float) -> bytes:
-    """Wait until the process is dead. Returns the first byte that it reported: READY if its `before` succeeded."""
+    """Wait until the process is dead; kill it at its timeout. Returns the first byte that the shim reported: READY if
+    `before` succeeded."""
     reported = b""
 
     async def receive() -> None:
@@ -117,7 +120,8 @@ async def _wait(process: Process, ready: int, timeout_s: float) -> bytes:
 
 
 def _answers(most: int, printed: bytes, jobs: int, process: Process) -> list[LineAnswer]:
-    """Read the answers. For a thread, as there may be millions of lines."""
+    """Read the answers from the output. Runs in a thread, as there may be millions of lines. `most`: batch size of the
+    handler."""
     is_own_end = not process.why_killed
     if most > 1:
         return read_batch(printed, jobs, is_whole=is_own_end)
@@ -143,7 +147,7 @@ def _outcome(job: LeasedJob, answer: LineAnswer, log: Log) -> Outcome:
 
 @contextmanager
 def _files(*contents: bytes) -> Iterator[list[int]]:
-    """Make files in memory, one for each content; yields their descriptors."""
+    """Make a file in memory for each content. Yields their descriptors."""
     fds: list[int] = []
     try:
         for content in contents:
@@ -161,8 +165,8 @@ def _files(*contents: bytes) -> Iterator[list[int]]:
 
 
 def read_batch(printed: bytes, jobs: int, *, is_whole: bool) -> list[LineAnswer]:
-    """Return the answers in the output, for at most `jobs` jobs. `is_whole`: the process ended by itself, so a last
-    line without a line end counts."""
+    """Read the answers for at most `jobs` jobs from the output of a batch. `is_whole`: the process ended by itself, so
+    that a last line without a line end counts."""
     *lines, last = printed.split(b"\n")
     answers: list[LineAnswer] = []
     followers = Followers()
@@ -185,7 +189,7 @@ def read_batch(printed: bytes, jobs: int, *, is_whole: bool) -> list[LineAnswer]
 
 
 def read_one(printed: bytes, code: int, how: str) -> LineAnswer:
-    """Return the answer for the only job of a process. `code`: its exit code; `how`: the same as text."""
+    """Read the answer for the only job of a process. `code`: exit code of the process; `how`: how it ended, as text."""
     lines = printed.split(b"\n")
     followers = Followers()
     for line in filter(is_job, lines):

@@ -30,14 +30,14 @@ from jqd.domain.log import get_logger
 from jqd.worker.programs import wait_dead
 
 WRONG = 2  # exit code of a worker whose settings cannot work: it is not started again
-CALM_S = 60.0  # a worker that lived so long ends a row of deaths
+CALM_S = 60.0  # when a worker has lived so long, the back-off begins anew
 BACKOFF = Backoff(first_s=0.5, factor=2.0, cap_s=30.0)  # a worker that dies at once must not use up a core
 SWEEPS_MAX, SWEEP_EVERY_S = 500, 0.02  # for killed processes to be dead: one that waits for a disk may take seconds
 
 
 async def supervise(config: CodeConfig) -> int:
-    """Run a code worker until SIGTERM or SIGINT; a second signal hands its jobs back at once. Returns its exit code.
-    Kills all other children of this process. Raises ConfigError."""
+    """Run a code worker until SIGTERM or SIGINT; a second signal gives its jobs back at once. Returns the exit code. At
+    the end kills all children of this process. Raises ConfigError."""
     expect_owner(config.user)
     base = Path(tempfile.mkdtemp(prefix="jqd-code-"))
     try:
@@ -71,7 +71,7 @@ class _Worker:
                 self._child.send_signal(number)
 
     async def keep(self) -> int:
-        """Start the worker, and again when it dies by itself. Returns the exit code of the last one."""
+        """Start the worker process, and start it again when it dies by itself. Returns the last exit code."""
         in_a_row, source = 0, random.Random()
         while True:
             began_s = trio.current_time()
@@ -86,7 +86,7 @@ class _Worker:
                 return code
 
     async def _run(self) -> int:
-        """Run one worker until it is dead, and so are all its descendants."""
+        """Run one worker process until it and all its descendants are dead. Returns its exit code."""
         child, lifeline = self._start()
         try:
             await wait_dead(child)
@@ -100,7 +100,8 @@ class _Worker:
         return child.returncode
 
     def _start(self) -> "tuple[subprocess.Popen[bytes], int]":
-        """Start the worker. Returns it, and the writing end of its lifeline: closing that ends the worker."""
+        """Start the worker process. Returns it, and the writing end of its lifeline (a pipe): closing that ends the
+        worker."""
         theirs, ours = os.pipe()
         text = msgspec.json.encode(self._config).decode()
         command = [sys.executable, "-m", "jqd.code", text, str(self._base), str(theirs)]
@@ -117,7 +118,7 @@ class _Worker:
 
 
 async def _sweep() -> None:
-    """Kill adopted processes until none is left."""
+    """Kill adopted processes repeatedly, until none is left."""
     for _ in range(SWEEPS_MAX):
         if not end_strays():
             return

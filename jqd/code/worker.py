@@ -1,8 +1,8 @@
-"""The worker itself: registers for the handlers in code, asks for their jobs, and runs them in contexts.
+"""The code worker: registers for the handlers that are code, leases their jobs, and runs them in contexts.
 
-    slot   ask a daemon for jobs ──▶ batches ──▶ contexts (`pool.py`) ──▶ outcomes, until they are taken ──▶ ask again
+    slot   lease jobs of a daemon ──▶ batches ──▶ contexts (`pool.py`) ──▶ report outcomes, until accepted ──▶ lease …
 
-Each of `concurrency` slots runs one batch at a time. A slot asks all daemons in turn.
+Each of `concurrency` slots (tasks) runs one batch at a time. A slot asks all daemons in turn.
 """
 
 import os
@@ -41,7 +41,8 @@ _PLACE = re.compile(rf"{OF_JOBS}jobs/([0-9]+)")
 
 
 class CodeLease(Lease):
-    """A lease of jobs in code. If a daemon refuses a `J:` line of an outcome, only that line is removed."""
+    """Jobs leased to this worker. If a daemon refuses one of the new jobs that an outcome asks for (its `J:` lines),
+    only that line is removed."""
 
     def __init__(
         self,
@@ -57,7 +58,8 @@ class CodeLease(Lease):
         self._struck: dict[str, int] = {}  # job id → number of its removed `J:` lines
 
     def _mend(self, outcome: Outcome, why: str) -> bool:
-        """Remove the refused `J:` line from an outcome and note that in its log, so that the job still succeeds."""
+        """Remove the `J:` line (a new job) that the daemon refused from an outcome, and note that in the log, so that
+        the job still succeeds. Returns False if there is none to remove."""
         if not outcome.jobs or not why.startswith(OF_JOBS):
             return False
         jobs, named = list(outcome.jobs), _PLACE.match(why)
@@ -96,7 +98,8 @@ _decode_leased = msgspec.msgpack.Decoder(_Leased).decode
 
 
 class Home:
-    """One daemon, or another of its store while that is away, at which the worker registers and asks for jobs."""
+    """A daemon at which the worker registers and leases jobs. While it is away, another daemon of its store takes its
+    place."""
 
     def __init__(
         self, daemon: str, http: httpx2.AsyncClient, name: str, slots: Slots, worker_id: str, silence_s: float
@@ -106,12 +109,12 @@ class Home:
         )
         self.catalogue: Catalogue | None = None
         self.wrong = ""
-        """Why this worker cannot work at all; empty: it can."""
+        """Why this worker can never work; empty: it can."""
         self._http, self._name, self._worker_id, self._silence_s = http, name, worker_id, silence_s
 
     @property
     def is_open(self) -> bool:
-        """Return whether to ask for jobs here: there are handlers, and the daemon is not away."""
+        """Whether to ask this daemon for jobs: it has handlers in code, and it is not away."""
         return self.catalogue is not None and bool(self.catalogue.jobtypes) and not self.registration.is_away
 
     @property
@@ -119,7 +122,8 @@ class Home:
         return self.registration.daemon
 
     async def run(self, config: CodeConfig, stopping: trio.Event) -> None:
-        """Stay registered for the present handlers. If the token does not allow it, set `wrong` and `stopping`."""
+        """Keep the worker registered for the present handlers in code. If its token does not allow that, set `wrong`
+        and `stopping`."""
         me = await self._me()
         tenant = me.tenant
         if tenant and config.sandbox == "none":
@@ -156,7 +160,8 @@ class Home:
         return spec | ({"trouble": self.catalogue.trouble} if self.catalogue.trouble else {})
 
     async def _me(self) -> _Me:
-        """Return tenant and scopes of the worker's token, when the daemon answers."""
+        """Ask for tenant and scopes of the worker's token, until the daemon answers. Sets `wrong` if it refuses the
+        token."""
         log, before = get_logger("code"), ""
         while True:
             try:
@@ -185,7 +190,7 @@ class Home:
         return CodeLease(leased.lease_id, leased.jobs, self._http, lambda: self.registration.answering, silence_s, away)
 
     async def lease(self, pool: Pool, config: CodeConfig) -> CodeLease | None:
-        """Lease jobs of one type; None: there are none now."""
+        """Lease jobs of one jobtype; None: there are none now, or the daemon did not answer."""
         assert self.catalogue is not None
         known = [(name, found) for name in self.catalogue.jobtypes if (found := self.catalogue.find(name)) is not None]
         warm = pool.warm
@@ -205,7 +210,7 @@ class Home:
 
 
 class Slot:
-    """Runs one batch after the other."""
+    """Task that leases jobs and runs them, one batch after the other."""
 
     def __init__(
         self, number: int, config: CodeConfig, homes: Sequence[Home], pool: Pool, stopping: trio.Event
@@ -213,7 +218,7 @@ class Slot:
         self._turn, self._config, self._homes, self._pool, self._stopping = number, config, homes, pool, stopping
 
     async def run(self) -> None:
-        """Run until `stopping` is set. Never abandons a poll: it may bring jobs."""
+        """Lease and run jobs until `stopping` is set. Waits for the answer to each request: it may bring jobs."""
         while not self._stopping.is_set():
             self._turn += 1
             count = len(self._homes)
@@ -236,7 +241,8 @@ class Slot:
             await trio.sleep(REST_S)
 
     async def _run(self, home: Home, lease: CodeLease) -> bool:
-        """Run the jobs of a lease, batch by batch. Returns False if some went back untried: they cannot run here."""
+        """Run the jobs of a lease, batch by batch. Returns False if jobs were given back because they cannot run
+        here."""
         assert home.catalogue is not None
         jobtype = lease.jobs[0].name
         definition = home.catalogue.find(jobtype)
@@ -270,9 +276,10 @@ class Slot:
 
 
 async def serve(config: CodeConfig, base: Path, *, stopping: trio.Event, now: trio.Event, adopts: bool) -> None:
-    """Run until `stopping` is set; then let running jobs end, until `now` is set or `config.drain_s` is over.
+    """Lease and run jobs until `stopping` is set. Then let running jobs end, until `now` is set or `config.drain_s` is
+    over.
 
-    `base`: directory for the contexts' homes. `adopts`: see `Pool`. Raises ConfigError.
+    `base`: directory for the home folders of contexts. `adopts`: see `Pool`. Raises ConfigError.
     """
     name = config.name or f"code-{socket.gethostname()}-{os.getpid()}"
     token, worker_id = daemon_token(), token_hex(8)
@@ -300,7 +307,8 @@ async def serve(config: CodeConfig, base: Path, *, stopping: trio.Event, now: tr
 
 
 async def _drain(pool: Pool, nursery: trio.Nursery, stopping: trio.Event, now: trio.Event, drain_s: float) -> None:
-    """When `stopping` is set, let running jobs end for `drain_s`; then kill them, so that they go back."""
+    """Wait until `stopping` is set, and let running jobs end until `now` is set or `drain_s` is over. Then kill them:
+    they are given back."""
     await stopping.wait()
     with trio.move_on_after(drain_s):
         await now.wait()

@@ -1,4 +1,4 @@
-"""Shipped fakes, for the tests of jqd and of programs that use it.
+"""Fakes for the tests of jqd itself and of programs that use it.
 
-`store` and `sim` run the store's Lua functions, for which they need `lupa`, of the extra `testing`.
+`store` and `trial` run the store's Lua functions. For this they need `lupa`, which the extra `testing` installs.
 """

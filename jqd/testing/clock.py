@@ -10,29 +10,29 @@ class ManualClock:
         self._suspended_s = 0.0
 
     def wall_ms(self) -> int:
-        """Return milliseconds since 1970, UTC."""
+        """Return the wall clock: milliseconds since 1970, UTC."""
         return self._wall_ms
 
     def mono_s(self) -> float:
-        """Return seconds that grow only by `advance`."""
+        """Return the monotonic clock, in seconds. It stands still while the machine is suspended."""
         return self._mono_s
 
     def boot_s(self) -> float:
-        """Return seconds that grow by `advance` and `suspend`."""
+        """Return the clock since boot, in seconds. It goes on while the machine is suspended."""
         return self.mono_s() + self._suspended_s
 
     def suspend(self, seconds: float) -> None:
-        """Act as if the machine was suspended: wall and boot clock go on, the monotonic clock does not."""
+        """Suspend the machine for so long: wall clock and boot clock go on, the monotonic clock does not."""
         self._suspended_s += seconds
         self._wall_ms += round(seconds * 1000)
 
     def advance(self, seconds: float) -> None:
-        """Let `seconds` pass on all clocks."""
+        """Let time pass on all clocks. Raises ValueError for a negative time."""
         if seconds < 0:
             raise ValueError(f"time cannot pass backwards ({seconds} s); use set_wall_ms to step the wall clock")
         self._mono_s += seconds
         self._wall_ms += round(seconds * 1000)
 
     def set_wall_ms(self, wall_ms: int) -> None:
-        """Step the wall clock, as an operator or NTP would; the other clocks do not change."""
+        """Set the wall clock, as an operator or NTP would. The other clocks do not change."""
         self._wall_ms = wall_ms

@@ -1,7 +1,7 @@
 """The data of a Redis server in plain Python, with only those commands that jqd's Lua functions use.
 
-Keys, fields and values are bytes. A hash is a dict, a list a list, a string bytes, a sorted set a `SortedSet`; one that
-becomes empty is deleted, as on the server. An argument may be a number: it is stored as the server writes it.
+Keys, fields and values are bytes. A hash is a dict, a list a list, a string bytes, a sorted set a `SortedSet`. A value
+that becomes empty is deleted, as on the server. An argument may be a number: it is stored as the server writes it.
 """
 
 import operator
@@ -21,15 +21,15 @@ WHOLE_MAX = 2.0**63  # from here on the server writes numbers with an exponent
 
 
 class WrongType(Exception):
-    """The server's error WRONGTYPE: the key has another type than the command needs."""
+    """The error WRONGTYPE of the server: the value of the key has another type than the command needs."""
 
 
 class NoSuchKey(Exception):
-    """The server's error for a missing key that a command needs."""
+    """The error of the server for a command on a key that does not exist."""
 
 
 class SortedSet:
-    """Members sorted by score; with equal scores by their bytes."""
+    """A sorted set: members in order of their scores. Members with equal scores are in the order of their bytes."""
 
     __slots__ = ("rows", "scores")
 
@@ -56,7 +56,7 @@ class SortedSet:
         return True
 
     def between(self, low: Text, high: Text) -> tuple[int, int]:
-        """Return the range of rows with scores from `low` to `high`; a bound with "(" before it is excluded."""
+        """Return (start, stop) in `rows` for scores from `low` to `high`. A bound that begins with "(" is excluded."""
         return self._edge(low, after=False), self._edge(high, after=True)
 
     def _edge(self, bound: Text, *, after: bool) -> int:
@@ -73,21 +73,21 @@ class SortedSet:
 
 
 class Keyspace:
-    """The keys of one server, and its commands: methods with their names, which return the commands' answers. False
+    """All keys of one server. Each command is a method with its name, which returns the answer of the command; False
     stands for nil."""
 
     def __init__(self) -> None:
         self.keys: dict[bytes, Value] = {}
         self.seed = 0
-        """Determines the order of the answers of `hscan` and `zscan`: it changes with each start of a server."""
+        """Determines the order in which `hscan` and `zscan` return fields. It changes with each start of the server."""
         self._random = random.Random(0)  # for ZRANDMEMBER; seeded, so that tests are repeatable
 
     def image(self) -> dict[bytes, Value]:
-        """Return all keys and values, as a dump would hold them."""
+        """Return a copy of all keys and values, as a dump (snapshot) would hold them."""
         return _copied(self.keys)
 
     def load(self, image: Mapping[bytes, Value]) -> None:
-        """Replace all keys by those of an image."""
+        """Replace all keys by a copy of those in an image; see `image`."""
         self.keys = _copied(image)
 
     def _of(self, key: bytes, kind: type) -> Any:
@@ -114,7 +114,7 @@ class Keyspace:
     # ------------------------------------------------------------ any key, strings
 
     def kind(self, key: bytes) -> bytes:
-        """Return the type of a key's value: the command TYPE."""
+        """Command TYPE: return the type of the value of a key."""
         value = self.keys.get(key)
         return b"none" if value is None else TYPES.get(type(value), b"zset")
 
@@ -177,8 +177,8 @@ class Keyspace:
     def _scanned(
         self, rows: Mapping[bytes, bytes], cursor: bytes, match: bytes, like: bytes, option: bytes, count: Text
     ) -> tuple[bytes, ...]:
-        """HSCAN or ZSCAN with MATCH and COUNT. Returns a flat answer: the cursor, then keys and values of `rows`, in an
-        order that depends on the seed."""
+        """Commands HSCAN and ZSCAN with MATCH and COUNT. Returns a flat answer: the next cursor, then fields and values
+        of `rows`, in an order that depends on `seed`."""
         assert (match, like[-1:], option) == (b"MATCH", b"*", b"COUNT"), "our functions say how much they look at"
         start, last, looked = int(cursor), 0, 0
         found: list[bytes] = []
@@ -243,7 +243,7 @@ class Keyspace:
         self._drop_empty(key, rows)
 
     def lrem(self, key: bytes, count: Text, value: bytes) -> int:
-        """Remove the first element with a value: LREM with count 1."""
+        """Command LREM with count 1: remove the first element that equals a value."""
         assert int(count) == 1, "our functions remove one"
         rows = self._list(key)
         if value not in rows:
@@ -270,7 +270,7 @@ class Keyspace:
         return max(0, last - first)
 
     def zadd(self, key: bytes, *words: Text) -> int:
-        """ZADD, perhaps with XX, LT, GT and CH."""
+        """Command ZADD, with the options XX, LT, GT and CH."""
         at = 0
         while words[at] in (b"XX", b"LT", b"GT", b"CH"):
             at += 1
@@ -296,12 +296,12 @@ class Keyspace:
         return gone
 
     def zrandmember(self, key: bytes, count: Text) -> tuple[bytes, ...]:
-        """ZRANDMEMBER with a positive count: each member once."""
+        """Command ZRANDMEMBER with a positive count: return different members."""
         rows = self._set(key).rows
         return tuple([member for _, member in self._random.sample(rows, min(int(count), len(rows)))])
 
     def zrange(self, key: bytes, low: Text, high: Text, *options: Text) -> tuple[bytes, ...]:
-        """ZRANGE by rank, or BYSCORE, then also with REV and LIMIT."""
+        """Command ZRANGE by rank, or with BYSCORE, which allows REV and LIMIT."""
         rows = self._set(key)
         if not rows.rows:
             return ()
@@ -334,11 +334,12 @@ WRITES = _named("SET UNLINK RENAME HSET HSETNX HINCRBY HDEL RPUSH LTRIM LREM ZAD
 ARRAYS = frozenset(
     {"HMGET", "HKEYS", "HVALS", "HGETALL", "HSCAN", "LRANGE", "ZMSCORE", "ZRANGE", "ZRANDMEMBER", "ZSCAN"}
 )
-"""Commands that answer with an array, perhaps an empty one."""
+"""Commands whose answer is an array, perhaps an empty one."""
 
 
 def text(value: Text) -> bytes:
-    """Return a number as the server writes it: whole ones without a point, others with all digits; bytes unchanged."""
+    """Return a number as the server writes it: whole numbers without a point, others with all digits. Bytes are
+    returned unchanged."""
     if isinstance(value, bytes):
         return value
     if isinstance(value, float) and (value % 1 or abs(value) >= WHOLE_MAX):  # of infinity `% 1` is nan, which is true
@@ -351,6 +352,7 @@ def _copied(keys: Mapping[bytes, Value]) -> dict[bytes, Value]:
 
 
 def _span(first: int, last: int, length: int) -> slice:
-    """Return the slice for a range of Redis, whose ends are included, and may be negative: from the end."""
+    """Return the slice for a range of the server, which includes both ends. Negative ends count from the end of the
+    list."""
     first = max(0, first + length if first < 0 else first)
     return slice(first, max(first, (last + length if last < 0 else last) + 1))

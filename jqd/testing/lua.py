@@ -1,6 +1,6 @@
-"""Runs the store's own Lua functions on a `Keyspace`, in Redis' version of Lua (5.1).
+"""Runs the Lua functions of the store on a `Keyspace`, in the Lua version of Redis (5.1).
 
-Needs `lupa`, which is no dependency of jqd itself: the extra `testing` brings it.
+Needs `lupa`, which is no dependency of jqd itself: the extra `testing` installs it.
 """
 
 from functools import cache
@@ -22,11 +22,11 @@ FEW = 200  # values of an array that are passed on Lua's stack, which has room f
 
 
 class ScriptError(Exception):
-    """A function failed. The message's first word is the name of the error."""
+    """A Lua function failed. The first word of the message is the name of the error."""
 
 
 class Machine:
-    """A Lua interpreter for all keyspaces of a process. Loads each library once."""
+    """A Lua interpreter. Loads each function library once; runs its functions on any keyspace."""
 
     def __init__(self) -> None:
         self._lua = lua = LuaRuntime(encoding=None, unpack_returned_tuples=True, register_eval=False)
@@ -53,7 +53,8 @@ class Machine:
         return many if name in ARRAYS else one
 
     def run(self, library: Library, name: str, keyspace: Keyspace, key: bytes, arguments: tuple[Any, ...]) -> object:
-        """Call a function on a keyspace; return its answer as a client reads it. Raises ScriptError."""
+        """Call a function of the library on a keyspace. Returns its answer as a Redis client would get it. Raises
+        ScriptError."""
         loaded = self._loaded.get(library.digest)
         if loaded is None:
             loaded = self._loaded[library.digest] = self._load(library.source.partition("\n")[2].encode())
@@ -76,17 +77,18 @@ class Machine:
 
 @cache
 def machine() -> Machine:
-    """Return the interpreter of this process."""
+    """Return the Lua interpreter that this whole process shares."""
     return Machine()
 
 
 def _sent(word: Any) -> bytes:
-    """Return an argument as a client sends it."""
+    """Encode an argument as a Redis client would send it."""
     return word if isinstance(word, bytes) else word.encode() if isinstance(word, str) else text(word)
 
 
 def _read(answer: Any) -> object:
-    """Return an answer as a client reads it: whole numbers, bytes, lists that end at their first nil, None."""
+    """Convert an answer of Lua to what a Redis client returns: int, bytes, None, or a list. A list ends before its
+    first nil."""
     if isinstance(answer, bytes):
         return answer
     if answer is None or answer is False:

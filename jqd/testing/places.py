@@ -6,14 +6,14 @@ from jqd.store.keys import Keys
 from jqd.testing.keyspace import NOTHING, Keyspace, SortedSet
 
 WORKERS = "*"
-"""The sysid under which the store keeps jobs that workers hold themselves."""
+"""Takes the place of a daemon's id (sysid) in the store, for jobs that workers hold by themselves."""
 
 
 class Place(NamedTuple):
-    """Where a job is: in the set `name`, and at which daemon or worker, if one holds it."""
+    """Where a job is in the store: in which set, and if it is in flight at which daemon."""
 
     name: str
-    """ready, later, held, ended or dead."""
+    """Name of the set: ready, later, held (in flight), ended or dead."""
     sysid: str = ""
 
     @property
@@ -23,14 +23,14 @@ class Place(NamedTuple):
 
 
 class Places:
-    """Reads the keys that docs/build/STORE.md describes; each answer is the present state."""
+    """Reads an in-memory store by its keys, see docs/build/STORE.md. Each call reads the present state."""
 
     def __init__(self, keyspace: Keyspace, keys: Keys) -> None:
         self._keyspace = keyspace
         self._keys = keys
 
     def place(self, job_id: str) -> Place | None:
-        """Return the place of a job; None: the store does not have it."""
+        """Return where a job is; None: the store does not have it."""
         given = job_id.encode()
         if given not in self._hash("jobs"):
             return None
@@ -43,21 +43,22 @@ class Places:
         return Place("ready")
 
     def members(self) -> dict[str, tuple[int, int, str]]:
-        """Return sysid → counter, epoch, identity of the store for which it has finished recovery."""
+        """Return sysid → heartbeat counter, epoch, identity of the store it last recovered for."""
         rows = {sysid.decode(): row.decode().split(":", 2) for sysid, row in self._hash("members").items()}
         return {sysid: (int(row[0]), int(row[1]), row[2]) for sysid, row in rows.items()}
 
     def hand(self, sysid: str) -> dict[str, int]:
-        """Return job id → fence of all jobs that a daemon holds, also those that have not reached it."""
+        """Return job id → fence of the jobs leased to a daemon, also of jobs that have not reached it yet."""
         return {job_id.decode(): int(fence) for job_id, fence in self._set(self._keys.held(sysid)).scores.items()}
 
     def deaths(self) -> dict[str, tuple[int, int]]:
-        """Return job id → number of deaths while it was in flight, and of those while it ran alone."""
+        """Return job id → how often a daemon died while it held the job, and how often while it held no other."""
         rows = {field.decode(): row.decode() for field, row in self._hash("deaths").items() if field[:1] not in b"@#"}
         return {job_id: (int(both.split(":")[0]), int(both.split(":")[1])) for job_id, both in rows.items()}
 
     def runs_alone(self, sysid: str, now_ms: int) -> str | None:
-        """Return the job that a daemon runs alone now; None: there is none."""
+        """Return the id of the job beside which a daemon now runs no other, since daemons died with it; None: there is
+        none."""
         note = self._hash("deaths").get(b"@" + sysid.encode())
         if note is None:
             return None
@@ -65,7 +66,7 @@ class Places:
         return job_id if int(until_ms) > now_ms and job_id in self.hand(sysid) else None
 
     def waiting(self, jobtype: str) -> list[tuple[str, float]]:
-        """Return ids and scores of a jobtype's jobs that may run now and have no constraint."""
+        """Return (job id, score) of the jobs of a type that may run now and have no constraint."""
         rows = [*self._set(self._keys.ready(jobtype)).scores.items()]
         for first, priority in self._set(f"{self._keys['backlog']}:{jobtype}").scores.items():
             page: list[bytes] = self._keyspace.keys[f"{self._keys['page']}:{first.decode()}:{jobtype}".encode()]
@@ -73,17 +74,17 @@ class Places:
         return [(job_id.decode(), priority) for job_id, priority in rows]
 
     def named(self, name: str) -> str | None:
-        """Return jqd's id for a pusher's own id; None: it is unknown."""
+        """Return the job id for an id that the pusher chose; None: the store does not know it."""
         row = self._hash("names").get(name.encode())
         return None if row is None else row.decode().split(" ")[1]
 
     def known(self) -> set[str]:
-        """Return the ids of all jobs that the store has, or has a note about."""
+        """Return the ids of all jobs that the store has, or keeps a note about (of an ended job, say)."""
         deaths = {note[1:] for note in self._set(self._keys["tomb"]).scores if note[:1] != b"n"}
         return {job_id.decode() for job_id in (*self._hash("jobs"), *deaths, *self._hash("about")) if job_id != b"?"}
 
     def journals(self) -> set[str]:
-        """Return the ids of the journals of which the store has a position."""
+        """Return the ids of all journals for which the store knows how far they are applied."""
         fields = (field.decode().partition(":") for field in self._hash("applied"))
         return {journal for journal, _, what in fields if journal != "last" and what != "kept"}
 

@@ -17,19 +17,20 @@ if TYPE_CHECKING:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Declare the settings, for pyproject.toml or pytest.ini."""
+    """Declare the settings of the fixtures, for pyproject.toml or pytest.ini."""
     parser.addini("jqd_app", "MODULE:APP, the jqd.App that the fixture jqd_app tests")
     parser.addini("jqd_store", "URL of a store for the fixture jqd_daemon; without it the daemon keeps one of its own")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker."""
+    """Register the marker `jqd`."""
     config.addinivalue_line("markers", 'jqd(mode, raises=False): how the fixture jqd_app runs jobs, "fake" or "inline"')
 
 
 @pytest.fixture
 def jqd_app(request: pytest.FixtureRequest) -> "Iterator[Trial]":
-    """Yield the app of the setting `jqd_app` under `testing("fake")`, or with the arguments of the test's mark."""
+    """Yield a `Trial` of the app that the setting `jqd_app` names: by `testing("fake")`, or `testing` with the
+    arguments of the marker `jqd`."""
     from jqd.worker.load import load_app
 
     target = request.config.getini("jqd_app")
@@ -42,7 +43,7 @@ def jqd_app(request: pytest.FixtureRequest) -> "Iterator[Trial]":
 
 @pytest.fixture(scope="session")
 def _jqd_server(request: pytest.FixtureRequest) -> "Iterator[Server]":
-    """Run the daemon for all tests of this process."""
+    """Yield the daemon that all tests of this process share."""
     from jqd.testing.server import open_server
 
     store = request.config.getini("jqd_store")
@@ -57,7 +58,7 @@ def _jqd_server(request: pytest.FixtureRequest) -> "Iterator[Server]":
 
 @pytest.fixture
 def jqd_daemon(_jqd_server: "Server", monkeypatch: pytest.MonkeyPatch) -> "Server":
-    """Return a real daemon, shared by all tests of this process; `JQD_URL` names it while the test runs."""
+    """Return a real daemon, which all tests of this process share. During the test `JQD_URL` has its URL."""
     monkeypatch.setenv("JQD_URL", _jqd_server.url)
     monkeypatch.delenv("JQD_TOKEN", raising=False)
     return _jqd_server

@@ -25,16 +25,16 @@ LOG_CHARS = 4_000  # of the end of a log that an error shows
 
 
 class NotStarted(RuntimeError):
-    """A daemon or a worker for tests did not come up; the message has the end of its log."""
+    """A daemon or a worker for tests did not start. The message has the end of its log."""
 
 
 class Server:
-    """A running daemon."""
+    """A running daemon for tests."""
 
     def __init__(self, url: str, directory: Path) -> None:
         self.url = url
         self.directory = directory
-        """Directory of its data and logs."""
+        """Directory with the data and the logs of the daemon and its workers."""
         self._workers = 0
 
     def client(self) -> Client:
@@ -43,7 +43,7 @@ class Server:
 
     @contextmanager
     def worker(self, target: str, *args: str, cwd: Path | None = None) -> Iterator[None]:
-        """Run `jqd worker TARGET ARGS…` during this block, which begins when the worker is registered. Raises
+        """Run `jqd worker TARGET ARGS…` during the block. The block begins when the worker is registered. Raises
         NotStarted."""
         self._workers += 1
         name = f"testing-{self._workers}"
@@ -61,8 +61,8 @@ class Server:
 
 @contextmanager
 def open_server(directory: Path, *args: str, settings: Mapping[str, str] | None = None) -> Iterator[Server]:
-    """Run a daemon on a free port of the loopback during this block. `args`: of `jqd serve`; `settings`: environment
-    variables. Raises NotStarted."""
+    """Run a daemon on a free port of the loopback interface during the block. `args`: arguments for `jqd serve`.
+    `settings`: environment variables. Raises NotStarted."""
     log = directory / "daemon.log"
     command = ["serve", "--bind", "127.0.0.1:0", "--data-dir", str(directory / "d"), *args]
     with _process(command, log, settings or {}, directory) as child:
@@ -72,8 +72,8 @@ def open_server(directory: Path, *args: str, settings: Mapping[str, str] | None 
 
 @contextmanager
 def _process(args: list[str], log: Path, settings: Mapping[str, str], cwd: Path) -> Iterator[subprocess.Popen[str]]:
-    """Run `jqd` with these arguments during the block, its stderr in a file. Ends it by SIGTERM, and after STOP_S kills
-    it."""
+    """Run `jqd ARGS…` during the block; its stderr is appended to `log`. At the end of the block sends SIGTERM, and
+    kills it after STOP_S."""
     with log.open("ab") as output:
         child = subprocess.Popen(
             [sys.executable, "-m", "jqd", *args],
@@ -97,7 +97,8 @@ def _process(args: list[str], log: Path, settings: Mapping[str, str], cwd: Path)
 
 
 def _url_of(out: IO[str], log: Path) -> str:
-    """Return the URL that a daemon prints when it is ready. Reads and drops its later output."""
+    """Wait for the URL that a daemon prints when it is ready; return it. Its later output is read and dropped. Raises
+    NotStarted."""
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()
 
     def read() -> None:

@@ -1,8 +1,8 @@
-"""The store on an in-memory server: the real methods and Lua functions, under the same contract (`tests/contract`).
+"""The store on an in-memory server: with the real methods and Lua functions, and tested as they are (`tests/contract`).
 
 store = FakeStore(clock)
 store.away = "cable pulled"      # every method raises StoreAway until it is None again
-other = store.another_client()   # what another daemon would open
+other = store.another_client()   # as another daemon would have
 """
 
 import copy
@@ -23,46 +23,47 @@ from jqd.testing.lua import ScriptError, machine
 from jqd.testing.places import Places
 
 LIBRARY: Library = shipped()
-"""The functions that all these stores run; tests may replace it."""
+"""The Lua functions that all these stores run. Tests may replace it."""
 
 
 class Server:
-    """The data of one in-memory server, which all its clients share."""
+    """The data of an in-memory server. All its clients share it."""
 
     def __init__(self) -> None:
         self.keyspace = Keyspace()
         self.runs = 1
-        """How often the server was started."""
+        """Number of the present run: how often the server was started."""
         self.lives = 0
-        """Counter for the names of lives: each `look` uses one, as a life may begin then."""
+        """Counter for ids of lives: a store that lost data begins a new life. Each `look` offers a new id for it."""
 
     def run(self, name: str, keys: Keys, arguments: tuple[Any, ...]) -> object:
-        """Call a function. Raises ScriptError."""
+        """Call a Lua function. Raises ScriptError."""
         return machine().run(LIBRARY, name, self.keyspace, keys.stem.encode(), arguments)
 
 
 class Client:
-    """One daemon's connection to the server, in place of `jqd.store.scripts.ScriptCaller`."""
+    """One daemon's connection to an in-memory server, in place of `jqd.store.scripts.ScriptCaller`."""
 
     def __init__(self, server: Server, keys: Keys, clock: Clock) -> None:
         self.away: str | None = None
         self.identity, self.seal = ".", ""
         self.server = server
         self.accepted_run = 0
-        """The run of the server that the last look accepted; 0: any."""
+        """Run of the server that the last `look` accepted. If another run answers, calls are refused. 0: accept any."""
         self.changed = ""
-        """Why no call is sent before the next look; empty: calls are sent."""
+        """Why all calls are refused until the next `look`; empty: they are not."""
         self._keys = keys
         self._clock = clock
 
     async def expect_there(self) -> None:
-        """Raise StoreAway if the server is set away."""
+        """Raise StoreAway if a test has set the server away."""
         await trio.lowlevel.checkpoint()
         if self.away is not None:
             raise StoreAway(f"the store does not answer: {self.away}")
 
     async def answer(self) -> None:
-        """Check that the server may be called. Raises StoreAway, StoreChanged."""
+        """Check that the server answers, and was not restarted since the last `look`. Raises StoreAway,
+        StoreChanged."""
         await self.expect_there()
         if self.accepted_run not in (0, self.server.runs):
             self.changed = "another run of the server answers than was accepted"
@@ -74,7 +75,7 @@ class Client:
         return self.call_now(name, *arguments)
 
     def call_now(self, name: str, *arguments: Any) -> object:
-        """Call a function without waiting and without the checks of `call`."""
+        """Call a Lua function at once, without the checks of `call`."""
         try:
             return self.server.run(name, self._keys, (self._clock.wall_ms(), *arguments))
         except ScriptError as error:
@@ -84,7 +85,7 @@ class Client:
             raise known from error
 
     async def call_behind(self, name: str, *arguments: Any) -> object:
-        """Call a function: here no earlier call is ever under way."""
+        """Call a Lua function after all earlier calls, which here are always done."""
         return await self.call(name, *arguments)
 
     async def info(self, *sections: str) -> dict[str, str]:
@@ -93,11 +94,11 @@ class Client:
 
 
 class FakeStore(Store):
-    """One client of an in-memory store, whose only time is that of `clock`."""
+    """One client of an in-memory store. All times in it are those of `clock`."""
 
     def __init__(self, clock: Clock, config: StoreConfig | None = None, server: Server | None = None) -> None:
         self.durable = True
-        """The answer of `wait_durable`."""
+        """What `wait_durable` returns."""
         self.clock = clock
         self.config = config or StoreConfig(url="redis://fake")
         self.server = server or Server()
@@ -106,7 +107,7 @@ class FakeStore(Store):
         super().__init__(self.config, self.keys, self.client, self.client)
 
     def another_client(self) -> Self:
-        """Return one more client of the same server."""
+        """Return another client of the same server."""
         other = copy.copy(self)
         FakeStore.__init__(other, self.clock, self.config, self.server)
         other.durable, other.away = self.durable, self.away
@@ -114,7 +115,7 @@ class FakeStore(Store):
 
     @property
     def away(self) -> str | None:
-        """Return why the server does not answer; None: it does."""
+        """Why the server does not answer; None: it does. Tests set it."""
         return self.client.away
 
     @away.setter
@@ -123,31 +124,32 @@ class FakeStore(Store):
 
     @property
     def places(self) -> Places:
-        """Return a view of where jobs are on the server."""
+        """Tells where jobs are on the server."""
         return Places(self.server.keyspace, self.keys)
 
     # ------------------------------------------------------------ what may happen to a server
 
     def image(self) -> Mapping[bytes, Value]:
-        """Return all keys and values of the server, as a dump would hold them."""
+        """Return a copy of all keys and values of the server, as a dump (snapshot) would hold them."""
         return self.server.keyspace.image()
 
     def load(self, image: Mapping[bytes, Value]) -> None:
-        """Replace all data, except the note of the life, by an older dump, without clients noticing."""
+        """Replace all data by an older image. The key `life`, by which clients recognise the data, stays, so that they
+        do not notice."""
         life = self.keys["life"].encode()
         kept = {life: self.server.keyspace.keys[life]} if life in self.server.keyspace.keys else {}
         self.server.keyspace.load(image)
         self.server.keyspace.keys |= kept
 
     def restart(self, image: Mapping[bytes, Value] | None = None) -> None:
-        """Restart the server, with its data or an older dump: clients find another run."""
+        """Restart the server, with its data or an older image. Clients notice that another run answers."""
         self.server.runs += 1
         self.server.keyspace.seed = self.server.runs
         if image is not None:
             self.server.keyspace.load(image)
 
     def wipe(self) -> None:
-        """Lose all data, as FLUSHALL does: connections stay."""
+        """Delete all data, as FLUSHALL does. Connections stay open."""
         self.server.keyspace.load({})
 
     # ------------------------------------------------------------ which store this is

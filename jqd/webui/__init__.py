@@ -2,13 +2,13 @@
 
 serve.py      binds, serves by hypercorn, stops; connection.py: keeps an error to its own connection
 app.py        the application: finds the session and the page of a request, answers errors
-visit.py      one request as a page sees it; how pages declare their URLs and forms
+visit.py      the request of a page, with its session; how pages declare their URLs and forms
 pages/        a file for each page, and its template in templates/ under the same name
-forms.py      what was typed, and the API's errors at each field
-live.py       the stream that renews a page, and the files of static/
-feed.py       tells all pages when to renew, by one stream of a daemon
-api.py        the client of a session, and answers that pages share
-login.py      a token for a login; sessions.py: who is logged in; rights.py: which role may see and do what
+forms.py      the text of submitted forms, and the API's errors at each field
+live.py       the event stream that renews an open page, and the files of static/
+feed.py       tells open pages when to render again; follows one event stream of a daemon
+api.py        the API client of a session; pages with the same rights share its answers
+login.py      exchanges a token for a login; sessions.py: who is logged in; rights.py: which role may see and do what
 refusals.py   errors that are shown instead of a page
 security.py   response headers; which forms and host names are the UI's own
 picture.py    flows and numbers over time as points of an SVG

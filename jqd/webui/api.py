@@ -1,7 +1,7 @@
-"""The UI's client of the API for each session, whose answers are shared between pages with the same rights.
+"""The UI's API client for each session. Pages with the same rights share its answers.
 
-Many pages may be open, and each asks again every second. Equal questions are asked once and the answer is shared for
-`SHARED_S`, so that 500 pages cost a daemon no more than one.
+Many pages may be open, and each repeats its calls every second. Equal calls are made once, and the answer is shared for
+`SHARED_S`, so that 500 equal pages cost a daemon no more than one.
 """
 
 from collections import OrderedDict
@@ -23,13 +23,13 @@ UNAUTHORIZED = 401  # no token, or one that is not valid any more
 
 
 def has_ended(error: Exception) -> bool:
-    """Return whether an error says that a login is over: its token is invalid, or its client was closed."""
+    """Return whether an API error means that a login is over: its token is invalid, or its client was closed."""
     return isinstance(error, ClientClosed) or (isinstance(error, Forbidden) and error.status == UNAUTHORIZED)
 
 
 @dataclass
 class Asked:
-    """Counts calls to daemons."""
+    """Counts API calls that were sent to a daemon; see `counting`."""
 
     calls: int = 0
 
@@ -39,7 +39,8 @@ _asked: ContextVar[Asked | None] = ContextVar("asked", default=None)
 
 @contextmanager
 def counting() -> Iterator[Asked]:
-    """Count the calls in the block that went to a daemon, as no shared answer was there."""
+    """Yield a counter of the API calls sent to a daemon inside the block. Calls answered from the cache do not
+    count."""
     asked = Asked()
     before = _asked.set(asked)
     try:
@@ -62,7 +63,7 @@ class _Answer:
 
 
 class Answers:
-    """Keeps the newest answers, by the caller's rights and the call."""
+    """Cache of at most `most` answers: of API calls, or whole pages. The newest are kept."""
 
     def __init__(self, clock: Clock, most: int = ANSWERS_MAX) -> None:
         self._clock, self._most = clock, most
@@ -71,7 +72,8 @@ class Answers:
     async def get(
         self, key: object, ask: Callable[[], Awaitable[dict[str, Any]]], kept_s: float = SHARED_S
     ) -> dict[str, Any]:
-        """Return the answer of `ask`, or one to the same question that is not older than `kept_s`."""
+        """Return the cached answer for `key` if it is at most `kept_s` old. Otherwise call `ask`, and cache its
+        answer."""
         while True:
             now_s = self._clock.mono_s()
             found = self._kept.get(key)
@@ -82,10 +84,10 @@ class Answers:
                 raise found.error
             if found.body is not None:
                 return found.body
-            # The visitor that asked has gone before the answer came, or its login has ended: ask again for this one.
+            # The visitor that asked has gone before the answer came, or its login has ended: ask for this visitor.
 
     def forget(self) -> None:
-        """Drop all answers, so that after an act pages show what it changed."""
+        """Empty the cache after a change, so that pages show its effect."""
         self._kept.clear()
 
     async def _ask(self, key: object, ask: Callable[[], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
@@ -106,10 +108,10 @@ class Answers:
 
 
 class Api:
-    """The API with the rights of one session."""
+    """API client with the rights of one session."""
 
     def __init__(self, client: AsyncClient, answers: Answers, identity: object) -> None:
-        """`identity`: a key of the rights: sessions with the same one share answers."""
+        """`identity`: stands for the rights in cache keys. Sessions with an equal one share answers."""
         self.client = client
         self.identity = identity
         self._answers = answers
@@ -119,25 +121,26 @@ class Api:
         return await self.client.in_thread(call, abandon=True)
 
     async def get(self, path: str, kept_s: float = SHARED_S, /, **params: Any) -> dict[str, Any]:
-        """Return the answer of a GET, at most `kept_s` old, perhaps shared. Raises JqdClientError."""
+        """Return the answer of a GET, from the cache if it is at most `kept_s` old. Raises JqdClientError."""
         key = (self.identity, path, tuple(sorted((name, str(value)) for name, value in params.items())))
         ask = partial(self.client.client.ask, path, **params)
         return await self._answers.get(key, partial(self._ask, ask), kept_s)
 
     async def ready(self) -> dict[str, Any]:
-        """Return the daemon's readiness, perhaps shared. Raises JqdClientError."""
+        """Return the readiness of the daemon, perhaps from the cache. Raises JqdClientError."""
         return await self._answers.get((self.identity, "ready"), partial(self._ask, self.client.client.ready))
 
     async def put(self, path: str, body: dict[str, Any], **params: Any) -> dict[str, Any]:
-        """Send a PUT. Returns the decoded answer. Raises JqdClientError."""
+        """Send a PUT, without retries. Returns the decoded answer. Raises JqdClientError."""
         return await self.client.in_thread(partial(self.client.client.ask, path, method="PUT", body=body, **params))
 
     async def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Send a POST, once. Returns the decoded answer. Raises JqdClientError."""
+        """Send a POST, without retries. Returns the decoded answer. Raises JqdClientError."""
         return await self.client.in_thread(partial(self.client.client.ask, path, method="POST", body=body))
 
     def speaking_for(self, tenant: str) -> "Api":
-        """Return a view that acts for one tenant: names and ids are that tenant's. The API checks the right to it."""
+        """Return an `Api` for one tenant, whose names and ids its calls then mean. The API checks the token's right to
+        it."""
         return Api(self.client.speaking_for(tenant), self._answers, (self.identity, tenant))
 
     def close(self) -> None:
@@ -145,7 +148,8 @@ class Api:
 
 
 async def together(**calls: Callable[[], Awaitable[Any]]) -> dict[str, Any]:
-    """Make several calls at once; return the answers by name. Raises the first error itself, not in a group."""
+    """Run calls concurrently; return their answers by name. The first JqdClientError cancels the others, and is raised
+    itself, not in an ExceptionGroup."""
     found: dict[str, Any] = {}
     errors: list[JqdClientError] = []
 

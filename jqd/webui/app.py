@@ -39,7 +39,7 @@ FORMS = ("application/x-www-form-urlencoded", MULTIPART, "")
 AWAY = (Unreachable, TimedOut, Unavailable)
 
 ClientFactory = Callable[[str | None], AsyncClient]
-"""Makes a client of the API for a token; None: without one."""
+"""Makes an API client with the given token; None: a client without a token."""
 
 _log = get_logger("webui")
 
@@ -49,12 +49,12 @@ def client_factory(config: UiConfig) -> ClientFactory:
 
 
 def create_app(config: UiConfig, connect: ClientFactory | None = None, clock: Clock | None = None) -> "Ui":
-    """Return the UI, whose `app` is the Quart application. `connect`: makes the clients of the API."""
+    """Return the UI, whose `app` is the Quart application. `connect` makes its API clients."""
     return Ui(config, connect or client_factory(config), clock or SystemClock())
 
 
 class Ui(Addresses):
-    """The UI of one process: its application, sessions, and everything that pages share."""
+    """The UI of one process: the application, the sessions, and the caches that all pages share."""
 
     def __init__(self, config: UiConfig, connect: ClientFactory, clock: Clock) -> None:
         super().__init__()
@@ -62,11 +62,11 @@ class Ui(Addresses):
         self.connect = connect
         self.answers, self._pages = Answers(clock), Answers(clock, PAGES_MAX)
         self._mark = token_urlsafe()
-        """Placeholder in a shared page for the form token of the visitor who gets it."""
+        """Placeholder in rendered pages that visitors share. Each visitor's own form token replaces it."""
         self.sessions = Sessions(clock)
         self.assets = live.load_assets()
         self.feeds: Feeds | None = None
-        """None until the application serves."""
+        """None until the server has started."""
         self._open_api = Api(connect(config.token), self.answers, "open")
         self._open: Session | None = None
         self.app = QuartTrio("jqd.webui", static_folder=None, template_folder=None)
@@ -100,7 +100,8 @@ class Ui(Addresses):
         return await self.answer(visit, page)
 
     async def answer(self, visit: Visit, page: Page) -> Response:
-        """Answer a visit of a page. Raises Refused, JqdClientError, and HTTP errors."""
+        """Check the visitor's right to a page and the query, and return the page. Raises Refused, JqdClientError,
+        HTTPException."""
         if page.needs_login:
             visit.expect_right(page.needs)
         visit.expect(page.takes)
@@ -108,15 +109,15 @@ class Ui(Addresses):
         return await (self._shared(visit, page.handler) if is_shared else page.handler(visit))
 
     async def _shared(self, visit: Visit, handler: Handler) -> Response:
-        """Answer with the page rendered for others with the same rights, so that 500 open pages are rendered once a
-        second."""
+        """Return the page as it was rendered within the last second for a visitor with the same rights, or render it
+        now. So 500 equal open pages are rendered once a second."""
 
         async def render() -> dict[str, Any]:
             visit.form_token, own = self._mark, visit.form_token
             try:
                 answer = await handler(visit)
             finally:
-                visit.form_token = own  # a page about an error is this visitor's alone
+                visit.form_token = own  # an error page is not shared
             return {"body": await answer.get_data(), "status": answer.status_code, "headers": [*answer.headers.items()]}
 
         session = visit.session
@@ -172,25 +173,26 @@ class Ui(Addresses):
         return visit
 
     async def check(self, session: Session) -> None:
-        """Check, every CHECK_S, that the token of a login is still valid. Raises JqdClientError."""
+        """Ask the API whether a login's token is still valid, at most once in CHECK_S. Raises JqdClientError if it is
+        not."""
         if not session.is_open and self.sessions.is_due(session):
             note_call()
             await session.api.client.me()  # not by a shared answer, which would not prove this token valid
 
     def end_session(self, error: Exception, session: Session) -> bool:
-        """End the session if an error says that its login is over; returns whether it does."""
+        """If an API error means that the login is over, end the session. Returns whether it does."""
         is_over = has_ended(error) and not session.is_open
         if is_over:
             self.sessions.end(session)
         return is_over
 
     def _expect_own_host(self) -> None:
-        """Raise Refused for an unknown host name, if nobody has to log in."""
+        """Refuse a request with an unknown `Host`, if the UI may be used without a login. Raises Refused."""
         if self.config.may_be_open and not is_own_host(request.host, self.config.names):
             raise Refused(f"this UI does not go by the name {request.host}: say `jqd ui --host NAME` to have it do so")
 
     async def _open_session(self) -> Session | None:
-        """Return the session shared by everybody, if nobody has to log in; None if a login is required."""
+        """Return the session that all visitors share if the UI needs no login; None if it needs one."""
         if not self.config.may_be_open:
             return None
         try:
@@ -204,14 +206,14 @@ class Ui(Addresses):
         return self._open
 
     def close_streams(self) -> None:
-        """End the streams of open pages, so that a stop does not wait for them."""
+        """End the event streams of open pages, so that a shutdown does not wait for them."""
         if self.feeds is not None:
             self.feeds.close()
 
     @property
     def cookie(self) -> str:
-        """Return the cookie's name. It has the port, as all ports of a host share cookies. With TLS its prefix keeps
-        other hosts, and connections without TLS, from setting it."""
+        """Name of the session cookie. It contains the port, because all ports of a host share cookies. With TLS it has
+        the prefix `__Host-`: then neither other hosts nor connections without TLS can set it."""
         return f"{'__Host-' if self.config.is_secret else ''}jqd_ui_{self.config.address.port}"
 
     # ------------------------------------------------------------ when something is wrong
@@ -219,7 +221,7 @@ class Ui(Addresses):
     async def _failed(self, error: Exception) -> Response:
         visit: Visit = g.get("visit") or await self._in_passing(error)
         looks = request.method == "GET"
-        target = visit.url if looks else _opened_at()  # no form is sent again
+        target = visit.url if looks else _opened_at()  # after a form its page is opened, and the form is not sent again
         match error:
             case LoginNeeded():
                 had_login = self.cookie in request.cookies or "hx-request" in request.headers
@@ -242,7 +244,8 @@ class Ui(Addresses):
         return visit.render("refused.html", status=refusal.status, refusal=refusal)
 
     async def _in_passing(self, error: Exception) -> Visit:
-        """Return a visit for a request that reached no page, so that the error page can link to the pages."""
+        """Return a visit for a request that failed before it reached a page, so that the error page can show the links
+        to all pages."""
         session = self.sessions.find(request.cookies.get(self.cookie, ""))
         if session is None and isinstance(error, HTTPException) and is_own_host(request.host, self.config.names):
             with suppress(JqdClientError):  # without a daemon the page has no links
@@ -261,7 +264,7 @@ class Ui(Addresses):
 
 @cache
 def _templates() -> jinja2.Environment:
-    """Return the environment with all templates loaded, shared by all UIs of this process."""
+    """Load all templates once; return the environment, which all UIs of this process share."""
     found = jinja2.Environment(
         loader=jinja2.PackageLoader("jqd.webui"),
         autoescape=True,
@@ -289,7 +292,7 @@ async def _secured(answer: Response) -> Response:
 
 
 def _opened_at() -> str:
-    """Return the path of the page whose form htmx sent, so that a login leads back to it."""
+    """Return the path of the page from which htmx sent a form, so that a login leads back to it."""
     try:
         at = urlsplit(request.headers.get("hx-current-url", ""))
     except ValueError:
@@ -298,7 +301,7 @@ def _opened_at() -> str:
 
 
 def _to_login(visit: Visit, **query: str) -> Response:
-    """Redirect to the login; for a request that renews a part of a page, redirect the whole page."""
+    """Redirect to the login page. If htmx requested only a part of a page, redirect the whole page."""
     answer = visit.go("/login", **query)
     if "hx-request" in request.headers:
         if visit.path == STREAM:

@@ -21,23 +21,24 @@ LOGIN_BYTES_MAX = 16 << 10  # of a form that needs no login: a token has some 60
 
 @dataclass(frozen=True)
 class UiConfig:
-    """The settings of `jqd ui`. Raises ConfigError."""
+    """Settings of `jqd ui`. The constructor raises ConfigError for settings that do not go together."""
 
     urls: Sequence[str]
-    """URLs of daemons of one store; the next is asked when one does not answer."""
+    """URLs of daemons that share a store. If one does not answer, the next is asked."""
     bind: str = BIND_DEFAULT
-    """HOST:PORT; port 0 for any free one."""
+    """HOST:PORT to listen at; port 0 takes any free one."""
     token: str | None = None
-    """The token whose rights everybody has who reaches the UI, without a login."""
+    """If it is set, nobody logs in, and everybody who reaches the UI has the rights of this token."""
     certificate: Path | None = None
-    """File in PEM. With it and `key` the UI speaks TLS."""
+    """Certificate file in PEM. With it and `key` the UI speaks TLS."""
     key: Path | None = None
     hosts: Sequence[str] = ()
-    """Host names of this UI, beside the machine's addresses and localhost."""
+    """Host names by which browsers may call this UI, besides IP addresses and localhost."""
     insecure: bool = False
-    """Allow other machines without a login."""
+    """Serve other machines even if nobody has to log in."""
     public_url: str = ""
-    """Where browsers find the UI, behind a proxy that ends TLS: https://queue.example. Empty: where it listens."""
+    """URL under which browsers reach the UI through a proxy that ends TLS, such as https://queue.example. Empty: no
+    proxy."""
 
     def __post_init__(self) -> None:
         public = urlsplit(self.public_url)
@@ -64,7 +65,8 @@ class UiConfig:
 
     @property
     def may_be_open(self) -> bool:
-        """Whether the UI may be open without a login, if the daemon requires no token or `token` is set."""
+        """Whether these settings allow use without a login: on loopback without a proxy, or with `insecure`. A daemon
+        that requires tokens still makes a login necessary, unless `token` is set."""
         return self.insecure or (is_loopback(self.address.host) and not self.public_url)
 
     @property
@@ -73,21 +75,21 @@ class UiConfig:
 
     @property
     def scheme(self) -> str:
-        """Return the scheme of the UI itself, without a proxy."""
+        """Scheme that the UI itself speaks. A proxy before it may speak another to browsers."""
         return "https" if self.has_tls else "http"
 
     @property
     def is_secret(self) -> bool:
-        """Whether browsers reach the UI by TLS, so that the cookie may be restricted to TLS."""
+        """Whether browsers reach the UI by TLS, so that the cookie can be restricted to TLS."""
         return self.has_tls or urlsplit(self.public_url).scheme == "https"
 
     @property
     def public_origin(self) -> str:
-        """Return the origin of `public_url`, as browsers send it; empty if it is not set."""
+        """`Origin` that browsers send for pages under `public_url`; empty if that is not set."""
         public = urlsplit(self.public_url)
         return f"{public.scheme}://{public.netloc}".lower() if self.public_url else ""
 
     @property
     def names(self) -> Sequence[str]:
-        """Return all host names of this UI."""
+        """Host names of this UI: `hosts`, and the one in `public_url`."""
         return [*self.hosts, *filter(None, [urlsplit(self.public_url).hostname])]

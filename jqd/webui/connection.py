@@ -1,8 +1,8 @@
-"""Changes how hypercorn serves a connection, so that an error ends only the connection itself.
+"""Changes how hypercorn serves a connection, so that an error ends that connection and not the process.
 
-hypercorn runs all connections in one nursery, so an exception of one ends the process: for text that is no ASCII, or
-more HTTP/2 streams than its priority tree holds. And it runs them in one thread, where a circle in the priority tree
-makes it search for ever.
+hypercorn runs all connections in one nursery, so an exception in one of them ends the process. Bytes that are not ASCII
+raise one, and so do more HTTP/2 streams than its priority tree holds. All connections also share a thread, and a cycle
+in the priority tree makes it loop for ever.
 """
 
 from typing import ClassVar
@@ -25,13 +25,13 @@ _log = get_logger("webui")
 
 
 class Connection(TCPServer):
-    """A connection whose errors end only itself, without an error in the log, as anybody may send anything. If there
+    """A connection whose errors end only itself. They are not logged as errors, as anybody may send anything. If there
     are too many connections, the one idle for longest is closed; its browser opens another when it needs one."""
 
     most: ClassVar[int]
     present: ClassVar[int] = 0
     idle: ClassVar[dict["Connection", trio.CancelScope]] = {}
-    """Connections that wait for a request, the longest idle first → scope that ends the wait."""
+    """Connections that wait for a request, the longest idle first → cancel scope of that wait."""
 
     _has_asked = False
 
@@ -74,7 +74,7 @@ async def _leave_priority(protocol: H2Protocol, event: PriorityUpdated) -> None:
 
 
 def guard_connections() -> None:
-    """Make hypercorn use `Connection`, by replacing its classes: it has no setting for them."""
+    """Replace parts of hypercorn by `Connection` and `_leave_priority`: it has no settings for them."""
     Connection.most = open_files_max() // OPEN_SHARE
     run.TCPServer = Connection  # type: ignore[attr-defined]
     H2Protocol._priority_updated = _leave_priority  # type: ignore[method-assign, assignment]

@@ -1,11 +1,11 @@
-"""Tells open pages when to renew, by one stream of a daemon's counters for all pages with the same rights.
+"""Tells open pages when to render again. One stream of a daemon's counters serves all pages with the same rights.
 
-Each open page has one stream (live.py). At a tick the page is rendered again, when its turn comes. Pages that show the
-same share their calls, but 500 different pages each cost their own. So pages take turns, in the order of the ticks:
-together they cost a daemon and this process a fixed share of time, however many they are.
+Each open page has an event stream (live.py). A tick asks it to render its page again, at a start time that `Pacing`
+assigns. Equal pages share their API calls, but 500 different pages each make their own. Start times are so far apart
+that all pages together cost a daemon and this process a fixed share of time, however many are open.
 
-Ticks come every second while the counters change, and otherwise every QUIET_S, because pages show ages; also while no
-daemon answers, so that pages recover by themselves.
+Ticks come every second while the counters change, and otherwise every QUIET_S, because pages show ages. They also come
+while no daemon answers, so that pages recover by themselves.
 """
 
 from collections import Counter, deque
@@ -31,24 +31,24 @@ _log = get_logger("webui")
 
 
 class Pacing:
-    """Hands out the turns of all pages of one process."""
+    """Limits how often pages are rendered: assigns each rendering in this process a start time."""
 
     def __init__(self) -> None:
         self.free_s = 0.0
-        """When the next turn may begin, by trio's clock."""
+        """Earliest start of the next rendering, by trio's clock."""
 
     def turn(self, calls: int) -> "Turn":
-        """Return the next turn, for `calls` calls."""
+        """Reserve the next free time slot, for a rendering that will make about `calls` API calls."""
         return Turn(self, calls)
 
     async def wait(self, calls: int) -> None:
-        """Wait for a turn of `calls` calls, and take it."""
+        """Reserve the next time slot for `calls` API calls, and wait until it begins."""
         if (left_s := self.turn(calls).left_s) > 0:
             await trio.sleep(left_s)
 
 
 class Turn:
-    """The time at which a page may be rendered, and its cost. `end` corrects the cost."""
+    """A time slot reserved for rendering one page. Its estimated length grows with the number of API calls."""
 
     def __init__(self, pace: Pacing, calls: int) -> None:
         self._pace, self._cost_s, now_s = pace, _cost_s(calls), trio.current_time()
@@ -61,7 +61,7 @@ class Turn:
         return self.due_s - trio.current_time()
 
     def end(self, calls: int) -> None:
-        """Correct the turn's cost by the number of calls that were made."""
+        """Correct the slot's length by the number of API calls really made, which moves later slots."""
         self._pace.free_s += _cost_s(calls) - self._cost_s
 
 
@@ -70,21 +70,21 @@ def _cost_s(calls: int) -> float:
 
 
 class Feed:
-    """The ticks for pages with the same rights. `run` runs while there are listeners."""
+    """Asks all open pages with the same rights to render again (a tick). `run` runs while such pages listen."""
 
     def __init__(self, pace: Pacing) -> None:
         self._pace = pace
         self.ticks = 0
         self.apis: deque[Api] = deque()
-        """One for each listener. The first is used; a logout closes that of its session."""
+        """One API client for each listening page. The first is used; a logout closes the client of its session."""
         self.is_over = False
-        """Whether this feed has ended, so that its listeners need another."""
+        """Whether this feed has ended, so that listening pages need a new one."""
         self._next = trio.Event()
         self.stop = trio.CancelScope()
         self._ticked_s = trio.current_time()
 
     async def wait_tick(self, seen: int | None = None) -> None:
-        """Wait for the next tick; with `seen` return at once if there were more than `seen` ticks."""
+        """Wait for the next tick. `seen`: value of `ticks` that the caller knows; returns at once if it has changed."""
         if seen in (None, self.ticks):
             await self._next.wait()
 
@@ -93,7 +93,8 @@ class Feed:
         return len(self.apis)
 
     async def run(self) -> None:
-        """Tick when the counters change, and by time, also if the daemon is away, refuses or is silent."""
+        """Send ticks when the daemon's counters change, and at intervals, also while the daemon is away, refuses or is
+        silent."""
         try:
             with self.stop:
                 async with trio.open_nursery() as nursery:
@@ -113,8 +114,8 @@ class Feed:
                 _log.debug("webui.feed_ended", why=str(error))
             self.tick()
             await trio.sleep(QUIET_S)
-            await self._pace.wait(1)  # a daemon may refuse the streams of many tenants
-            self.apis.rotate()  # perhaps the first one's login has ended
+            await self._pace.wait(1)  # a daemon may refuse the streams of many tenants: ask not too often
+            self.apis.rotate()  # use another client: the login of the first may have ended
 
     async def _tick_by_time(self) -> None:
         while True:
@@ -138,14 +139,15 @@ class Feed:
 
 
 class Feeds:
-    """All feeds of this process, by identity."""
+    """The feeds of this process: each tells all open pages with the same rights (`Api.identity`) when to render
+    again."""
 
     def __init__(self, nursery: trio.Nursery) -> None:
         self._nursery = nursery
         self._feeds: dict[object, Feed] = {}
         self.pace = Pacing()
         self._of = Counter[object]()
-        """Number of listeners by session, and by tenant."""
+        """Number of open pages by session id, and by tenant."""
         self.closing = trio.Event()
 
     @property
@@ -153,7 +155,7 @@ class Feeds:
         return self.closing.is_set()
 
     def close(self) -> None:
-        """Wake all listeners, which then end."""
+        """Wake the streams of all open pages, which then end."""
         self.closing.set()
         for feed in self._feeds.values():
             feed.tick()
@@ -163,15 +165,15 @@ class Feeds:
         return sum(feed.listeners for feed in self._feeds.values())
 
     def has_room(self, session: Session) -> bool:
-        """Return whether a session may have one more open page. Its first one does not count for LISTENERS_MAX, as a
-        single token may have a hundred logins."""
+        """Return whether a session may open one more page. LISTENERS_MAX does not apply to the first page of a login,
+        as a single token may have a hundred logins."""
         mine = 0 if session.is_open else self._of[session.session_id]
         has_place = self.listeners < LISTENERS_MAX or (not mine and not session.is_open)
         return has_place and mine < OF_SESSION_MAX and self._of[_tenant(session)] < OF_TENANT_MAX
 
     @asynccontextmanager
     async def listen_for(self, session: Session, api: Api) -> AsyncIterator[Feed]:
-        """Listen as `listen` does, and count the listener for its session and tenant."""
+        """Yield the feed for an open page, and count the page for its session and tenant."""
         whose = [session.session_id, *([_tenant(session)] if session.me.tenant else ())]
         self._of.update(whose)
         try:
@@ -185,7 +187,7 @@ class Feeds:
 
     @asynccontextmanager
     async def listen(self, api: Api) -> AsyncIterator[Feed]:
-        """Yield the feed for the API's rights; it ends with its last listener."""
+        """Yield the feed for the rights of `api`. Starts it for the first listener, and ends it after the last."""
         feed = self._feeds.get(api.identity)
         if feed is None or feed.is_over:
             feed = self._feeds[api.identity] = Feed(self.pace)
@@ -202,5 +204,5 @@ class Feeds:
 
 
 def _tenant(session: Session) -> tuple[str, str]:
-    """Return the tenant as a key of `Feeds._of`, which no session id equals."""
+    """Return the key of a tenant in `Feeds._of`. No session id equals it."""
     return "tenant", session.me.tenant

@@ -1,6 +1,6 @@
-"""Turns forms into requests of the API, and the API's errors into faults at the field and character.
+"""Turns submitted forms into API requests, and the API's errors into messages at the field and character.
 
-Text that is no number is sent as typed: the API checks it, and says what is wrong.
+Text that should be a number and is none is sent as typed: the API checks it, and says what is wrong.
 """
 
 import re
@@ -20,34 +20,34 @@ _WHERE = re.compile(r"\bcharacter ([0-9]{1,6})\b")
 
 
 class Fault(NamedTuple):
-    """What is wrong with a field."""
+    """Error message for one field of a form."""
 
     text: str
     line: str = ""
-    """The line with the fault; empty: unknown."""
+    """The line of the field's text that is wrong; empty: unknown."""
     caret: str = ""
-    """Blanks and a caret, to be shown below that line."""
+    """Spaces and a `^`, shown below that line at the wrong character."""
 
 
 TAKEN = Fault("there is one of this name: open it in the list, to change it")
 
 
 def name_fault(what: str, name: str) -> Fault | None:
-    """Return what is wrong with the name of a new schedule or constraint, without asking the API; None: nothing."""
+    """Check the name of a new schedule or constraint (`what`) without asking the API. Return what is wrong, or None."""
     if not name:
         return Fault(f"a {what} needs a name")
     return Fault(f"a name {why}") if (why := why_no_place(name)) else None
 
 
 def number_of(text: str) -> Any:
-    """Return text as a number; other text unchanged."""
+    """Return the number that a text spells; other text unchanged."""
     if not _NUMBER.fullmatch(text):
         return text
     return float(text) if "." in text else int(text)
 
 
 def seconds_of(text: str) -> Any:
-    """Return the seconds of `90`, `5m` or `1d`; other text unchanged."""
+    """Return the seconds that `90`, `5m` or `1d` means; other text unchanged."""
     try:
         return number_of(text) if _NUMBER.fullmatch(text) else duration_s(text)
     except ValueError:
@@ -55,23 +55,23 @@ def seconds_of(text: str) -> Any:
 
 
 def typed(form: Mapping[str, str], *names: str) -> dict[str, str]:
-    """Return the text of these fields, stripped, and with LF instead of the CR LF of forms."""
+    """Return the stripped text of the named fields. CR LF, which browsers send, becomes LF."""
     return {name: form.get(name, "").replace("\r\n", "\n").strip() for name in names}
 
 
 UNREAD = "unread"
-"""A field that no setting has, so that the API refuses a body with it, and reports what else is wrong."""
+"""Name of a field that no setting has. It makes the API refuse a body, and report what else is wrong with it."""
 
 
 class Wrong(NamedTuple):
-    """The faults of a refused form, and the HTTP status of the answer."""
+    """A refused form: what is wrong with each field, and the HTTP status of the answer."""
 
     faults: dict[str, Fault]
     status: int
 
 
 async def row_of(visit: Visit, what: str, name: str) -> dict[str, Any] | None:
-    """Return a schedule or constraint by its name; None: there is none."""
+    """Return the schedule or constraint (`what`) with this name; None: there is none."""
     try:
         return None if name_fault(what, name) else await visit.api.get(path_of(f"{what}s", name))
     except NotFound:
@@ -88,8 +88,8 @@ async def set_named(
     *,
     is_trial: bool = False,
 ) -> dict[str, Any] | Wrong:
-    """Set a schedule or constraint, or with `is_trial` ask what it would do. Returns the API's answer, or the faults by
-    field. `faults`: those known already. `fields`: see `faults_of`."""
+    """Create or change a schedule or constraint (`what`); with `is_trial` only ask what that would do. Returns the
+    API's answer, or the faults of the form. `faults`: those found before the call. `fields`: see `faults_of`."""
     name = typed["name"]
     if wrong := name_fault(what, name):
         faults["name"] = wrong
@@ -106,15 +106,16 @@ async def set_named(
 
 
 def with_unread(body: dict[str, Any], faults: Mapping[str, Fault]) -> dict[str, Any]:
-    """Return the body; if the form has faults already, with a field that makes the API refuse it, so that the API's
-    faults can be shown at once, too."""
+    """Return the body. If faults are known already, add UNREAD to it: the API then refuses the body, so that its own
+    faults can be shown at the same time."""
     return {**body, UNREAD: [*faults]} if faults else body
 
 
 def faults_of(error: Invalid, fields: Mapping[str, str], typed: Mapping[str, str]) -> dict[str, Fault]:
-    """Return the faults by field of the form; "": those of no field.
+    """Return field of the form → fault, for the errors that the API reports. The key "" has errors that belong to no
+    field.
 
-    `fields`: JSON pointer in the API's body → field of the form. `typed`: the text of the fields.
+    `fields`: JSON pointer in the API's body → field of the form. `typed`: field → its text.
     """
     found: dict[str, Fault] = {}
     for each in error.errors:
@@ -129,7 +130,7 @@ def faults_of(error: Invalid, fields: Mapping[str, str], typed: Mapping[str, str
 
 
 def _marked(detail: str, text: str) -> tuple[str, str]:
-    """Return the line with a fault, and a caret for below it; empty if the fault names no character."""
+    """Return the wrong line of `text`, and a caret line for below it; both empty if `detail` names no character."""
     where = _WHERE.search(detail)
     if where is None or not text:
         return "", ""

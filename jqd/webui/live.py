@@ -1,9 +1,9 @@
-"""Serves the streams that renew open pages, and the files of `static/`, each under the hash of its content, so that
-browsers keep it for ever.
+"""Serves the event streams that renew open pages, and the files of `static/`. The URL of each file has the hash of its
+content, so that browsers keep it for ever.
 
-At each tick of its feed a stream sends its page, rendered anew; the browser takes the live part out of it. If the page
-cannot be sent (a refusal, an ended login) the stream sends a bare tick: the browser then requests the part, and gets
-the usual answer.
+At each tick of its feed (feed.py) a stream renders its page again and sends it; the browser takes the live part out of
+it. If that fails (the login has ended, say) the stream sends an event without the page, a bare tick: the browser then
+requests the part, and gets the usual answer.
 """
 
 import hashlib
@@ -45,7 +45,7 @@ class Asset(NamedTuple):
 
 @cache
 def load_assets() -> dict[str, Asset]:
-    """Return the files of `static/` by name."""
+    """Read the files of `static/` once; return them by name."""
     found = {}
     for file in files("jqd.webui").joinpath("static").iterdir():
         suffix = "." + file.name.rpartition(".")[2]
@@ -112,14 +112,15 @@ async def _events(ui: "Ui", feeds: Feeds, visit: Visit, url: str) -> AsyncIterat
 
 
 def last_tick() -> Response:
-    """Answer the stream of a page whose login is over with a tick: the page's parts then make requests, and are
-    redirected to the login. The htmx extension of streams follows no redirect, and would reconnect for ever."""
+    """Answer the stream of a page whose login is over with one event without content. The page then requests its parts,
+    and those requests are redirected to the login. htmx follows no redirect of a stream, and would reconnect for
+    ever."""
     return Response(LAST_TICK, content_type=EVENTS)
 
 
 def _visit_of(ui: "Ui", url: str, asking: Visit) -> Visit:
-    """Return a visit of the page at `url`, with the session of a visit of its stream. Raises UnprocessableEntity,
-    Refused."""
+    """Return a visit of the page at `url`, with the session of `asking`, the visit of its stream. Raises
+    UnprocessableEntity, Refused."""
     path, _, given = url.partition("?")
     page, query = ui.declared.get(path), parse_qsl(given, keep_blank_values=True)
     if page is None or not page.is_shared or len(query) != len(dict(query)):
@@ -130,11 +131,11 @@ def _visit_of(ui: "Ui", url: str, asking: Visit) -> Visit:
 
 
 async def _event(ui: "Ui", visit: Visit) -> bytes:
-    """Return an event with the page rendered now, or a tick if that fails."""
+    """Render a page, and return the event that contains it. If that fails, return an event without content (TICK)."""
     try:
         await ui.check(visit.session)
         answer = await ui.answer(visit, ui.declared[visit.path])
-    except Exception as error:  # noqa: BLE001 - after the tick the browser's request meets it, and it is handled there
+    except Exception as error:  # noqa: BLE001 - the request after the tick meets it again, and handles it
         ui.end_session(error, visit.session)
         return TICK
     if answer.status_code != OK:

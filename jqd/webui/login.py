@@ -1,4 +1,4 @@
-"""Login by a token of the API: it is exchanged for a derived one of twelve hours, which stays in this process."""
+"""Login by a token of the API. The UI exchanges it for a derived token of twelve hours, which stays in this process."""
 
 from collections.abc import Iterable
 from functools import partial
@@ -78,7 +78,8 @@ def register(ui: "Ui") -> None:
 
 
 async def _derive(ui: "Ui", token: str) -> tuple[Api, Me]:
-    """Derive a login's token from `token`; returns the API with it, and its rights. Raises JqdClientError."""
+    """Derive a token for the login from the visitor's `token`. Returns an API client that uses it, and its rights.
+    Raises JqdClientError."""
     asking = ui.connect(token)
     try:
         derived = await asking.derive_token(ttl=SESSION_S, note=NOTE, replace_oldest=True)
@@ -95,8 +96,8 @@ async def _derive(ui: "Ui", token: str) -> tuple[Api, Me]:
 
 
 async def _revoke(client: AsyncClient, token_id: str, by_s: float | None = None) -> None:
-    """Revoke a login's token, even if the browser has gone. If no daemon answers by `by_s` (trio's clock), log that:
-    the token ends by itself."""
+    """Revoke a login's token, even if the browser has disconnected. If no daemon answers by `by_s` (trio's clock), log
+    that: the token expires by itself."""
     by_s = trio.current_time() + REVOKE_S if by_s is None else by_s
     with trio.CancelScope(deadline=by_s, shield=True) as trying:
         try:
@@ -109,7 +110,7 @@ async def _revoke(client: AsyncClient, token_id: str, by_s: float | None = None)
 
 
 async def revoke_all(sessions: Iterable[Session]) -> None:
-    """Revoke the tokens of all these sessions, within REVOKE_S."""
+    """Revoke the tokens of all these sessions. Gives up after REVOKE_S."""
     limiter, by_s = trio.CapacityLimiter(REVOKED_AT_ONCE_MAX), trio.current_time() + REVOKE_S
 
     async def one(session: Session) -> None:

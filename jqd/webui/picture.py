@@ -1,7 +1,7 @@
-"""Computes the points of pictures, which templates draw as SVG: flows from left to right, and lines over time. And the
-last hour, minute by minute, as rows of a table, from which the chart on *Now* is drawn.
+"""Computes coordinates for pictures that templates draw as SVG: flows from left to right, and lines over time. Also
+computes the table of the last hour, minute by minute, from which the chart on the page *Now* is drawn.
 
-Sizes are attributes and colours are in the style sheet, as the pages' security policy allows no inline styles.
+Sizes are SVG attributes and colours are in the style sheet, as the pages' security policy allows no inline styles.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,7 +36,7 @@ class Node(NamedTuple):
 class Picture(NamedTuple):
     nodes: Sequence[Node]
     edges: Sequence[str]
-    """Paths, as SVG writes them."""
+    """SVG path data, one for each line between two jobs."""
     width: int
     height: int
     node_width: int = NODE_WIDTH
@@ -44,7 +44,8 @@ class Picture(NamedTuple):
 
 
 def draw(jobs: Sequence[FlowJob], depths: Mapping[str, int]) -> Picture | None:
-    """Return a picture of a flow, step by step from left to right, each job near its parents; None for too many."""
+    """Lay out a flow from left to right, a column for each depth, each job near its parents. None if there are too many
+    jobs or links."""
     if not 0 < len(jobs) <= JOBS_MAX:
         return None
     links = _links(jobs)
@@ -68,7 +69,7 @@ def draw(jobs: Sequence[FlowJob], depths: Mapping[str, int]) -> Picture | None:
 
 
 def points(numbers: Sequence[float], width: int, height: int, most: float) -> str:
-    """Return numbers over time as points of an SVG polyline; `most` is the value at the upper edge."""
+    """Return numbers over time as points of an SVG polyline. `most`: number drawn at the upper edge."""
     step = width / max(1, len(numbers) - 1)
     scale = (height - 2) / most if most else 0
     return " ".join(f"{place * step:.1f},{height - 1 - each * scale:.1f}" for place, each in enumerate(numbers))
@@ -79,7 +80,7 @@ def _mean(numbers: Sequence[int]) -> float:
 
 
 def _links(jobs: Sequence[FlowJob]) -> list[tuple[str, str]]:
-    """Return the pairs of parent and child that are both in `jobs`, each once."""
+    """Return the (parent, child) pairs of which both jobs are in `jobs`, each pair once."""
     here = {job.job_id for job in jobs}
     edges = [(parent, job.job_id) for job in jobs for parent in job.parents]
     edges += [(job.job_id, child) for job in jobs for child in job.children]
@@ -94,15 +95,15 @@ def _edge(parent: Node, child: Node) -> str:
 
 
 class Cell(NamedTuple):
-    """One cell of the table of the last hour."""
+    """A cell of the table of the last hour."""
 
     text: str
     number: str
-    """The value to draw; empty: none."""
+    """The number that the chart draws; empty: none."""
 
 
 def hour_rows(history: Mapping[str, Any]) -> list[list[Cell]]:
-    """Return a row for each step, the oldest first."""
+    """Return the table of the last hour: a row for each step (minute) of the history, the oldest first."""
     return [_hour_row(step, history) for step in history["steps"]]
 
 
@@ -128,13 +129,13 @@ def _seconds(counts: Sequence[int], bounds: Sequence[float], share: float) -> Ce
 
 
 def below(counts: Sequence[int], bounds: Sequence[float], share: float) -> tuple[bool, float]:
-    """Return the upper bound of the histogram bucket in which `share` of the counts is reached, and False; for the open
-    bucket True and the last bound, which it lies above."""
+    """Find the histogram bucket in which `share` of all counts is reached. Returns (False, upper bound of the bucket);
+    for the last, unbounded bucket (True, its lower bound)."""
     due = share * sum(counts)
     found = next((bound for bound, met in zip(bounds, accumulate(counts), strict=False) if met >= due), None)
     return found is None, bounds[-1] if found is None else found
 
 
 def spoken(seconds: float) -> str:
-    """Return a duration as text, below a second in ms."""
+    """Return a duration as text; below a second in ms."""
     return lasting(seconds) if seconds >= 1 else f"{seconds * 1000:.0f} ms"

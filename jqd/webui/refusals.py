@@ -1,4 +1,4 @@
-"""Errors that are shown instead of a page, and the text for each: what is wrong, why, and what to do."""
+"""Errors that are shown in place of a page, and their texts: what is wrong, why, and what to do."""
 
 from typing import NamedTuple
 
@@ -10,17 +10,17 @@ from jqd.webui.rights import ASK
 
 
 class LoginNeeded(JqdError):
-    """The page needs a login, and there is none. The browser is redirected to the login."""
+    """The page needs a login, and the browser has none. It is redirected to the login page."""
 
 
 class OtherLogin(JqdError):
-    """An open page renews a part, but the browser has logged in anew since. The whole page is reloaded, to show the
-    present login."""
+    """An open page requested a part, but its browser has logged in again since the page was loaded. The whole page is
+    reloaded, to show what the new login sees."""
 
 
 class Refused(JqdError):
-    """The UI itself refuses a request: a form of another site, an unknown host, a page that the role may not see. The
-    message is shown, with `remedy`: what to do about it."""
+    """The UI itself refuses a request: the form of another site, an unknown host, a page that the role may not see. The
+    error page shows the message, and `remedy`: what to do about it."""
 
     def __init__(self, why: str, remedy: str = "") -> None:
         super().__init__(why)
@@ -45,11 +45,11 @@ WHYS = {
     408: ("the form did not arrive in time", "Send it again."),
     413: ("this form is longer than the API takes", "Shorten what was typed, or use the command line."),
 }
-"""HTTP status → why the request failed, and what to do."""
+"""HTTP status → why the request failed; what to do."""
 
 
 def refusal_of(error: Exception, method: str, path: str) -> Refusal | None:
-    """Return what to show for an error; None if it is unexpected."""
+    """Return the error page for an exception; None if it is unexpected (a bug)."""
     match error:
         case Refused():
             return Refusal(403, TITLES[403], str(error), error.remedy)

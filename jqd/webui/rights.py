@@ -1,5 +1,5 @@
-"""Which role may see and do what, so that pages hide links and disable buttons that the API would refuse. The API
-checks the rights itself."""
+"""Says which role may see and do what, so that pages hide links and disable buttons that the API would refuse. The API
+checks every request itself."""
 
 import shlex
 from typing import NamedTuple
@@ -11,9 +11,9 @@ class Right(NamedTuple):
     """A right to see or do something."""
 
     roles: tuple[Role, ...] = ()
-    """Roles one of which is required; empty: any login will do."""
+    """A login needs one of these roles, or a role that includes one. Empty: any login will do."""
     is_of_all: bool = False
-    """Whether it concerns all tenants together, so that tokens of a tenant do not have it."""
+    """Whether it concerns all tenants together, so that a token of one tenant does not have it."""
 
     @property
     def holders(self) -> list[str]:
@@ -22,14 +22,14 @@ class Right(NamedTuple):
 
     @property
     def whom(self) -> str:
-        """Return these roles as text."""
+        """The roles that have the right, as text."""
         holders = self.holders
         return f"the role{'s' if len(holders) > 1 else ''} {', '.join(holders)}"
 
 
 ANYBODY = Right()
 READ = Right((Role.PUSH, Role.VIEWER))
-"""See a job by its id, its flow and its group."""
+"""Right to see a job by its id, with its flow and its group."""
 LOOK = Right((Role.VIEWER,))
 SOURCE = Right((Role.VIEWER, Role.WORKER))
 OPERATE = Right((Role.OPERATOR,))
@@ -45,20 +45,20 @@ ACTS = {
     **dict.fromkeys(("delete", "retry", "run-now", "change", "pause", "resume", "set", "remove", "flow"), OPERATE),
     **dict.fromkeys(("retry-many", "delete-many", "cancel-many"), OPERATE),
 }
-"""Act, as pages call it → right."""
+"""Name of an act in pages → right that it needs."""
 
 
 ASK = "Ask whoever has a token of the role master for one that may"
 
 
 def may(role: str, tenant: str, right: Right) -> bool:
-    """Return whether the API would allow it to a token of this role and tenant. True for an unknown role, which a newer
-    daemon may have: the API then decides."""
+    """Return whether a token of this role and tenant has a right. True for an unknown role, which a newer daemon may
+    have: the API then decides."""
     return not (right.is_of_all and tenant) and (role not in {*Role} or role in right.holders)
 
 
 def remedy(tenant: str, right: Right) -> str:
-    """Return what a person can do about a missing right."""
+    """Return what a person can do who lacks a right."""
     if right.is_of_all and tenant:
         return f"It is for tokens of no tenant. Tenants, Types and Workers show what is of {tenant}."
     whose = f" --of={shlex.quote(tenant)}" if tenant else ""

@@ -1,8 +1,7 @@
 """Response headers that protect pages, and checks of requests.
 
-Forms are accepted from the UI's own pages only (`is_own_form`, and a token in each form). Pages may be linked from
-anywhere, such as mail and chat, but not framed. Pages request nothing from other origins, and run only the UI's own
-scripts.
+Forms are accepted from the UI's own pages only (`is_own_form`, and a token in each form). Any site may link to a page,
+but none may show it in a frame. Pages request nothing from other origins, and run only the UI's own scripts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,14 +23,15 @@ HEADERS = {
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
 }
-"""Headers of every answer."""
+"""Headers of every response."""
 FRESH = "no-store"
-"""Cache-Control of pages: no cache keeps them, as they show the content of jobs."""
+"""`Cache-Control` of pages: no cache keeps them, as they show the content of jobs."""
 
 
 def is_own_form(headers: Headers | Mapping[str, str], scheme: str, public_origin: str = "") -> bool:
-    """Return whether a page of this UI sent a form. `Sec-Fetch-Site` decides if the browser sends it, as it does not on
-    plain HTTP to another machine. Else `Origin` must be `scheme` and `Host`, or `public_origin`, that of a proxy."""
+    """Return whether a form was sent by a page of this UI. If the browser sends `Sec-Fetch-Site`, that decides; on
+    plain HTTP to another machine it does not. Then `Origin` must be `scheme` with `Host`, or `public_origin`, the
+    origin of a proxy."""
     site, origin = headers.get("sec-fetch-site", ""), headers.get("origin", "").lower()
     if site:
         return site == "same-origin"
@@ -40,9 +40,9 @@ def is_own_form(headers: Headers | Mapping[str, str], scheme: str, public_origin
 
 
 def is_own_host(host: str, known: Sequence[str]) -> bool:
-    """Return whether a `Host` may be this UI: an IP address, localhost, or a name in `known`.
+    """Return whether the header `Host` may mean this UI: an IP address, localhost, or a name in `known`.
 
-    Without logins this prevents DNS rebinding: a foreign page may point its own name at this machine.
+    Without logins this prevents DNS rebinding: a foreign site may let its own name point at this machine.
     """
     try:
         name = urlsplit(f"//{host}").hostname or ""
@@ -52,7 +52,7 @@ def is_own_host(host: str, known: Sequence[str]) -> bool:
 
 
 def local_path(address: str) -> str:
-    """Return the path to go to after a login: `address` if it is a path of this UI, else `/`."""
+    """Return where to go after a login: `address` if it is a path of this UI, else `/`."""
     try:
         parts = urlsplit(address)
     except ValueError:

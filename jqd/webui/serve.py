@@ -33,7 +33,8 @@ _log = get_logger("webui")
 
 
 async def serve(config: UiConfig, *, ready: Callable[[str], None], stop: trio.Event | None = None) -> None:
-    """Serve until a signal comes, or `stop` is set; `ready` gets the URL. Raises ConfigError if it cannot listen."""
+    """Serve until SIGTERM or Ctrl-C, or until `stop` is set. Calls `ready` with the URL. Raises ConfigError if it
+    cannot listen."""
     stop = trio.Event() if stop is None else stop
     if config.certificate and config.key:
         _expect_certificate(config.certificate, config.key)
@@ -59,7 +60,7 @@ async def serve(config: UiConfig, *, ready: Callable[[str], None], stop: trio.Ev
 
 
 def _expect_certificate(certificate: Path, key: Path) -> None:
-    """Raise ConfigError if the files are no certificate with its key."""
+    """Check that the files have a certificate and its key. Raises ConfigError."""
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
     except (OSError, ValueError) as error:  # an SSLError is an OSError
@@ -75,7 +76,8 @@ def _expect_certificate(certificate: Path, key: Path) -> None:
 
 
 async def _expect_known(config: UiConfig) -> None:
-    """Raise ConfigError if a daemon does not know the UI's token. If it is away, only log that: pages ask it again."""
+    """Check that a daemon knows the UI's token. Raises ConfigError if it does not. If no daemon answers, only logs
+    that: pages ask again."""
     client = AsyncClient(list(config.urls), timeout_s=TIMEOUT_S, token=config.token)
     try:
         await client.me()
@@ -90,8 +92,8 @@ async def _expect_known(config: UiConfig) -> None:
 
 
 def _ending(app: QuartTrio) -> ASGIFramework:
-    """Wrap the application so that each answer is sent to its end. Else hypercorn, when it has the last part, tells the
-    application that the request is over, which would cancel the sending of that part."""
+    """Wrap the application so that the last part of each answer is sent completely. hypercorn tells the application
+    that a request is over as soon as it gets that part, and this would cancel the sending."""
 
     async def answer(scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
         if scope["type"] == "websocket":  # no page has one; closing before accepting answers 403

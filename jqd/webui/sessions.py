@@ -1,7 +1,7 @@
-"""The logins, in this process's memory: the browser's cookie names a session and holds no token.
+"""Keeps the logins in this process's memory. A browser's cookie has the id of a session, and no token.
 
-A session has its own token of the API, valid for at most twelve hours. When there are too many sessions, one of the
-role and tenant that have most ends, the one unused for longest: so the logins of one tenant cannot end all others.
+A session has its own API token, valid for at most twelve hours. When there are too many sessions, one ends: among those
+of the most frequent role and tenant the one unused for longest. So the logins of one tenant cannot end all others.
 """
 
 import hmac
@@ -34,53 +34,54 @@ class Me(NamedTuple):
 
     @property
     def identity(self) -> object:
-        """Return a key of the rights: sessions with the same one see the same pages."""
+        """Stands for the rights in cache keys: sessions with an equal one see the same pages."""
         return self._replace(token_id="")
 
 
 @dataclass
 class Session:
-    """One login; or with `is_open` the session that everybody shares."""
+    """A login; or, with `is_open`, the session that all visitors share because nobody has to log in."""
 
     api: Api
     me: Me
     is_open: bool = False
-    """Whether nobody logged in, and the rights are those of the UI itself."""
+    """Whether nobody logged in: the rights are those of the UI's own token, or of no token."""
     ends_at_s: float = float("inf")
-    """Monotonic."""
+    """When the session expires, by the monotonic clock."""
     checked_at_s: float = 0.0
-    """Monotonic: when the token was last found valid."""
+    """When the token was last checked, by the monotonic clock."""
     session_id: str = field(default_factory=token_urlsafe)
     form_token: str = field(default_factory=token_urlsafe)
-    """A secret in every form of the session's pages, against forms of other sites."""
+    """Secret in every form of the session's pages. It shows that a form is not from another site."""
     _marks: deque[str] = field(default_factory=partial(deque[str], maxlen=MARKS_MAX))
-    """Marks of forms that were shown and not sent, the oldest first."""
+    """Marks of forms that may still be sent, the oldest first; see `issue_mark`."""
     _done: deque[str] = field(default_factory=partial(deque[str], maxlen=MARKS_MAX))
-    """URLs to which acts redirected, and that were not opened yet."""
+    """URLs to which an act has redirected, and which the browser has not opened yet."""
 
     def issue_mark(self) -> str:
-        """Return a mark for a form that must not be sent twice. It is valid until MARKS_MAX others were issued."""
+        """Return a one-time mark (nonce) for a form that must not be carried out twice. It is valid until MARKS_MAX
+        others were issued."""
         mark = token_urlsafe()
         self._marks.append(mark)
         return mark
 
     def strike_mark(self, mark: str) -> bool:
-        """Use up a mark; returns whether it was valid: issued here, and not used before."""
+        """Use up a form's mark. Returns whether it was valid: issued by this session, and not used before."""
         if mark not in self._marks:
             return False
         self._marks.remove(mark)
         return True
 
     def restore_mark(self, mark: str) -> None:
-        """Make a used mark valid again, as its form was not carried out."""
+        """Make the used mark of a form valid again, because the form was not carried out."""
         self._marks.append(mark)
 
     def note_done(self, url: str) -> None:
-        """Have the page at `url` say once what was done."""
+        """Remember that an act redirects to `url`, so that the page there says once what was done."""
         self._done.append(url)
 
     def take_done(self, url: str) -> bool:
-        """Return whether an act has just redirected to `url`; True only once."""
+        """Return whether an act has redirected to `url`, and forget that: the next call returns False."""
         if url not in self._done:
             return False
         self._done.remove(url)
@@ -91,7 +92,7 @@ class Session:
 
 
 class Sessions:
-    """The sessions of one UI process."""
+    """All sessions of this process."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -101,7 +102,8 @@ class Sessions:
         return len(self._by_id)
 
     def begin(self, api: Api, me: Me) -> tuple[Session, list[Session]]:
-        """Return a new session, and the sessions ended to make room, whose tokens are still valid."""
+        """Create a session. Returns it, and the sessions that were removed to make room: their tokens are still to be
+        revoked."""
         now_s = self._clock.mono_s()
         session = Session(api, me, ends_at_s=now_s + SESSION_S, checked_at_s=now_s)
         self._by_id[session.session_id] = session
@@ -109,13 +111,13 @@ class Sessions:
         return session, surplus
 
     def _pop_surplus(self) -> Session:
-        """Remove the session unused for longest, of the role and tenant that have most sessions."""
+        """Remove and return the session unused for longest, among those of the most frequent role and tenant."""
         kinds = Counter(each.me[:2] for each in self._by_id.values())
         most = max(kinds, key=kinds.__getitem__)
         return self._by_id.pop(next(name for name, each in self._by_id.items() if each.me[:2] == most))
 
     def find(self, session_id: str) -> Session | None:
-        """Return the session with this id; None if there is none, or it has ended."""
+        """Return the session with this id, and count it as used; None if it does not exist or has expired."""
         session = self._by_id.get(session_id)
         if session is None:
             return None
@@ -131,7 +133,7 @@ class Sessions:
         )
 
     def is_due(self, session: Session) -> bool:
-        """Return whether to check the session's token now; then it counts as checked."""
+        """Return whether CHECK_S has passed since the session's token was checked. If so, the caller checks it now."""
         now_s = self._clock.mono_s()
         if now_s < session.checked_at_s + CHECK_S:
             return False

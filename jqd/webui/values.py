@@ -1,6 +1,6 @@
-"""Formats values of jobs, numbers and links for pages, and reads values from forms.
+"""Formats the values of jobs, numbers and links for pages, and reads values from forms.
 
-Values of pushers and workers are always shown as text: templates escape them, and none becomes a link.
+Values that come from pushers and workers are always shown as text: templates escape them, and none becomes a link.
 """
 
 import re
@@ -20,15 +20,15 @@ LOG_CHARS_MAX = 65_536  # of a log: the API's limit is 64 KiB
 LINE_CHARS_MAX = 300  # of a message in a table
 _COUNT = re.compile(r"[0-9]{1,15}")
 _ESCAPE = re.compile(r"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|(\\u[dD][89a-fA-F]..)|\\.", re.DOTALL)
-"""Escapes in JSON. The group matches one half of a UTF-16 surrogate pair without the other."""
+"""Matches an escape in JSON. The group has one half of a UTF-16 surrogate pair if the other is missing."""
 
 
 class Shown(NamedTuple):
-    """A text, perhaps cut."""
+    """A text, perhaps shortened."""
 
     text: str
     cut: int
-    """Characters left out at the end."""
+    """How many characters were left out at the end."""
 
     @property
     def is_whole(self) -> bool:
@@ -40,24 +40,24 @@ def cut(text: str, chars_max: int = VALUE_CHARS_MAX) -> Shown:
 
 
 def visible(given: Any) -> Any:
-    """Return text with control characters spelled out, also those that reverse the text beside them; other values
-    unchanged."""
+    """Replace control characters in a text by visible symbols, also those that reverse the direction of text. Values
+    that are not text are returned unchanged."""
     return given.translate(CONTROLS) if type(given) is str and not given.isprintable() else given
 
 
 def exact(given: Any) -> Markup:
-    """Return the value of a form field, escaped but not changed by `visible`, as the form sends it back."""
+    """Escape the value of a form field, but do not apply `visible` to it: the form sends the value back."""
     return escape(given)
 
 
 def last_line(text: Any) -> str:
-    """Return the last line of a message; of a traceback it says most."""
+    """Return the last line of a message; in a traceback it is the line with the error."""
     lines = str(text or "").strip().splitlines()
     return lines[-1].strip()[:LINE_CHARS_MAX] if lines else ""
 
 
 def value(given: Any, chars_max: int = VALUE_CHARS_MAX) -> Shown:
-    """Return a value as indented JSON; values that JSON does not have are written as by `jqd get -o json`."""
+    """Return a value as indented JSON. Values that JSON does not have are written as by `jqd get -o json`."""
     text = json_ext.json_of(bytes(given) if isinstance(given, msgspec.Raw) else msgspec.msgpack.encode(given))
     try:
         text = msgspec.json.format(text, indent=2)
@@ -67,7 +67,7 @@ def value(given: Any, chars_max: int = VALUE_CHARS_MAX) -> Shown:
 
 
 def read_value(text: str) -> Any:
-    """Return the value of JSON that a person typed. Raises ValueError, which says what is wrong, and where."""
+    """Decode JSON that a person typed. Raises ValueError, whose message says what is wrong, and where."""
     try:
         value = json_ext.read(text.encode())
         msgspec.msgpack.encode(value)
@@ -79,26 +79,26 @@ def read_value(text: str) -> Any:
 
 
 def _half(text: str) -> str:
-    """Return the first JSON escape that is an unpaired surrogate; empty: none is."""
+    """Return the first JSON escape that is half of a surrogate pair; empty: there is none."""
     return next((found[1] for found in _ESCAPE.finditer(text) if found[1]), "")
 
 
 def count_of(text: str) -> int:
-    """Return the number of jobs in a form or an address. Raises ValueError if it is none."""
+    """Read a number of jobs from a form or a URL. Raises ValueError if it is none."""
     if not _COUNT.fullmatch(text):
         raise ValueError(f"{text[:32]!r} is no number of jobs")
     return int(text)
 
 
 def number(given: Any) -> str:
-    """Return a count with thin spaces between thousands; a rate below ten with one decimal."""
+    """Format a number: a count with thin spaces between thousands, a rate below ten with one decimal."""
     if isinstance(given, float) and given < 10 and given != int(given):
         return f"{given:.1f}"
     return f"{given:,.0f}".replace(",", "\u202f") if isinstance(given, int | float) else "–"
 
 
 def word(given: Any) -> str:
-    """Return an option of a jobtype or a handler as people write it."""
+    """Format the value of an option as people write it: yes or no, lists with commas."""
     match given:
         case bool():
             return "yes" if given else "no"
@@ -110,18 +110,19 @@ def word(given: Any) -> str:
 
 
 def link(path: str, /, **query: Any) -> str:
-    """Return a URL of this UI. Ids and names go into the query, which may hold any character.
+    """Return a URL of this UI. Ids and names go into the query, where any character may stand.
 
-    Empty values are left out, except an empty tenant: it means jobs without a tenant; a missing one means all tenants.
+    Empty values are left out. Only an empty tenant is kept: it means jobs without a tenant, while no tenant means all.
     """
     given = {name: str(each) for name, each in query.items() if each or each == 0 or (name, each) == ("tenant", "")}
     return f"{path}?{urlencode(given, quote_via=quote)}" if given else path
 
 
 def command(*words: str, of: Sequence[str] = (), **flags: Any) -> str:
-    """Return a command line for a shell: the UI's own words, flags that have a value, and `of`: names and ids.
+    """Return a command line, quoted for a shell: `words`, the flags that have a value, and `of` (names and ids).
 
-    No name that begins with a hyphen may become an option: some options choose where a token is sent.
+    `--` comes before `of` if one of these begins with a hyphen: it must not become an option, as some choose where a
+    token is sent.
     """
     kept = list(words)
     for name, each in flags.items():

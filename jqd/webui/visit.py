@@ -1,5 +1,5 @@
-"""`Visit`: one request of a browser as pages see it, with its session, query and form, and how to answer; and
-`Addresses`, where pages declare which URLs they answer."""
+"""`Visit` is one request of a browser, with its session, query and form, and the ways to answer it. In `Addresses` the
+pages declare which URLs they answer."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -26,7 +26,7 @@ STREAM_CHARS_MAX = 7_000  # hypercorn reads heads of 16 KiB, proxies before it l
 
 
 class Visit:
-    """One request of a browser, as a page's handler gets it. `query` and `form` hold text as the browser sent it."""
+    """A request of a browser, as the handler of a page gets it. `query` and `form` hold text as the browser sent it."""
 
     def __init__(
         self, ui: "Ui", path: str, query: Mapping[str, str], form: Mapping[str, str], session: Session | None
@@ -37,10 +37,10 @@ class Visit:
         self.form = form
         self._session = session
         self.form_token = session.form_token if session is not None else ""
-        """The token that forms of this page send."""
+        """Secret that every form of this page contains, see `Session.form_token`."""
         tenant = form.get("tenant", query.get("tenant"))
         self.tenant = tenant
-        """The tenant that the URL or the form names: all calls, links and forms are for it. None: none is named."""
+        """Tenant that the URL or the form names; None: none. All calls, links and forms of this page are for it."""
 
     @property
     def session(self) -> Session:
@@ -57,28 +57,29 @@ class Visit:
 
     @property
     def me(self) -> Me:
-        """Return the tenant, role and scopes of this visit."""
+        """Tenant, role and scopes of the session; the tenant that the URL names takes the place of its own."""
         me = self.session.me
         return me if self.tenant is None else me._replace(tenant=self.tenant, all_tenants=False)
 
     def meet(self, row: Mapping[str, Any]) -> None:
-        """Act for the tenant of a row from now on, as the things that its page names belong to that tenant."""
+        """Make the tenant of a row (a job, say) the tenant of this visit, as names on the page belong to it. Does
+        nothing if a tenant is set, or the login is not for all tenants."""
         if self.tenant is None and self.me.all_tenants and row.get("tenant"):
             self.tenant = row["tenant"]
 
     def may(self, act: str) -> bool:
-        """Return whether the session's role may do an act."""
+        """Return whether this login may do an act (a key of `rights.ACTS`)."""
         return self.has(rights.ACTS[act])
 
     def sees(self, path: str) -> bool:
-        """Return whether this login may see a page, so that the head of each page links to it."""
+        """Return whether this login may see the page at `path`. If so, the head of each page links to it."""
         return rights.may(self.session.me.role, self.session.me.tenant, self.ui.declared[path].needs)
 
     def has(self, right: rights.Right) -> bool:
         return rights.may(self.me.role, self.me.tenant, right)
 
     def expect_right(self, right: rights.Right) -> None:
-        """Raise Refused if this login lacks a right that a page requires."""
+        """Check that this login has the right that a page requires. Raises Refused."""
         me = self.me
         if self.has(right):
             return
@@ -89,7 +90,8 @@ class Visit:
         raise Refused(why, rights.remedy(me.tenant, right))
 
     def expect_tenant(self) -> None:
-        """Raise Refused or UnprocessableEntity if the URL names a tenant that this login cannot act for."""
+        """Check the tenant that the URL or the form names. Raises Refused if this login cannot act for it,
+        UnprocessableEntity if it is no valid name."""
         if self.tenant and not is_tenant(self.tenant):
             raise UnprocessableEntity(f"the name of a tenant is {IN_WORDS}, not {self.tenant[:64]!r}")
         me = self._session.me if self._session is not None else None
@@ -103,48 +105,50 @@ class Visit:
         )
 
     def owns(self, row: Mapping[str, Any]) -> bool:
-        """Return whether a row belongs to this visit's tenant: only those can be changed by their names."""
+        """Return whether a row belongs to this visit's tenant: others cannot be changed by their names."""
         return (row.get("tenant") or "") == self.me.tenant
 
     @property
     def url(self) -> str:
-        """Return the URL of this page, from which its live parts are renewed."""
+        """The URL of this page. Its live parts are requested there again."""
         return values.link(self.path, **self.query)
 
     @cached_property
     def done(self) -> str:
-        """Return which act redirected here; empty if this URL is opened again, or was made up."""
+        """The act that has just redirected here; empty if the URL is opened again, or was made up."""
         done = self.query.get("done", "")
         return done if done and self.session.take_done(self.url) else ""
 
     @property
     def stream(self) -> str:
-        """Return the URL of the stream that renews this page; if it would be too long, of a stream of bare ticks."""
+        """The URL of the event stream that renews this page. If it were too long, the URL of a stream whose events have
+        no content: the browser then requests the parts."""
         url = values.link(STREAM, page=self.url)
         return url if len(url) <= STREAM_CHARS_MAX else STREAM
 
     def link(self, path: str, /, **query: Any) -> str:
-        """Return a URL of this UI for the same tenant, unless `query` names another."""
+        """Return a URL of this UI for the tenant of this visit, unless `query` names a tenant."""
         return values.link(path, **query, **({} if "tenant" in query else {"tenant": self.tenant}))
 
     def link_of(self, path: str) -> str:
-        """Return the URL of a page for the head's links: for the same tenant, if that page can be for one."""
+        """Return the URL of a page for the links in the head. It names the tenant of this visit if the page can show
+        one tenant."""
         return self.link(path) if self.has(self.ui.declared[path].needs) else self.link(path, tenant=None)
 
     def of_row(self, path: str, row: Mapping[str, Any], /, **query: Any) -> str:
-        """Return a URL of this UI for the tenant of a row."""
+        """Return a URL of this UI for the tenant that a row belongs to."""
         whose = row.get("tenant") if self.tenant is None and self.me.all_tenants else None
         return self.link(path, **query, tenant=whose or self.tenant)
 
     def command(self, *words: str, of: Sequence[str] = (), **flags: Any) -> str:
-        """Return a command line for the same tenant. `of`: names and ids, see `values.command`."""
+        """Return a `jqd` command line for the tenant of this visit. `of`: names and ids, see `values.command`."""
         program, *others = words
         speaks = () if self.tenant is None else (f"--tenant={self.tenant}",)
         return values.command(program, *speaks, *others, of=of, **flags)
 
     def expect(self, takes: Collection[str]) -> None:
-        """Raise UnprocessableEntity for a query parameter that this page does not know: a mistyped filter would select
-        too much."""
+        """Check that the page knows all parameters of the query: a mistyped filter would select too much. Raises
+        UnprocessableEntity."""
         for name in self.query:
             if name not in takes:
                 known = ", ".join(takes)
@@ -155,7 +159,7 @@ class Visit:
         return {name: self.query[name].strip() for name in names if self.query.get(name, "").strip()}
 
     def named(self, key: str) -> str:
-        """Return the value of `key` in the form or the query. Raises BadRequest if there is none."""
+        """Return the value of `key` in the form, or without a form in the query. Raises BadRequest if it is empty."""
         named = (self.form or self.query).get(key, "")
         if not named:
             raise BadRequest(f"which one? Its {key} is missing from the {'form' if self.form else 'address'}")
@@ -164,8 +168,8 @@ class Visit:
     async def listed(
         self, call: str, limit: int | None, which: Mapping[str, str] | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the page of a list at the query's cursor, and the links to other pages for its template. `which`: the
-        filter. Raises BadRequest, JqdClientError."""
+        """Request one page of a list, at the cursor in the query. Returns the API's answer, and the links to the first
+        and the next page for the template. `which`: the filter. Raises BadRequest, JqdClientError."""
         cursor, which = self.query.get("cursor", ""), which or {}
         answer = await self.api.get(call, limit=limit, cursor=cursor or None, **which)
         further = {"cursor": str(answer.get("cursor") or "")}
@@ -191,7 +195,7 @@ class Visit:
         return self.render("sure.html", question=question)
 
     def go(self, path: str, **query: Any) -> Response:
-        """Answer a form with a redirect to a page, which shows once what is `done`."""
+        """Answer a form with a redirect to a page. If `query` has `done`, the page shows once what was done."""
         url = self.link(path, **query)
         if "done" in query:
             self.session.note_done(url)
@@ -199,7 +203,7 @@ class Visit:
 
 
 class Question(NamedTuple):
-    """A question to the person before an act that cannot be undone, and the form that a yes sends."""
+    """Asks a person to confirm an act that cannot be undone. The form of its page does the act."""
 
     title: str
     warning: str
@@ -208,10 +212,10 @@ class Question(NamedTuple):
     right: str
     """The act, as a key of `rights.ACTS`."""
     act: str
-    """The path that the form is sent to."""
+    """Path that the form is sent to."""
     fields: dict[str, str]
     back: str
-    """The URL for a no."""
+    """URL that the person returns to without confirming."""
 
 
 Handler = Callable[[Visit], Awaitable[Response]]
@@ -219,7 +223,7 @@ Call = Callable[[AsyncClient, str], Awaitable[object]]
 
 
 class Page(NamedTuple):
-    """A declared page; the fields are the arguments of `Addresses.page`."""
+    """A declared page. The fields are arguments of `Addresses.page`."""
 
     handler: Handler
     needs: Right
@@ -229,11 +233,11 @@ class Page(NamedTuple):
 
 
 class Addresses(ABC):
-    """Where pages declare which URLs and forms they answer."""
+    """Base of `Ui`, in which pages declare which URLs and forms they answer."""
 
     def __init__(self) -> None:
         self.navigation: list[tuple[str, str]] = []
-        """Title and path of the pages that the head of each page links to."""
+        """Title and path of each page that the head of every page links to."""
         self.declared: dict[str, Page] = {}
         """Path → page."""
 
@@ -255,9 +259,9 @@ class Addresses(ABC):
         needs_login: bool = True,
         is_shared: bool = True,
     ) -> Callable[[Handler], Handler]:
-        """Return a decorator: the handler answers GET of a path. `nav`: its title in the head of each page; empty: no
-        link. `needs`: the right to see it. `takes`: its query parameters, besides `tenant`. `is_shared`: visitors with
-        the same rights within a second get the same page, if it needs a login."""
+        """Return a decorator for the handler that answers GET of a path. `nav`: title of its link in the head of each
+        page; empty: no link. `needs`: the right to see it. `takes`: its query parameters, besides `tenant`.
+        `is_shared`: if a login is needed, visitors with the same rights may get the same rendered page."""
         if nav:
             self.navigation.append((nav, path))
         takes = (*takes, "tenant") if needs_login else takes
@@ -270,7 +274,8 @@ class Addresses(ABC):
         return declare
 
     def act(self, path: str, *, needs_login: bool = True) -> Callable[[Handler], Handler]:
-        """Return a decorator: the handler answers forms sent to a path, from pages of this UI only."""
+        """Return a decorator for the handler of forms sent to a path. Only forms of this UI's own pages are
+        accepted."""
 
         def declare(handler: Handler) -> Handler:
             self.add_act(path, handler, needs_login=needs_login)
@@ -279,8 +284,9 @@ class Addresses(ABC):
         return declare
 
     def acts(self, path: str, *, key: str = "name", to: str = "", **calls: Call) -> None:
-        """Declare an act at PATH/NAME for each of `calls`: it makes the call for the thing that the form names by
-        `key`, and redirects to `to`, or to the thing's own page, which shows what was done."""
+        """Declare a form at PATH/NAME for each of `calls` (NAME → client call). It makes the call for the thing whose
+        name or id is in the field `key`. Then it redirects to `to`, by default to the page of that thing, which shows
+        what was done."""
 
         async def do(act: str, call: Call, visit: Visit) -> Response:
             named = visit.named(key)
@@ -291,7 +297,8 @@ class Addresses(ABC):
             self.act(f"{path}/{act}")(partial(do, act, call))
 
     def deletes(self, what: str, call: Call, warning: str, *, to: str, needs: Right = LOOK) -> None:
-        """Declare the pages that ask for and do the deletion of a kind of thing, by name; then redirect to `to`."""
+        """Declare two paths for a kind of thing (`what`): the page that asks whether to delete one by its name, and the
+        form that deletes it and redirects to `to`."""
 
         @self.page(f"/{what}/confirm", needs=needs, takes=("name",))
         async def confirm(visit: Visit) -> Response:
@@ -304,7 +311,7 @@ class Addresses(ABC):
 
 
 def _looked_at(visit: Visit, answer: dict[str, Any]) -> int:
-    """Return how many jobs were examined for this page of a list and those before it. Raises BadRequest."""
+    """Return how many jobs were examined for this page of a list and all pages before it. Raises BadRequest."""
     try:
         return values.count_of(visit.query.get("looked", "0")) + int(answer.get("looked", 0))
     except ValueError:

@@ -1,1 +1,1 @@
-"""Programs that run in a context beside its code, one file a language. None imports anything of jqd."""
+"""Programs that run the code inside a context, one file for each language. They import nothing of jqd."""

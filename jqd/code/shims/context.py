@@ -26,11 +26,11 @@ from typing import Any
 
 
 class Failed(Exception):
-    """Raised by code: the job can never succeed."""
+    """Code raises this if its job can never succeed, so that it is not retried."""
 
 
 class Retry(Exception):
-    """Raised by code: the job could not be done now."""
+    """Code raises this if its job could not be done now, and is to be retried after `after` seconds."""
 
     def __init__(self, message: str = "", after: float | None = None) -> None:
         super().__init__(message)
@@ -42,7 +42,7 @@ class Broken(Exception):
 
 
 class Job:
-    """What code sees of its job, without the argument."""
+    """What code sees of its job, besides the argument."""
 
     def __init__(self, facts: dict[str, Any]) -> None:
         self.__dict__.update(facts)
@@ -85,7 +85,7 @@ class Context:
         return self.texts[called, text]
 
     def function(self, text: str, called: str) -> Callable[..., Any]:
-        """Return the body as a function, so that it may `return`, and its names are local."""
+        """Compile the body as a function, so that it may `return` and its names are local. Returns the function."""
         if (called, text) not in self.functions:
             module = ast.parse("def __jqd_body__(argument, payload, job):\n    pass", called)
             (made,) = module.body
@@ -103,7 +103,7 @@ class Context:
 
 
 def shown(text: str, called: str) -> str:
-    """Give a text a file name, under which tracebacks find its lines. Return the name."""
+    """Register a text under a file name, so that tracebacks show its lines. Returns that name."""
     name = f"<{called}>"
     linecache.cache[name] = (len(text), None, text.splitlines(True), name)
     return name
@@ -130,12 +130,13 @@ def failure(error: BaseException) -> dict[str, Any]:
 
 
 def plain(lines: Iterable[str]) -> str:
-    """Join lines to one text that can be encoded in UTF-8."""
+    """Join lines to one text, and replace what cannot be encoded as UTF-8."""
     return "".join(lines).strip().encode("utf-8", "backslashreplace").decode()
 
 
 def answered(context: Context, request: dict[str, Any]) -> str:
-    """Run the request; return the answer in JSON. A child that the code forked ends here, and does not answer."""
+    """Carry out a request, and return the answer in JSON. If the code has forked, the child process exits here, and
+    does not answer."""
     own = os.getpid()
     try:
         result = context.answer(request)

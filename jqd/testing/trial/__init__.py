@@ -1,5 +1,5 @@
-"""Runs an app without a daemon, for `App.testing`: the real API and the store's own functions, in memory, with a manual
-clock."""
+"""Runs an app without a daemon, for `App.testing`. The real API and the Lua functions of the store run in memory, with
+a manual clock."""
 
 from jqd.testing.trial.trial import Mode, Trial
 

@@ -1,6 +1,8 @@
-"""Makes one attempt of a job, as a worker does. A plain function runs in the test's own thread, so that the test's
-patches, context variables and transactions hold for it. An async function runs in a loop of another thread, as the test
-may have a loop itself, with a copy of the context variables.
+"""Makes one attempt of a job, as a worker does.
+
+A plain function runs in the test's own thread, so that the test's patches, context variables and transactions hold for
+it. An async function runs in the event loop of another thread, as the test may have a loop itself. It gets a copy of
+the context variables.
 """
 
 import contextvars
@@ -29,7 +31,7 @@ RAISED_ON_PURPOSE = (Retry, Snooze, Failed, Cancelled)  # exceptions by which a 
 
 
 class Watched(Attempts):
-    """Remembers the unexpected exception of a function."""
+    """Runs attempts, and remembers an exception that the function did not raise on purpose (RAISED_ON_PURPOSE)."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)
@@ -42,32 +44,34 @@ class Watched(Attempts):
 
 
 class Outlet:
-    """The outbox of an asyncio loop for a single item, in place of a worker's `Outbox`."""
+    """Receives the outcome of one attempt from an asyncio loop, in place of a worker's `Outbox`."""
 
     def __init__(self) -> None:
         self._outcomes: queue.SimpleQueue[bytes] = queue.SimpleQueue()
 
     def deliver(self, item: Item, content: bytes, is_outcome: bool) -> None:
-        """Take the outcome; called from the loop's thread."""
+        """Receive output or the outcome, and keep only the outcome. The loop calls this in its own thread."""
         if is_outcome:
             self._outcomes.put(content)
 
     def soon(self, call: Callable[..., None], *args: object) -> None:
-        """Do nothing: there is no trio loop."""
+        """Do nothing: there is no trio loop that could run the call."""
 
     def take(self) -> bytes:
-        """Wait for the outcome and return it. The loop ends the attempt at its timeout."""
+        """Wait for the outcome, and return it. It comes at the latest at the timeout of the job, when the loop ends the
+        attempt."""
         return self._outcomes.get()
 
 
 class Worker:
-    """Makes attempts, one after another in each thread."""
+    """Makes attempts of jobs in the calling thread, one at a time."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
 
     def run(self, job: Job[..., Any, Any], held: Held) -> tuple[Report | Refused, BaseException | None]:
-        """Make an attempt; return its outcome, and the unexpected exception of the function, if any."""
+        """Make an attempt of a claimed job. Returns its outcome, and the exception if the function raised an unexpected
+        one."""
         attempts = Watched(self._clock)
         item = _item(job, held)
         if job.loop is None:
@@ -112,7 +116,7 @@ def _item(job: Job[..., Any, Any], held: Held) -> Item:
 
 
 def _in_thread(call: Callable[[], bytes]) -> bytes:
-    """Return what `call` returns in a new thread, with a copy of this thread's context variables."""
+    """Run `call` in a new thread, with a copy of the context variables; wait, and return its result."""
     answered: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     context = contextvars.copy_context()
     thread = threading.Thread(target=lambda: answered.put(context.run(call)), name="jqd-testing-job", daemon=True)

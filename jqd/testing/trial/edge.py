@@ -1,8 +1,8 @@
 """A daemon in memory, for one test: the real API and services on a `FakeStore`, without disk and workers.
 
-Journaled records are applied at once, and the test itself claims and ends jobs. There are no loops and no leases to
-renew, so nothing happens unasked, and time is a `ManualClock`. The daemon runs in a trio loop of its own thread; other
-threads call its methods.
+Journaled records are applied at once, and the test itself claims and ends jobs. There are no background tasks and no
+leases to renew, so nothing happens unless a method is called. Time is a `ManualClock`. The daemon runs in a trio loop
+in a thread of its own; other threads call its methods.
 """
 
 import queue
@@ -49,26 +49,27 @@ PROMOTED_MAX = 1_000  # jobs whose dates have come, in one call
 
 
 class TrialDaemon:
-    """A daemon in memory. Call `open` first and `close` last; all public methods are for other threads."""
+    """A daemon in memory. Call `open` first and `close` last. Call all public methods from other threads than its
+    own."""
 
     def __init__(self, backoff: Backoff) -> None:
-        """`backoff`: of jobs without their own."""
+        """`backoff`: delays between attempts of jobs that set none."""
         self.clock = ManualClock(wall_ms=SystemClock().wall_ms())
         self.pushed: list[str] = []
-        """The ids of all pushed jobs, in order."""
+        """Ids of all pushed jobs, in order of their pushes."""
         self._backoff, self._source = backoff, random.Random(1)
         self._running: dict[str, int] = {}
         self._asked: queue.SimpleQueue[tuple[Future[Any], Callable[[], Awaitable[Any]]] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
     def open(self) -> None:
-        """Start the daemon's thread."""
+        """Start the thread of the daemon."""
         self._thread = threading.Thread(target=trio.run, args=(self._live,), name="jqd-testing", daemon=True)
         self._thread.start()
         self._ask(self._begin)
 
     def close(self) -> None:
-        """End the daemon's thread; nothing is kept."""
+        """End the thread of the daemon. Its data is lost."""
         self._asked.put(None)
         if self._thread is not None:
             self._thread.join(ANSWER_S)
@@ -76,26 +77,26 @@ class TrialDaemon:
     # ------------------------------------------------------------ what is asked, from any thread
 
     def answer(self, method: str, path: bytes, query: bytes, headers: Mapping[str, str], body: bytes) -> Response:
-        """Answer one request."""
+        """Handle one API request; return the response."""
         heading = RequestHead(method, unquote(path.decode()), path.decode(), query, headers)
         answer = self._ask(lambda: self._answer(heading, body))
         assert answer is not None, "nobody hangs up here"
         return answer
 
     def claim(self, names: Collection[str]) -> Held | None:
-        """Claim the next job of these jobtypes, which then is running. None: none is ready."""
+        """Claim the next job of these jobtypes, which counts as running from then on. None: no job is ready."""
         return self._ask(lambda: self._claim(names))
 
     def end(self, held: Held, report: Report) -> None:
-        """End the attempt of a claimed job with this outcome."""
+        """Record the outcome of a claimed job's attempt."""
         self._ask(lambda: self._end(held, report))
 
     def give_back(self, held: Held) -> None:
-        """Make a claimed job ready again, as it was not begun."""
+        """Release a claimed job that was not started, so that it can be claimed again."""
         self._ask(lambda: self._give_back(held))
 
     def next_due_s(self) -> float | None:
-        """Return the seconds until the next job's date comes; None when no job waits for one."""
+        """Return the seconds until the next delayed job may run; None: no job is delayed."""
         return self._ask(self._next_due_s)
 
     # ------------------------------------------------------------ its own thread
@@ -106,7 +107,7 @@ class TrialDaemon:
         return future.result(ANSWER_S)
 
     async def _live(self) -> None:
-        """Make one call after another, as a daemon's loop does, so that no two change the same thing at once."""
+        """Make the calls of other threads one after another, so that no two change the same data at once."""
         while (asked := await trio.to_thread.run_sync(self._asked.get)) is not None:
             future, call = asked
             try:
@@ -144,7 +145,8 @@ class TrialDaemon:
         return answer
 
     async def _settle(self) -> None:
-        """Apply all journaled records, and release the jobs that waited for them."""
+        """Apply all journaled records, and release blocked jobs whose parents have ended, until nothing is left to
+        do."""
         await self.apply()
         while await self._flows.one_whole_round() == 0.0:
             await self.apply()
@@ -152,7 +154,7 @@ class TrialDaemon:
     async def _release(self, job_id: str, failed: str, mark: str) -> bool:
         done = await release(self._services, job_id, failed, mark)
         if failed:
-            self.clock.advance(AT_ONCE_S)  # only so long after its push it may be marked as failed
+            self.clock.advance(AT_ONCE_S)  # a job may be marked as failed only so long after its push
         return done
 
     async def apply(self) -> None:
@@ -178,7 +180,7 @@ class TrialDaemon:
 
     async def _claim(self, names: Collection[str]) -> Held | None:
         while (await self._store.promote(PROMOTED_MAX)).moved:
-            await self._settle()  # it may have expired
+            await self._settle()  # a promoted job may have expired
         for waiting in await self._store.get_waiting_jobtypes([Wanted(name) for name in names], 1):
             best = waiting.priority
             for held in await self._store.get_waiting_jobs(
@@ -220,7 +222,8 @@ class TrialDaemon:
 
 
 class Journal:
-    """A journal in memory, whose records are applied to the store at once."""
+    """Stands in for the journal. Keeps records in memory until they are applied to the store, before the next
+    request."""
 
     refusing: str | None = None
     refusing_full = False
@@ -233,7 +236,7 @@ class Journal:
 
     @property
     def written(self) -> int:
-        """Return the end, as all written records count as durable."""
+        """End of the durable records. Here all written records count as durable."""
         return self.end
 
     def write(self, lane: Lane, records: int, body: bytes, *, patient: bool = False) -> int:
@@ -246,91 +249,91 @@ class Journal:
         await trio.lowlevel.checkpoint()
 
     def read_point(self, lane: Lane, reader: int = 0) -> int:
-        """Return the end of the lane: all that was written is applied before the next request."""
+        """Return the end of the journal, as all records are applied before the next request."""
         return self.end
 
 
 class Hand:
-    """Stands in for the runner: knows which jobs are running."""
+    """Stands in for the runner. Knows which jobs are running."""
 
     def __init__(self, running: Mapping[str, int]) -> None:
         self._running = running
 
     def of(self, job_id: str) -> "Hand":
-        """Return this runner: there are no partitions here."""
+        """Return the runner for the partition of a job: this one, as there is one partition."""
         return self
 
     def running(self, job_id: str) -> Running | None:
-        """Return where and since when a job runs; None: it does not."""
+        """Return where and since when a job is running; None: it is not."""
         at_ms = self._running.get(job_id)
         return None if at_ms is None else Running(NAME, at_ms)
 
     def ended(self, job_id: str) -> None:
-        """Return None: the store knows all ended jobs."""
+        """Return the outcome of a job that the store does not have yet: here always None."""
 
 
 class Control:
-    """Stands in for the daemon around the service: always ready, alone, and applies the journal when asked to wait."""
+    """Stands in for the daemon around the services. It is always ready, and the only daemon."""
 
     def __init__(self, daemon: TrialDaemon) -> None:
         self._daemon = daemon
 
     def push_ready(self) -> str | None:
-        """Return None: pushes are always taken."""
+        """Return why pushes are refused: always None, they are not."""
         return None
 
     run_ready = pressed = push_ready
 
     def warnings(self) -> Sequence[str]:
-        """Return no warnings."""
+        """Return the warnings of the daemon: there are none."""
         return ()
 
     daemons = sharers = warnings
 
     def stats(self) -> Mapping[str, object]:
-        """Return the part of `GET /v1/stats` that is not the store's."""
+        """Return the part of `GET /v1/stats` that comes from the daemon, not from the store."""
         return {"daemon": NAME}
 
     def settled(self, where: Collection[int]) -> bool:
-        """Return True: this store never loses anything."""
+        """Return whether recovery of the store is done: always True, as this store loses nothing."""
         return True
 
     async def wait_caught_up(self, lane: Lane, position: int, timeout_s: float, where: Collection[int]) -> bool:
-        """Apply the journal; returns True: all is applied."""
+        """Apply the journal to the store; return True: nothing is left to apply."""
         await self._daemon.apply()
         return True
 
     async def wait_ingested(self, timeout_s: float) -> bool:
-        """Apply the journal; returns True: all is applied."""
+        """Apply the journal to the store; return True: nothing is left to apply."""
         await self._daemon.apply()
         return True
 
     def owed(self, tenant: str) -> int:
-        """Return 0: no jobs wait for a quota."""
+        """Return how many jobs wait for the quota of a tenant: always 0, there are no quotas."""
         return 0
 
     def owes(self, tenant: str) -> bool:
-        """Return False: no jobs wait for a quota."""
+        """Return whether jobs wait for the quota of a tenant: always False, there are no quotas."""
         return False
 
     def owed_text(self, tenant: str) -> str | None:
-        """Return None: no jobs wait for a quota."""
+        """Return a sentence about jobs that wait for a quota: always None, there are no quotas."""
         return None
 
     def rate(self, jobtype: str) -> float:
-        """Return 0: rates are not measured here."""
+        """Return the rate of a jobtype: always 0, as it is not measured here."""
         return 0.0
 
     def entered(self, job_ids: Sequence[str], jobs: Sequence[JobSpec], tenant: str = "") -> None:
-        """Remember the ids of pushed jobs."""
+        """Add pushed jobs to `TrialDaemon.pushed`."""
         self._daemon.pushed += job_ids
 
 
 class Whole(Request):
-    """A request whose body has arrived."""
+    """A request whose body is already in memory."""
 
     whole = True
 
     def read_nowait(self) -> bytes:
-        """Return the whole body at once."""
+        """Return the whole body."""
         return self.body

@@ -1,10 +1,10 @@
 """Runs an app without a daemon in a test: `with app.testing("fake") as t:`.
 
-    fake      a push only takes the job; jobs run by `t.run_all()` or `t.advance(…)`
+    fake      a push only stores the job; `t.run_all()` or `t.advance(…)` run jobs
     inline    a push runs all jobs that are due before it returns, as if workers took no time
 
-Time passes only by `t.advance`, and while the test waits for a job: `ref.result(wait="30s")`. Dates, retries after
-their back-off, and jobs that wait for them come at their own times.
+Time passes only by `t.advance`, and while the test waits for a job: `ref.result(wait="30s")`. Jobs with a date, and
+retries after their back-off, run when the time of the trial reaches them.
 """
 
 from collections.abc import Callable
@@ -49,12 +49,12 @@ ROOMS = (
 
 
 class Trial:
-    """An app without a daemon, for one `with` block of a test. Methods that begin with `a` are for async code, under
-    asyncio and trio."""
+    """Runs an app without a daemon, for one `with` block of a test. Methods that begin with `a` are for async code,
+    under asyncio or trio."""
 
     def __init__(self, app: "App", mode: Mode, *, raises: bool = False) -> None:
-        """`raises`: an unexpected exception of a job's function is also raised by the call that ran it. Raises
-        ValueError for another mode."""
+        """`raises`: an unexpected exception in a job's function is also raised by the call that ran the job. Raises
+        ValueError for an unknown mode."""
         if mode not in get_args(Mode):
             raise ValueError(f'an app is tested "inline" or "fake", not {mode!r}')
         self.app, self.mode = app, mode
@@ -63,7 +63,7 @@ class Trial:
         self._worker = Worker(self._daemon.clock)
         self._transport = _InMemory(self)
         self.client = Client(URL, transport=self._transport, clock=self._daemon.clock)
-        """A client for this test, for code that pushes jobs by name."""
+        """Client of this trial, for code that pushes jobs by their names."""
         self._open = ExitStack()
 
     def __enter__(self) -> Self:
@@ -80,11 +80,12 @@ class Trial:
 
     @property
     def now(self) -> datetime:
-        """Return the time of this trial, in UTC. It begins at the real time."""
+        """The present time of this trial, in UTC. It begins at the real time."""
         return date_of(self._daemon.clock.wall_ms())
 
     def pushed(self, job: Job[..., Any, Any] | str | None = None) -> list[JobInfo]:
-        """Return the pushed jobs as they are now, in order of their pushes: of one function or name, or all.
+        """Return the present state of the pushed jobs, in order of their pushes: those of one function or jobtype, or
+        all.
 
         `argument` is the map of a call's parameters: `[job.argument for job in t.pushed(send)] == [{"to": "ann"}]`.
         """
@@ -93,9 +94,9 @@ class Trial:
         return [info for info in infos if info is not None and name in (None, info.name)]
 
     def run_all(self, *, until_done: bool = False) -> int:
-        """Run all jobs that are due, and those that they push, until none is due; returns the number of attempts.
+        """Run all jobs that are due, and those that they push, until none is due. Returns the number of attempts.
 
-        `until_done`: then let time pass to the next date, and so on, until no job waits any more.
+        `until_done`: then advance the clock to the next date and run again, until no job waits for a date.
         """
         runs = self._run_due()
         while until_done and (due_s := self._daemon.next_due_s()) is not None:
@@ -104,34 +105,35 @@ class Trial:
         return runs
 
     def advance(self, by: Duration) -> int:
-        """Let time pass, in seconds or like "5m", and run all jobs that are or become due, each at its date; returns
+        """Let time pass, in seconds or like "5m". Runs all jobs that become due meanwhile, each at its date. Returns
         the number of attempts."""
         return self._pass(duration_s(by), lambda: False)
 
     async def arun_all(self, *, until_done: bool = False) -> int:
-        """`run_all` for async code: plain functions run in another thread than the caller's loop."""
+        """Do the same as `run_all`, for async code. Plain functions run in another thread than the caller's loop."""
         return await anyio.to_thread.run_sync(lambda: self.run_all(until_done=until_done))
 
     async def aadvance(self, by: Duration) -> int:
-        """`advance` for async code."""
+        """Do the same as `advance`, for async code."""
         return await anyio.to_thread.run_sync(self.advance, by)
 
     # ------------------------------------------------------------ for the transport
 
     def served(self) -> None:
-        """After a request, run due jobs if the mode is "inline"; but not if a running job made the request."""
+        """Run due jobs after a request, in mode "inline" only. A request that a running job made runs none."""
         if self.mode == "inline" and at_work.get() is None:
             self._run_due()
 
     def waited(self, seconds: float, is_over: Callable[[], bool]) -> None:
-        """Let time pass until `is_over` or `seconds` are over. With "fake" no jobs run meanwhile."""
+        """Let time pass until `is_over` returns True, or for `seconds`. In mode "inline" due jobs run meanwhile, in
+        mode "fake" none."""
         if self.mode == "inline":
             self._pass(seconds, is_over)
         elif not is_over():
             self._daemon.clock.advance(seconds)
 
     def ask(self, method: str, path: bytes, query: bytes, headers: dict[str, str], body: bytes) -> Response:
-        """Answer one request of the client."""
+        """Send one request of the client to the daemon; return the response."""
         answer = self._daemon.answer(method, path, query, headers, body)
         return Response(answer.status, {name.lower(): value for name, value in answer.fields()}, answer.body)
 
@@ -180,7 +182,7 @@ class Trial:
 
 
 class _InMemory:
-    """The client's `Transport`, without a network."""
+    """A `Transport` of the client that calls the trial instead of a network."""
 
     def __init__(self, trial: Trial) -> None:
         self._trial = trial

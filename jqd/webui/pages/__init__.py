@@ -1,4 +1,4 @@
-"""All pages, in the order of the links in each page's head. Each module has `register(ui)`."""
+"""All pages, in the order of the links in the head of each page. Each module has `register(ui)`."""
 
 from jqd.webui.pages import (
     audit,

@@ -1,4 +1,4 @@
-"""Audit: who changed what with a token, the newest first. The filter is the page's query."""
+"""Page Audit: who changed what with which token, the newest first. The filter is the query of its URL."""
 
 from quart import Response
 

@@ -1,8 +1,9 @@
-"""Act on all jobs that match a filter: count them first, then change exactly these, piece by piece.
+"""Page for changes of many jobs: counts all jobs that match a filter, then changes exactly these, in several calls.
 
-The filter is frozen by `before`, the time of the count: jobs that fail later do not match. One call of the API examines
-some thousand jobs, so the browser asks for one piece after the other: by itself with JavaScript, by a button without.
-The form holds the progress, so the change stops when the page is closed, and survives a restart of the UI.
+The filter contains `before`, the time of the count, so that jobs that fail later do not match. One call of the API (a
+piece) examines some thousand jobs, so the browser sends a form for one piece after the other: by itself with
+JavaScript, else by a button. The form holds the progress, so the change stops when the page is closed, and survives a
+restart of the UI.
 """
 
 import json
@@ -20,14 +21,14 @@ from jqd.webui.values import count_of
 from jqd.webui.visit import Addresses, Visit
 
 FILTER = ("state", "name", "tag", "code", "exitcode", "error", "error_is", "error_like", "search", "since", "before")
-"""The API's filters of jobs."""
+"""Names of the API's job filters."""
 PIECE_S = 60.0  # added to the usual timeout, for one piece
 RETRYABLE = ("failed", "cancelled")
 NUMBERS = ("matched", "changed", "met", "looked")  # fields of a `Run`
 
 
 class Act(NamedTuple):
-    """An act on many jobs."""
+    """A change that can be made to many jobs (retry, delete, cancel), with its texts."""
 
     verb: str
     done: str
@@ -54,7 +55,7 @@ ACTS = {
 
 
 class Offer(NamedTuple):
-    """A button for all jobs that a list shows."""
+    """A button that changes all jobs of a filter. A page that lists jobs shows it."""
 
     act: str
     label: str
@@ -62,7 +63,8 @@ class Offer(NamedTuple):
 
 
 def offered(which: dict[str, str]) -> list[Offer]:
-    """Return the acts possible on all matching jobs; none without a filter, which would mean every job there is."""
+    """Return a button for each change that all jobs of a filter may get. An empty filter gets none: it would mean every
+    job there is."""
     if not which.keys() - {"before"}:
         return []
     state = which.get("state")
@@ -82,18 +84,18 @@ def offered(which: dict[str, str]) -> list[Offer]:
 
 
 class Run(NamedTuple):
-    """The progress of a count and a change, which a form carries to the next piece."""
+    """Progress of the count and of the change. The form carries it from one call to the next."""
 
     matched: int = 0
     """Matching jobs counted so far."""
     whole: bool = False
-    """Whether all of them are counted."""
+    """Whether the count is complete."""
     changed: int = 0
     met: int = 0
-    """Matching jobs that the pieces so far came to."""
+    """Matching jobs that the change has examined so far."""
     cursor: str = ""
     looked: int = 0
-    """Jobs examined by the count so far."""
+    """Jobs that the count has examined so far."""
 
     @classmethod
     def of(cls, form: Any) -> "Run":
@@ -106,7 +108,7 @@ class Run(NamedTuple):
 
     @property
     def start(self) -> "Run":
-        """Return the progress at the start of the change."""
+        """The progress when the change begins: all jobs are counted, none is changed."""
         return Run(self.matched, self.whole)
 
     @property
@@ -188,13 +190,13 @@ def _page(
 
 
 def command_of(visit: Visit, verb: str, which: dict[str, str], **flags: Any) -> str:
-    """Return the command line for the jobs of a filter, but not its dates, which no command takes."""
+    """Return the `jqd` command line for the jobs of a filter. It leaves out the dates, which no command takes."""
     chosen = {name: each for name, each in which.items() if name not in ("since", "before")}
     return visit.command("jqd", verb, **flags, **chosen)
 
 
 def _whose(visit: Visit) -> str:
-    """Return as text whose jobs they are; empty if this login sees only one tenant."""
+    """Return, as text, whose jobs would be changed; empty if this login sees only one tenant."""
     if visit.tenant is None:
         return "all tenants" if visit.me.all_tenants else ""
     return visit.tenant or "none: only jobs of no tenant"
@@ -208,7 +210,7 @@ def _act(fields: Any) -> str:
 
 
 def _asked(form: Any) -> dict[str, str]:
-    """Return the filter of a form. Raises UnprocessableEntity for an unknown field."""
+    """Return the filter in a form. Raises UnprocessableEntity if the form has an unknown field."""
     odd = form.keys() - {*FILTER, *Run().fields, "act", "tenant", "form_token"}
     if odd:
         raise UnprocessableEntity(f"this form has a field {min(odd)!r}, which chooses no jobs")
@@ -216,14 +218,14 @@ def _asked(form: Any) -> dict[str, str]:
 
 
 def _chosen(which: dict[str, str]) -> dict[str, str]:
-    """Return the filter. Raises BadRequest if it is empty, or lacks `before`."""
+    """Check that a filter is not empty and has `before`; return it. Raises BadRequest."""
     if not which.keys() - {"before"} or "before" not in which:
         raise BadRequest("which jobs? Choose some on the page Jobs: a filter of nothing is every job there is")
     return which
 
 
 def _body(which: dict[str, str]) -> dict[str, Any]:
-    """Return the filter as a body for the API. Raises BadRequest."""
+    """Turn a filter into a request body: its exit code becomes a number. Raises BadRequest."""
     if "exitcode" not in which:
         return which
     exitcode = number_of(which["exitcode"])

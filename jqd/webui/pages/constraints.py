@@ -1,4 +1,5 @@
-"""Constraints: the list, and an editor that shows faults at the character, and what a constraint would do."""
+"""Pages of constraints: the list, and an editor. The editor shows errors at their character, and which waiting jobs a
+constraint would delay."""
 
 import re
 from functools import partial
@@ -66,7 +67,7 @@ def register(ui: Addresses) -> None:
 
 
 async def _set(visit: Visit, typed: dict[str, str], *, is_trial: bool) -> Response:
-    """Set the typed constraint, or try it."""
+    """Save the constraint that was typed; with `is_trial` only show what it would do."""
     faults = dict[str, Fault]()
     if typed["until"] and typed["pause"] != "until":
         faults["until"] = Fault("it is for a pause until then: choose that, or leave it empty")
@@ -77,7 +78,7 @@ async def _set(visit: Visit, typed: dict[str, str], *, is_trial: bool) -> Respon
 
 
 async def _known(visit: Visit, row: dict[str, Any]) -> Response:
-    """Show a constraint: the jobs that wait for it, and the editor."""
+    """Show an existing constraint: the jobs that wait for it, and the editor."""
     typed = _typed_before(row)
     found = await together(trial=partial(_trial, visit, row, typed), limited=partial(_limited, visit.api, row))
     done = DONE.get(visit.done, "")
@@ -89,7 +90,7 @@ def _editor(visit: Visit, typed: dict[str, str], *, status: int = 200, **more: A
     flags = {"rate": f"{typed['limit']}/{typed['per']}" if typed["limit"] else "", "concurrency": typed["concurrency"]}
     paused = {"no": "", "ever": "ever"}.get(typed["pause"], typed["until"])
     flags |= {"burst": typed["burst"], "pause": paused, "key": typed["key"], "cost": typed["cost"]}
-    shows = visit.query.get("name") and not visit.form  # it is as it was set, and nothing was typed
+    shows = visit.query.get("name") and not visit.form  # the saved constraint is shown, nothing was typed
     is_known = bool(visit.query.get("name") or visit.form.get("known"))
     flags |= {"on_error": typed["on_error"] if typed["on_error"] != "hold" else ""}
     of, exact = (name or "NAME", typed["match"]), typed["exact"] == "yes"
@@ -108,7 +109,7 @@ def _editor(visit: Visit, typed: dict[str, str], *, status: int = 200, **more: A
 
 
 async def _trial(visit: Visit, row: dict[str, Any], typed: dict[str, str]) -> dict[str, Any] | None:
-    """Return what a constraint does to the waiting jobs; None if this role may not try one."""
+    """Ask the API what an existing constraint does to the waiting jobs. None if this role may not ask that."""
     if not visit.may("set") or not visit.owns(row):
         return None
     try:
@@ -118,7 +119,7 @@ async def _trial(visit: Visit, row: dict[str, Any], typed: dict[str, str]) -> di
 
 
 async def _limited(api: Api, row: dict[str, Any]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """Return those of the newest waiting jobs that wait for a constraint, each with the reason."""
+    """Find the jobs that a constraint holds back, among the newest waiting ones. Returns each with its wait reason."""
     only = _OF_ONE_NAME.match(row["match"])
     answer = await api.get("/v1/jobs", state="waiting", name=only[2] if only else None, limit=LOOKED_AT_MAX)
     jobs = {job["job_id"]: job for job in answer.get("jobs", [])}
@@ -148,7 +149,7 @@ def _limits(row: dict[str, Any]) -> str:
 
 
 def _body(typed: dict[str, str]) -> dict[str, Any]:
-    """Return the typed constraint as a body for the API."""
+    """Return the API body for the constraint in a form."""
     body: dict[str, Any] = {"match": typed["match"], "on_error": typed["on_error"] or "hold"}
     if typed["limit"] or typed["burst"]:
         body["rate"] = {"per_s": seconds_of(typed["per"] or "1")}
@@ -165,7 +166,7 @@ def _body(typed: dict[str, str]) -> dict[str, Any]:
 
 
 def _typed_before(row: dict[str, Any]) -> dict[str, str]:
-    """Return the editor's fields for an existing constraint."""
+    """Return the field values with which the editor shows an existing constraint."""
     rate = row.get("rate") or {}
     until = row.get("paused_until") or ""
     fields = {

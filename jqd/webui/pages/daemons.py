@@ -1,4 +1,5 @@
-"""Daemons: those that share the store, their troubles, and how far the asked one has applied its journal."""
+"""Page Daemons: the daemons that share the store, their troubles, and how much of its journal the asked daemon has
+applied to the store."""
 
 from functools import partial
 from typing import Any
@@ -15,10 +16,10 @@ DONE = {
     "drain": "It begins no job any more; what runs goes on, and pushes are taken.",
     "resume": "It begins jobs again.",
 }
-"""Act → what the page says after it."""
+"""Act → message that the page shows after it."""
 RECORDS = {"rules": "settings"}
 LIMITS = {"journal_bytes": "bytes of the journal", "lag_s": "seconds that its event loop is late"}
-"""The API's name of a limit → text for people."""
+"""The API's name of a limit → label on the page."""
 
 
 def register(ui: Addresses) -> None:
@@ -48,8 +49,8 @@ def register(ui: Addresses) -> None:
 
 
 def _lanes(answer: dict[str, Any]) -> list[tuple[str, int | None, int, int | None]]:
-    """Return for each kind of record: the position applied, the journal's end, and the bytes between. The first and
-    last are None until the store was asked."""
+    """Return for each kind of record: its name, the journal position applied to the store, the journal's end, and the
+    bytes between them. Position and bytes are None until the store was asked."""
     return [
         (
             RECORDS.get(name, name),
@@ -62,7 +63,7 @@ def _lanes(answer: dict[str, Any]) -> list[tuple[str, int | None, int, int | Non
 
 
 def _limits(answer: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """Return the limits at which pushes are refused, as text, each with its value and its limit."""
+    """Return the label of each limit at which pushes are refused, with its present value and the limit itself."""
     return [
         (LIMITS.get(name, name.replace("_", " ")), each)
         for name, each in answer.items()

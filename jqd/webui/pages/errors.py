@@ -1,4 +1,5 @@
-"""Errors: why jobs failed, the most frequent reason first, with links to its jobs and to acts on exactly these."""
+"""Page Errors: the reasons why jobs failed, the most frequent first. Each links to its jobs, and to changes of exactly
+these."""
 
 from typing import Any
 
@@ -34,10 +35,10 @@ def register(ui: Addresses) -> None:
 
 
 def _row(visit: Visit, row: dict[str, Any], which: dict[str, str], state: str) -> dict[str, Any]:
-    """Return a reason with the filter that selects exactly its jobs."""
+    """Return a row of errors for the template, with the filter fields that select exactly its jobs."""
     texts = list(row.get("texts") or ())
     narrowed = {name: each for name, each in which.items() if name not in ("error_is", "error_like")}
-    # By the pattern even if only one text was seen: jobs that were not examined yet may have others.
+    # Select by the pattern even if only one text was seen: jobs that were not examined yet may have others.
     such = {"error_like": row["pattern"]} if row.get("pattern") else {"error_is": row["error"]}
     # Each tenant has its own jobtypes: for a login of all tenants name the tenant of this row.
     of = {"tenant": row.get("tenant") or ""} if visit.me.all_tenants else {}

@@ -1,5 +1,5 @@
-"""Flow: a job with its ancestors and descendants, as steps and as a picture. Group: its jobs by state. And acts on
-either as a whole."""
+"""Page Flow: a job with its ancestors and descendants, as steps and as a picture. Page Group: the jobs of a group by
+state. Both can cancel or retry all their jobs at once."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -23,18 +23,18 @@ PAGE = 200  # jobs on a page: some screens, and the most of a picture
 
 
 class Whole(NamedTuple):
-    """A flow or a group, on which acts work as a whole."""
+    """How to cancel, retry or close a whole flow or group: the paths, texts and calls for it."""
 
     page: str
     key: str
-    """Name of its id in the query and in forms."""
+    """Name of the query parameter and form field that has the id of the flow, or the name of the group."""
     api_path: Callable[[str], str]
     warnings: Mapping[str, str]
-    """Act → text of its question."""
+    """Act → warning that is shown before it is confirmed."""
     calls: Mapping[str, Callable[..., Awaitable[Changed]]]
-    """Act → call that does it, or with `dry_run` counts the jobs."""
+    """Act → method of the client; with `dry_run` it only counts the jobs."""
     command: tuple[str, ...]
-    """The words of the command line before the act."""
+    """Words of the command line that come before the act."""
     flags: Mapping[str, Any]
 
 
@@ -144,7 +144,8 @@ async def _flow(visit: Visit) -> Response:
 
 
 async def _meet(visit: Visit, job_id: str) -> dict[str, Any]:
-    """Return a job, and act for its tenant from now on: the ids in its flow belong to that tenant."""
+    """Read a job, make its tenant the tenant of the visit, and return the job: the ids in its flow belong to that
+    tenant."""
     job = await visit.api.get(job_path(job_id))
     visit.meet(job)
     return job
@@ -171,7 +172,7 @@ def _counts(jobs: Sequence[FlowJob]) -> list[tuple[str, int]]:
 
 
 def _done(visit: Visit) -> str:
-    """Return the text that the page shows after an act."""
+    """Return the message that the page shows after an act; empty if there was none."""
     done, changed = visit.done, visit.query.get("changed", "")
     if done not in DONE:
         return ""

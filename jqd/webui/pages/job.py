@@ -1,4 +1,4 @@
-"""Job: everything known about one job, why it waits, and acts on it."""
+"""Page Job: everything known about a job, why it waits, and buttons that change it."""
 
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -21,7 +21,7 @@ IRREVERSIBLE = {
     "cancel": "It will not run; what runs is told to stop, and what it did so far is done. It can be retried.",
     "delete": "It is deleted for good, with its argument, result and history.",
 }
-"""Act that asks first → text of its question."""
+"""Act that has to be confirmed → warning that is shown before."""
 DONE = {
     "cancel": "The job is cancelled, or will be as soon as its worker stops.",
     "retry": "The job is tried again.",
@@ -29,7 +29,7 @@ DONE = {
     "priority": "The job has another priority.",
     "mend": "The job is tried again with this argument.",
 }
-"""Act → what the page says after it."""
+"""Act → message that the page shows after it."""
 LEFT = {"delete": "The job is deleted."}
 
 Act = Callable[[Visit, str], Awaitable[object]]
@@ -54,7 +54,7 @@ def register(ui: Addresses) -> None:
 
 
 async def _act(name: str, act: Act, visit: Visit) -> Response:
-    """Do an act, and show the job afterwards; a refusal is shown above the job, with the typed values."""
+    """Do an act, then show the job. If the API refuses it, show the reason above the job and keep what was typed."""
     job_id = visit.named("id")
     try:
         await act(visit, job_id)
@@ -96,7 +96,7 @@ async def _page(visit: Visit, job_id: str, *, done: str = "", refused: str = "",
 
 
 async def _found(api: Api, path: str) -> dict[str, Any] | None:
-    """Return the answer of a GET; None if the thing does not exist (any more)."""
+    """Return the answer of a GET; None if the API answers 404."""
     try:
         return await api.get(path)
     except NotFound:

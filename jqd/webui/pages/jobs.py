@@ -1,4 +1,5 @@
-"""Jobs: those that match a filter, newest first. The filter is the page's query, so that a link names what it shows."""
+"""Page Jobs: the jobs that match a filter, newest first. The filter is in the URL, so that a link leads to the same
+list."""
 
 from quart import Response
 

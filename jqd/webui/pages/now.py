@@ -1,4 +1,4 @@
-"""Now: the state of the queue, beginning with its troubles."""
+"""Page Now: the state of the queue, with its troubles first."""
 
 from functools import partial
 from typing import Any
@@ -27,7 +27,7 @@ class Finding:
 
     def __init__(self, level: str, text: str, href: str = "") -> None:
         self.level = level
-        """`bad`: jobs are not taken or not run. `warn`: they may soon not be."""
+        """`bad`: the queue takes or runs no jobs, or a jobtype waits in vain. `warn`: other troubles."""
         self.text = text
         self.href = href
 
@@ -60,7 +60,7 @@ def register(ui: Addresses) -> None:
 
 
 async def _ask(visit: Visit) -> dict[str, Any]:
-    """Make the calls that this role may make."""
+    """Make the API calls that this role may make; return their answers by name."""
     api, calls = visit.api, {"totals": "/v1/stats" if visit.me.all_tenants else "/v1/tenants"}
     if not visit.has(LOOK):
         return {"ready": await api.ready(), "totals": {}, "types": {}, "workers": {}, "hour": {}}
@@ -74,7 +74,7 @@ async def _ask(visit: Visit) -> dict[str, Any]:
 
 
 async def _or_why(api: Api, path: str, kept_s: float = SHARED_S, **params: Any) -> dict[str, Any]:
-    """Return the answer of a GET; if the store is away, a map with `unknown`: why."""
+    """Return the answer of a GET. If the store is away, return `{"unknown": reason}`."""
     try:
         return await api.get(path, kept_s, **params)
     except Unavailable as error:
@@ -82,8 +82,8 @@ async def _or_why(api: Api, path: str, kept_s: float = SHARED_S, **params: Any) 
 
 
 def _counts(answer: dict[str, Any], tenant: str | None) -> dict[str, Any] | None:
-    """Return jobs by state and rates a minute, of one tenant or of all; None while the store is away. A tenant without
-    a row has no jobs."""
+    """Return job counts by state and rates a minute, for `tenant` or for all (None). None while the store is away. A
+    tenant without a row has no jobs."""
     if tenant is None or "tenants" not in answer:
         return (answer.get("store") or {}).get("counts")
     row: dict[str, Any] = next((each for each in answer["tenants"] if each["tenant"] == tenant), {})

@@ -1,4 +1,4 @@
-"""Schedules: the list, and forms to run one now, pause it, change it or make a new one."""
+"""Pages of schedules: the list, and forms to create, change, pause or run a schedule."""
 
 from typing import Any
 
@@ -96,7 +96,7 @@ def _editor(visit: Visit, typed: dict[str, str], *, status: int = 200, **more: A
     flags = {each: typed[each] for each in ("cron", "every", "missed", "overlap", "jitter", "until")}
     words = [name or "NAME", typed["jobtype"] or "JOBTYPE", typed["argument"]]
     tags = [f"--tag={tag}" for tag in typed["tags"].splitlines()]
-    # Of one that is there its job may have more than any form or command shows: nothing to be set anew as it stands.
+    # The job of an existing schedule may have fields that the form lacks: a command that sets it would drop them.
     shows = visit.command("jqd", "schedules", "next", of=(name,))
     sets = visit.command("jqd", "schedules", "set", *tags, of=words, tz=typed["tz"] if typed["cron"] else "", **flags)
     more.setdefault("faults", {})
@@ -113,14 +113,14 @@ def _editor(visit: Visit, typed: dict[str, str], *, status: int = 200, **more: A
 
 
 def _when(row: dict[str, Any]) -> str:
-    """Return a schedule's dates as text."""
+    """Return, as text, when a schedule fires."""
     if row.get("every"):
         return f"every {lasting(row['every'])}"
     return f"{row.get('cron')} {row.get('tz')}"
 
 
 def _body(typed: dict[str, str], job: dict[str, Any]) -> dict[str, Any]:
-    """Return the typed schedule as a body for the API."""
+    """Return the API body for the schedule in a form. `job`: the job that it pushes."""
     body: dict[str, Any] = {"job": job, "missed": typed["missed"], "overlap": typed["overlap"]}
     if typed["cron"]:
         body |= {"cron": typed["cron"], "tz": typed["tz"] or "UTC"}
@@ -132,7 +132,7 @@ def _body(typed: dict[str, str], job: dict[str, Any]) -> dict[str, Any]:
 
 
 def _typed_before(row: dict[str, Any]) -> dict[str, str]:
-    """Return the form's fields for an existing schedule."""
+    """Return the field values with which the form shows an existing schedule."""
     argument = value(row["job"].get("argument"))
     fields = {each: "" if row.get(each) is None else str(row[each]) for each in FIELDS} | {
         "jobtype": row["job"]["name"],

@@ -1,4 +1,5 @@
-"""Tenants: for each its jobs by state, its quota, and what is paused. A tenant's token sees only its own row."""
+"""Page Tenants: for each tenant its jobs by state, its quota, and what is paused. A token of one tenant sees only that
+row."""
 
 from functools import partial
 from typing import Any
@@ -11,7 +12,7 @@ from jqd.webui.visit import Addresses, Visit
 PAGE_TENANTS = 100
 DONE = {"pause": "No job of it is begun until it is resumed; what runs goes on.", "resume": "Its jobs are begun again."}
 WAITS = ("waiting", "scheduled", "retrying", "blocked")
-"""States of jobs that a quota counts as queued."""
+"""States of jobs that count for the limit `queued` of a quota."""
 
 
 def register(ui: Addresses) -> None:
@@ -32,13 +33,13 @@ def register(ui: Addresses) -> None:
 
 
 async def _act(act: str, visit: Visit) -> Response:
-    """Pause or resume a tenant: that of the session or, with a token for all, the one in the form."""
+    """Pause or resume a whole tenant: the session's own or, if its token is for all tenants, the one in the form."""
     await (visit.api.client.pause_all() if act == "pause" else visit.api.client.resume_all())
     return visit.go("/tenants", done=act)
 
 
 def _quota(row: dict[str, Any]) -> list[tuple[str, float | None, float]]:
-    """Return a tenant's limits: each as text, how much is used (None: unknown), and the limit."""
+    """Return each limit of a tenant's quota: label, amount used (None: unknown), limit."""
     quota, rate = row.get("quota") or {}, row.get("per_minute") or {}
     queued = sum(row.get(state) or 0 for state in WAITS)
     used = {

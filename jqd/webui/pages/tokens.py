@@ -1,4 +1,4 @@
-"""Tokens: the list, and forms to make one, whose secret is shown once, and to revoke one."""
+"""Pages of tokens: the list, and forms to create and to revoke a token. The secret of a new token is shown once."""
 
 from typing import Any
 
@@ -66,7 +66,7 @@ def register(ui: Addresses) -> None:
 
 
 async def _create(visit: Visit, typed: dict[str, str]) -> Response:
-    """Make the typed token, only once for each form, as reloading the page sends its form again."""
+    """Create the token that was typed. A form does this only once: reloading the page would send it again."""
     faults = dict[str, Fault]()
     body: dict[str, Any] = {"role": typed["role"], "note": typed["note"]}
     if typed["of"]:
@@ -112,9 +112,11 @@ def _form(
     once: str = "",
     is_unknown: bool = False,
 ) -> Response:
-    """Show the form as typed, and without faults also the command that does the same.
+    """Show the form as typed, and if nothing is wrong with it the command that does the same.
 
-    `once`: the form's mark; empty: a new one. `is_unknown`: the token may have been made."""
+    `once`: mark that lets the form be carried out once; empty: issue a new one. `is_unknown`: warn that the token may
+    have been created.
+    """
     flags = {"of": typed["of"], "note": typed["note"], "expires": typed["expires"]}
     command = "" if faults else visit.command("jqd", "tokens", "create", typed["role"], **flags)
     return visit.render(

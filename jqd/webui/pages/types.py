@@ -1,4 +1,5 @@
-"""Types: the jobtypes, with their last hour, why they wait, and pause and resume. Type: one of them, over time."""
+"""Page Types: all jobtypes, with their last hour, why they wait, and buttons to pause and resume. Page Type: one
+jobtype over time."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ PAGE = 100  # jobtypes on one page
 LOOKED, CALLS_MAX = 1_000, 10  # jobtypes per call, and calls, to find one by its exact name
 HISTORY_S = 20.0  # how long an answer is shared: it has a new step each minute
 SPANS = {60: "an hour", 480: "8 hours", 11_520: "8 days"}
-"""Minutes that a chart may show → text."""
+"""Minutes that a chart covers → label."""
 COUNTED = {
     "pushed": "Pushed",
     "started": "Started",
@@ -28,7 +29,7 @@ COUNTED = {
     "interrupted": "Interrupted",
     "cancelled": "Cancelled",
 }
-"""Count in a step of the history → title."""
+"""Name of a counter in the history → label."""
 
 
 class Line(NamedTuple):
@@ -107,7 +108,8 @@ async def _page(visit: Visit) -> Response:
 
 
 async def _row(visit: Visit, name: str) -> dict[str, Any] | None:
-    """Return the row of the visit's own jobtype with exactly this name; the API also finds names that contain it."""
+    """Find the jobtype with exactly this name, of the visit's tenant, and return its row. The API also finds names that
+    contain it."""
     cursor = ""
     for _ in range(CALLS_MAX):
         answer = await visit.api.get("/v1/types", limit=LOOKED, cursor=cursor or None, name=name)
@@ -121,7 +123,8 @@ async def _row(visit: Visit, name: str) -> dict[str, Any] | None:
 
 
 async def _lines(visit: Visit) -> dict[tuple[str, str], Line]:
-    """Return (tenant, jobtype) → line of the jobs ended in the last hour; empty while the store is away."""
+    """Return (tenant, jobtype) → line that shows how many of its jobs ended, over the last hour. Empty while the store
+    is away."""
     try:
         answer = await visit.api.get("/v1/history", HISTORY_S, minutes=60, types=1)
     except Unavailable:
@@ -135,7 +138,7 @@ async def _lines(visit: Visit) -> dict[tuple[str, str], Line]:
 
 
 def _chart(steps: Sequence[dict[str, Any]]) -> list[Line]:
-    """Return the lines of a chart, which share one scale."""
+    """Return the lines of the chart, all drawn to the same scale."""
     numbers = {
         "pushed": [step["pushed"] for step in steps],
         "succeeded": [step["succeeded"] for step in steps],
@@ -149,7 +152,8 @@ def _chart(steps: Sequence[dict[str, Any]]) -> list[Line]:
 
 
 def _shares_of(steps: Sequence[dict[str, Any]], field: str, bounds: Sequence[float]) -> str:
-    """Return as text the upper bounds of half and of 95 % of all durations, as exact as the buckets; empty for none."""
+    """Return, as text, below which duration half and 95 % of the jobs stayed. The precision is that of the histogram
+    buckets. Empty if there were no jobs."""
     counts = [sum(bucket) for bucket in zip(*(step[field] for step in steps), strict=False)]
     total = sum(counts)
     if not total:

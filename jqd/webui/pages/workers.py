@@ -1,4 +1,5 @@
-"""Workers and handlers: what runs jobs, its health at each daemon, and the code or URL behind a jobtype."""
+"""Pages of workers and handlers: what runs jobs, how each daemon judges a worker, and the code or URL that runs a
+jobtype."""
 
 import re
 from collections.abc import Awaitable, Callable
@@ -26,7 +27,7 @@ STATES = {
     "unreachable": "failed",
     "token_ended": "failed",
 }
-"""Health of a worker → state of jobs that has the colour for it."""
+"""Health of a worker → job state in whose colour it is shown."""
 CODE = (
     ("Before all", "before"),
     ("Before each batch", "beforeEach"),
