@@ -117,8 +117,8 @@ class Request:
         return 0.0 if self.hurried else min(max(asked_s, 0.0), max_s)
 
     def media_type(self) -> str:
-        """Return the Content-Type without parameters, in lower case; empty if there is none. A type in `plain` is
-        replaced."""
+        """Return the Content-Type without parameters, in lower case, or the type that `plain` gives for it; empty if
+        there is none."""
         kind = media.bare(self.headers.get("content-type", ""))
         return self.plain.get(kind, kind)
 

@@ -287,7 +287,7 @@ class SettingsUpkeep:
         settings.loaded.set()
 
     async def _was_read(self, first: int, end: int) -> bool:
-        """Read the settings between two positions. Returns False if the disk does not give all of them."""
+        """Take the settings in a range of the journal. Returns False if the disk does not give all of it."""
         try:
             async with aclosing(self._journal.read_range(Lane.RULES, first, end)) as pieces:
                 async for slices in pieces:

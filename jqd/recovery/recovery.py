@@ -273,8 +273,8 @@ class Recovery:
         ]
 
     async def _restore(self) -> None:
-        """Wait until the store also has all ordinary jobs that our journal had when this pass began, and note it in the
-        membership."""
+        """Wait until the store has all jobs (lane JOBS) that our journal had when this pass began; tell
+        the membership."""
         await self._lanes[Lane.JOBS].wait_caught_up(self._goal)
         self._membership.mark_restored()
 

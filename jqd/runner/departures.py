@@ -99,7 +99,7 @@ class Departures:
 
 
 class Gone(NamedTuple):
-    """A departure, merged from what all daemons saw of it."""
+    """The departure of a daemon or worker, merged from what all daemons saw of it."""
 
     row: Departure
     by: list[str]

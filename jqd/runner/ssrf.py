@@ -120,7 +120,9 @@ def is_own(address: IP) -> bool:
 
 class SsrfGuard:
     def __init__(self, networks: Sequence[str] = (), callback_networks: Sequence[str] = ()) -> None:
-        """`networks`, `callback_networks`: as in the settings. Raises ValueError for a text that is not a network."""
+        """`networks`: if there are any, workers may only be there. `callback_networks`: callbacks may go there, too.
+
+        Raises ValueError for a text that is not a network."""
         self._networks = [ip_network(each, strict=False) for each in networks]
         self._callback_networks = [ip_network(each, strict=False) for each in callback_networks]
 

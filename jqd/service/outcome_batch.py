@@ -186,7 +186,7 @@ class OutcomeBatch:
 
     def _lease_of(self, each: OutcomeAnswer) -> int:
         """Return the fence of the lease under which this daemon gave the job to the reporting worker; 0: there is none.
-        Must be called before the store is asked, which learns of the lease later."""
+        The store may not know the lease yet: the question to it names this fence."""
         here = self.services.runner.of(each.job_id).running(each.job_id)
         return here.lease if here is not None and here.worker == each.worker else 0
 

@@ -158,7 +158,7 @@ class Walk:
             self._jobs.popitem()
 
     async def take(self, services: Services, breathe: Breathe) -> Flow:
-        """Return the next FLOW_MAX jobs, and forget all of them but their ids. Raises StoreAway, StoreRefused."""
+        """Return up to FLOW_MAX more jobs of the walk, which keeps only their ids. Raises StoreAway, StoreRefused."""
         await self.walk_to(services, FLOW_MAX, breathe)
         some = dict(islice(self._jobs.items(), FLOW_MAX))
         self._taken.update(some)

@@ -200,7 +200,8 @@ def decode_lease_outcome(keys: Keys, flat: Sequence[object]) -> Outcome:
 
 
 def decode_generation(keys: Keys, job_id: str, row: object) -> tuple[int, int, bool]:
-    """Decode revision and generation of a job, and whether its latest change came too late. Raises Unreadable."""
+    """Decode the number of a job's last change (revision), the number of its content (generation), and whether that
+    change came too late: the job was running, or had ended. Raises Unreadable."""
     if row is None:
         return 0, 0, False
     found = _GENERATION.fullmatch(row) if isinstance(row, bytes) else None

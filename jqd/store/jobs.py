@@ -193,10 +193,10 @@ class JobMethods(ScriptMethods):
         }
 
     async def skip(self, journal_id: str, lane: Lane, start: int, end: int, *, gone: bool = False) -> int | None:
-        """Move a lane's position over a range without records of that lane. Returns `end`. None and errors: as in
-        `apply_jobs`.
+        """Move the position up to which a lane is applied over a range that has no records of it. Returns `end`. None
+        and errors: as in `apply_jobs`.
 
-        `gone`: the range had records, which the journal deleted. Copies of jobs from there count as new."""
+        `gone`: the journal deleted records there before they were applied; later copies of their jobs count as new."""
         return await self._move("skip", *self._lane(journal_id, lane, start, end), int(gone))
 
     async def promote(self, limit: int) -> Promoted:

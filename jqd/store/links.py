@@ -330,9 +330,10 @@ class LinkMethods(ScriptMethods):
     async def confirm_members(self, group: str, pairs: Sequence[tuple[str, str]]) -> list[str]:
         """Confirm places in a group. Returns the ids that are no members, because the group was closed without them.
 
-        (token, id)     the job is journaled (token, "")     there will be no job ("", id)        from a journal: a
-        member, unless the group is closed and no longer waits for members ("", CLOSED)    from a journal, behind its
-        members: the group was closed
+        (token, id)     the job is in a journal, in the place that the token reserved
+        (token, "")     there will be no job: the place is free again
+        ("", id)        from a journal: a member, unless the group is closed and no longer waits for members
+        ("", CLOSED)    from a journal, behind its members: the group was closed
         """
         late: list[str] = []
         for some in in_steps(pairs, STEP_JOBS):

@@ -43,7 +43,8 @@ def grouped(outcomes: Iterable[Outcome], followers: Mapping[int, Sequence[Job]])
 
 
 def _bringing(followers: Sequence[Job]) -> str:
-    """Return the mark for an outcome whose followers are in the same call; if they are copies, with their positions."""
+    """Return what a call has instead of an outcome's `follows` if it brings these jobs itself: "=", and for copies of
+    retention the two positions of `Job.copied`."""
     copied = followers[0].copied
     return f"{BROUGHT}{copied[0]} {copied[1]}" if copied else BROUGHT
 

@@ -108,7 +108,7 @@ class AddedHandler(Struct, frozen=True):
 
 
 class GoneHandler(Struct, frozen=True):
-    """The answer to a deleted handler."""
+    """The answer to a request that deleted a handler."""
 
     ok: bool = True
 

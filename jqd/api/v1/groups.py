@@ -56,7 +56,7 @@ class GroupError(Struct, frozen=True):
 
 
 class Group(Struct, frozen=True):
-    """A group."""
+    """The answer about a group: its jobs by state, and the job that waits for them."""
 
     group: str
     closed: bool

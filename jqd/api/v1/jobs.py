@@ -46,7 +46,7 @@ class DeleteQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def get_job(parts: ApiContext, request: Request, job_id: str) -> Job:
-    """`GET /v1/jobs/{id}?wait=S&whole=1`: the job, as soon as it has ended or the wait is over."""
+    """`GET /v1/jobs/{id}`: the job, once it has ended or after `wait` s; `whole`: with a large argument, too."""
     query = read_query(request, JobQuery)
     view = await look_up(parts.services, job_id, request.wait_s(query.wait, parts.config.wait_s_max))
     body = job_body(parts.services, view, job_id, whole=query.whole in YES)
