@@ -238,6 +238,7 @@ class FakeStore:
         *,
         row_bytes: int = 0,
         tried: bool = False,
+        sources: int = 0,
     ) -> Page:
         await trio.lowlevel.checkpoint()
         self._check()
