@@ -13,7 +13,7 @@ from jqd.domain.record import Lane, decode_outcomes
 from jqd.loops.purge import Purge
 from jqd.runner import Capacity, Runner, RunnerConfig, Stopped, WorkerRegistry, WorkerSpec, make_pool
 from jqd.service.waiters import Waiters
-from jqd.store import Claimed, JobView, Member, Purged, Renewed
+from jqd.store import Claimed, JobView, Member, Purged
 from tests.loops.house import House, house, offer, until
 
 
@@ -330,28 +330,6 @@ async def test_trust_ends_before_others_may_take_over_and_work_is_stopped(autoju
         assert here.membership.owner is not None  # doubt drops nothing: it may still prove ours
         here.store.away = None
         await here.membership.wait_trusted()
-        nursery.cancel_scope.cancel()
-
-
-async def test_answers_that_came_while_the_loop_stood_still_count(autojump_clock: None) -> None:
-    """It came to itself behind the end of trust: what had been done by then was thrown away, and all ran twice."""
-    async with house() as here, trio.open_nursery() as nursery:
-        await here.join(nursery)
-        await here.wait_claimable()
-        stops, renew, answered = here.runner.stops, here.store.renew_sysid, trio.Event()
-
-        async def late(*args: Any, **named: Any) -> Renewed:
-            answer = await renew(*args, **named)
-            await answered.wait()
-            return answer
-
-        here.store.renew_sysid = late  # type: ignore[method-assign]
-        while (left_s := here.membership.work_left_s) > 0:
-            await trio.sleep(left_s)
-        assert not here.membership.trusts()
-        answered.set()
-        await trio.sleep(1)
-        assert (here.membership.trusts(), here.runner.stops) == (True, stops)
         nursery.cancel_scope.cancel()
 
 

@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from jqd.config import Config
-from jqd.daemon import SETTINGS_S, Daemon
+from jqd.daemon import Daemon
 from jqd.domain.errors import JournalRefused, NotFound, NotYet
 from jqd.domain.lease import LeaseConfig
 from jqd.domain.record import Lane, encode_rules
@@ -376,26 +376,3 @@ async def test_settings_that_the_disk_does_not_give_are_waited_for_until_a_store
         await table.loaded.wait()
         assert is_there or all(table.get("k", name * 60) is not None for name in "abcd")
         nursery.cancel_scope.cancel()
-
-
-@pytest.mark.parametrize("stops", [False, True])
-async def test_no_job_or_token_is_judged_before_the_own_settings_are_read(
-    autojump_clock: None, stops: bool, logged: io.StringIO
-) -> None:
-    """However long that takes: a revoked token would be let in. Those of a store are waited for briefly."""
-    clock, goes_on, stop = TrioClock(), list[bool](), trio.Event()
-
-    async def know(daemon: Daemon) -> None:
-        goes_on.append(await daemon._know_settings(stop))
-
-    async with opened(MemoryFiles()) as journal, trio.open_nursery() as nursery:
-        config = Config(data_dir=Path("/nowhere"), store=StoreConfig(url="fake:"))
-        daemon = Daemon(config, journal, [FakeStore(clock)], clock, random.Random(1))
-        nursery.start_soon(know, daemon)
-        await trio.sleep(60)
-        assert goes_on == []
-        assert "daemon.reads_settings" in logged.getvalue()
-        assert daemon.control.in_a_line().startswith("takes jobs NOT: the settings in its journal are not")
-        (stop if stops else daemon.workers.settings.loaded).set()
-        await trio.sleep(0 if stops else SETTINGS_S + 0.01)
-    assert goes_on == [not stops]
