@@ -397,4 +397,4 @@ class Claims:
         for worker_id, part in self.runner.divide(offer, jobtype, held).items():
             self._started(worker_id, part)
             self.runner.run_jobs(worker_id, jobtype, part, offer.pull)
-            self._log.info("dispatch.batch", jobtype=jobtype, count=len(part), worker=worker_id)
+            self._log.debug("dispatch.batch", jobtype=jobtype, count=len(part), worker=worker_id)

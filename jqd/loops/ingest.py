@@ -375,7 +375,7 @@ class Ingest(Generic[Record]):
         self._advance(flight.end)
         if flight.records:
             self._settings.applied(flight.records, flight.answer)
-            self._log.info("ingest.batch", lane=self.lane.name.lower(), count=len(flight.records))
+            self._log.debug("ingest.batch", lane=self.lane.name.lower(), count=len(flight.records))
 
     def _seek(self, position: int) -> None:
         self._read_end = position

@@ -135,7 +135,7 @@ class OutcomesLoop:
                 outcomes = self._hand_back(outcomes, error)
                 await trio.sleep(REFUSED_WAIT_S)
             else:
-                self._log.info("outcomes.batch", count=len(outcomes))
+                self._log.debug("outcomes.batch", count=len(outcomes))
                 break
         self._refused = None
         self._runner.mark_durable()
