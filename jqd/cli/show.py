@@ -99,6 +99,10 @@ def jobs(
     with common.client() as client:
         if watch:
             return _watch_jobs(client, lambda: list(client.jobs(state=state, **asked, limit=limit)), common)
+        if common.output == "jsonl":  # each as it comes: an error on a later page takes no line back
+            for info in client.jobs(state=state, **asked, limit=limit):
+                show(_brief(info), common.output)
+            return Exit.DONE
         parts = list[bool]()
         text = client.jobs(state=state, **asked, limit=limit, looked=_note_examined, parted=lambda: parts.append(True))
         found = list(text)

@@ -39,6 +39,17 @@ def test_jobs_are_asked_for_by_error_and_age(script: Script, capsys: pytest.Capt
     assert "argument" not in json.loads(out(capsys)), "a list does not tell it"
 
 
+def test_lines_of_jobs_are_printed_as_they_come_before_an_error(
+    script: Script, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script.on("GET", "/v1/jobs", 200, {"jobs": [JOB], "cursor": "next"})
+    script.on("GET", "/v1/jobs", 500, {"detail": "a part of the store is away"})
+    assert run(["jobs", "--limit", "1000", "-o", "jsonl"]) == 1
+    told = capsys.readouterr()
+    assert [json.loads(line)["job_id"] for line in told.out.splitlines()] == [JOB["job_id"]]
+    assert "a part of the store is away" in told.err
+
+
 def test_errors_are_told_with_what_to_do(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
     row = {"name": "mail", "error": "it's \x1b[2J", "count": 2, "since": "2027-01-15T08:00:00.000Z", "job_id": "a b"}
     other = {**row, "error": "y", "count": 3, "latest": "2027-01-16T08:00:00.000Z"}
