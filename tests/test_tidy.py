@@ -182,6 +182,14 @@ def test_a_line_of_lua_fits_on_a_screen() -> None:
     assert faults(judge, [*SCRIPTS, *SHARED]) == []
 
 
+def test_a_comment_in_lua_stands_before_what_it_speaks_of() -> None:
+    def judge(path: Path) -> Iterator[str]:
+        for comment in re.findall(r"^(--.*)\n\s*end\b", path.read_text(), re.MULTILINE):
+            yield f"{comment!r} stands before an end"
+
+    assert faults(judge, [*SCRIPTS, *SHARED]) == []
+
+
 def test_a_link_leads_somewhere() -> None:
     def judge(path: Path) -> Iterator[str]:
         links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", path.read_text())

@@ -27,9 +27,9 @@ function Queues.learn_paged_of(rows)
     queues[#queues + 1] = rows[at]:match(':(.*)$')
   end
   Queues.learn_paged(queues)
--- Asks that for many queues at once.
 end
 
+-- Asks that for many queues at once.
 function Queues.learn_paged(queues)
   if call.has_pages and #queues > 0 then
     for at, row in ipairs(redis.call('HMGET', K.paged, unpack(queues))) do
