@@ -86,6 +86,8 @@ def error_of(response: Response, body: Any) -> JqdClientError:
     if status in (429, 503, 507):
         kind = {"ids_unknown": fields.get("type") == IdsUnknown.problem, "closed": fields.get("type") == Closed.problem}
         return Unavailable(message, status=status, retry_after=_after(response.headers.get("retry-after")), **kind)
+    if status == 404 and language_of(response.headers.get("content-type", "")) is None and response.body:
+        return JqdClientError(f"{message}: that is no daemon's answer; does a proxy lead to one?", status=status)
     kinds = {401: Forbidden, 403: Forbidden, 404: NotFound, 409: Conflict, 413: TooLarge}
     return kinds.get(status, JqdClientError)(message, status=status)
 

@@ -43,6 +43,7 @@ from jqd.domain.media import MSGPACK
 
 TRIES_MAX = 4  # of a repeatable request: with the back-off below they outlast a daemon's restart of about a second
 UNKNOWN = 401  # the daemon does not know the token
+FROM_PROXY = (502, 504)  # no daemon answers so: a proxy before it sent the request, and lost the answer
 BACKOFF = Backoff(first_s=0.1, factor=3.0, cap_s=2.0)
 TARGET_CHARS_MAX = 1 << 16  # of path and query: a daemon takes less
 LINE_BYTES_MAX = 4 << 20  # of a stream's line: an event has a million characters at most
@@ -105,7 +106,10 @@ class Http:
         """Send a request. Raises TransportError; ClientClosed if another thread closed the client."""
         if os.getpid() in self._closed_in:
             raise self._closed()
-        return self._carrier().send(request)
+        response = self._carrier().send(request)
+        if response.status in FROM_PROXY:
+            raise LostError(f"a proxy before it answered {response.status}")
+        return response
 
     def _closed(self) -> ClientClosed:
         return ClientClosed(f"the client of {self.url} was closed; make another")

@@ -16,7 +16,7 @@ import trio
 from jqd.client.path import job_path
 from jqd.domain.backoff import Backoff
 from jqd.domain.log import get_logger
-from jqd.domain.media import MSGPACK
+from jqd.domain.media import MSGPACK, language_of
 
 HEARTBEATS = 3  # number within the time for which a worker may be silent, as one may be lost
 HEARTBEATS_AT_ONCE = 10  # in time for a hundred jobs, even if the daemon takes a third of a second for each
@@ -246,6 +246,8 @@ class Lease:
             with trio.fail_after(CALL_S):
                 path = f"{job_path(job_id)}/heartbeat"
                 answer = await self._post(path, {"lease_id": self._lease_id} | self._lines(job_id), CALL_S)
+            if answer.status_code in GONE and language_of(answer.headers.get("content-type", "")) is None:
+                raise httpx2.RemoteProtocolError(f"{answer.status_code} from a proxy, as no daemon answers it")
             answered = _decode_beat(answer.content) if answer.status_code == 200 else _Beat()
         except (httpx2.HTTPError, *UNREADABLE, trio.TooSlowError) as error:
             self._log.debug(f"{self._room}.not_heard", job_id=job_id, daemon=self._daemon(), error=repr(error))

@@ -235,7 +235,7 @@ ODD: list[tuple[Callable[[], httpx2.Response], str]] = [
         lambda: httpx2.Response(200, content=b"\xc1", headers={"content-type": "application/msgpack"}),
         "cannot be decoded",
     ),
-    (lambda: httpx2.Response(502, content=b"bad gateway", headers={"content-type": "text/plain"}), "bad gateway"),
+    (lambda: httpx2.Response(404, content=b"page not found", headers={"content-type": "text/plain"}), "does a proxy"),
 ]
 
 
@@ -243,6 +243,18 @@ ODD: list[tuple[Callable[[], httpx2.Response], str]] = [
 def test_what_is_no_answer_of_a_daemon_is_refused(answer: Callable[[], httpx2.Response], says: str) -> None:
     with pytest.raises(JqdClientError, match=says):
         Wire(answer()).http().call("GET", "/v1/stats")
+
+
+@pytest.mark.parametrize("status", [502, 504])
+def test_a_proxy_that_lost_the_daemon_is_a_daemon_that_did_not_answer(status: int) -> None:
+    def gone() -> httpx2.Response:
+        return httpx2.Response(status, content=b"<html>no answer</html>", headers={"content-type": "text/html"})
+
+    wire = Wire(gone(), packed(201, {"job_id": "a"}))
+    assert wire.http().call("POST", "/v1/jobs", body=b"").body == {"job_id": "a"}
+    with pytest.raises(Unreachable, match=f"proxy before it answered {status}") as caught:
+        Wire(gone()).http().call("POST", "/v1/jobs", body=b"", repeatable=False)
+    assert caught.value.sent
 
 
 def test_json_answers_are_understood_and_headers_sent() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx2
 import msgspec
+import pytest
 import trio
 
 from jqd import App
@@ -324,3 +325,33 @@ async def test_only_a_daemon_that_does_not_answer_counts_as_away(autojump_clock:
         await lease.wait_taken()
         nursery.cancel_scope.cancel()
     assert (len(asked), away) == (3, [2])
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_lost"),
+    [
+        (httpx2.Response(404, text="404 page not found"), False),
+        (httpx2.Response(409, html="<html>conflict</html>"), False),
+        (httpx2.Response(404), False),
+        (httpx2.Response(404, json={"status": 404, "detail": "no such job"}), True),
+        (httpx2.Response(409, content=b"\x80", headers={"content-type": "application/msgpack"}), True),
+    ],
+)
+async def test_only_a_daemons_own_answer_to_a_heartbeat_ends_a_lease(
+    answer: httpx2.Response, is_lost: bool, autojump_clock: None
+) -> None:
+    asked, stopped = list[str](), list[str]()
+
+    def answers(request: httpx2.Request) -> httpx2.Response:
+        asked.append(request.url.path)
+        return answer
+
+    async with httpx2.AsyncClient(transport=httpx2.MockTransport(answers)) as http, trio.open_nursery() as nursery:
+        lease = Lease("1", ["a"], http, lambda: URL, 30.0, lambda: None)
+        lease.stop = stopped.append
+        nursery.start_soon(lease.beat)
+        await trio.sleep(15)  # longer than one heartbeat of three in 30 s
+        nursery.cancel_scope.cancel()
+    assert asked
+    assert stopped == ["a"] * is_lost
+    assert lease.unwanted == ({"a": True} if is_lost else {})
