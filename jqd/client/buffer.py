@@ -223,14 +223,15 @@ class Buffer:
         return self._count < self.jobs_max and self._bytes + size <= self.bytes_max
 
     def _add(self, pending: Pending) -> None:
+        if self._thread is None:
+            LEAVING.expect()
+            thread = threading.Thread(target=self._work, name="jqd-buffer", daemon=True)
+            thread.start()  # a daemon thread keeps no process alive; at its end `leave` sends the rest
+            self._thread = thread  # only now, as is all that follows: where none can be started, nothing was pushed
         if not self._waiting:
             self._since_s = self._clock.mono_s()
         self._waiting.append(pending)
         self._bytes += pending.size
-        if self._thread is None:
-            LEAVING.expect()
-            self._thread = threading.Thread(target=self._work, name="jqd-buffer", daemon=True)
-            self._thread.start()  # a daemon thread keeps no process alive; at its end `leave` sends the rest
         # The thread times the linger itself; it is woken for the first job, and when a request is full.
         if len(self._waiting) == 1 or self._is_full():
             self._changed.notify_all()

@@ -93,6 +93,16 @@ def test_many_pushes_are_few_requests_and_each_knows_its_end(daemon, buffers, mo
         buffer.push("echo")
 
 
+def test_where_no_thread_can_be_started_nothing_was_pushed(daemon, buffers, monkeypatch):
+    buffer = buffers(linger=0)
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", lambda _: (_ for _ in ()).throw(RuntimeError("no thread")))
+        with pytest.raises(RuntimeError, match="no thread"):
+            buffer.push("echo", job_id="once")
+    buffer.push("echo", job_id="again").confirm(WAIT_S)
+    assert daemon.requests == [["again"]]
+
+
 def test_it_goes_out_by_itself_when_it_has_lingered(buffers):
     buffers(linger="1ms").push("echo").confirm(WAIT_S)
 
