@@ -41,14 +41,7 @@ class JobOutput:
     def printed(self, data: bytes) -> None:
         """Add data from standard output."""
         self.complained(data)
-        self._begun += data
-        if MARK in self._begun:
-            *lines, self._begun = self._begun.split(b"\n")
-            for line in filter(is_job, map(bytes, lines)):
-                self._followers.add(line)
-        else:
-            del self._begun[: self._begun.rfind(b"\n") + 1]
-        del self._begun[LINE_BYTES_MAX:]
+        self._find_jobs(data)
 
     def complained(self, data: bytes) -> None:
         """Add data from standard error. `J:` lines in it ask for no jobs."""
@@ -59,7 +52,8 @@ class JobOutput:
 
     def end(self) -> None:
         """End the output: a last line without a line end then counts as complete."""
-        self.printed(b"" if self._log.endswith(b"\n") or not self._log else b"\n")
+        self._find_jobs(b"\n")  # whatever the log ends with: that may be a line of standard error
+        self.complained(b"" if self._log.endswith(b"\n") or not self._log else b"\n")
 
     @property
     def log(self) -> Log:
@@ -77,6 +71,16 @@ class JobOutput:
         if end < at:
             return Log(kept_from + max(0, end + 1), "")
         return Log(kept_from + at, self._log[at:end].decode("utf-8", "ignore"))
+
+    def _find_jobs(self, data: bytes) -> None:
+        self._begun += data
+        if MARK in self._begun:
+            *lines, self._begun = self._begun.split(b"\n")
+            for line in filter(is_job, map(bytes, lines)):
+                self._followers.add(line)
+        else:
+            del self._begun[: self._begun.rfind(b"\n") + 1]
+        del self._begun[LINE_BYTES_MAX:]
 
 
 def _letter(data: bytearray) -> int:

@@ -1,10 +1,13 @@
 """What sh answers, and what lines ask for: text in, meaning out."""
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from jqd.code.output import LOG_BYTES_MAX, JobOutput
 from jqd.code.shell import LineAnswer, read_batch, read_one
 from jqd.domain.followers import FOLLOWERS_MAX
+from jqd.domain.job_lines import is_job, job_of
 
 
 @pytest.mark.parametrize(
@@ -110,3 +113,19 @@ def test_jobs_are_asked_for_on_standard_output_in_pieces_and_not_without_bound()
     output.printed(b"J: " + b"x" * 1_500_000)
     output.printed(b"x" * 600_000 + b"\n")
     assert output.is_too_much
+
+
+PIECES = st.tuples(st.booleans(), st.sampled_from([b"J: a|1", b"#J", b": ", b"x", b"\n"]))
+
+
+@settings(max_examples=500)
+@given(st.lists(PIECES, max_size=8))
+def test_standard_output_alone_says_which_jobs_follow_however_the_streams_mix(pieces: list[tuple[bool, bytes]]) -> None:
+    output = JobOutput(1 << 20)
+    for is_error, data in pieces:
+        (output.complained if is_error else output.printed)(data)
+    output.end()
+    lines = b"".join(data for is_error, data in pieces if not is_error).split(b"\n")
+    assert output.follows == [job_of(line) for line in lines if is_job(line)]
+    whole = b"".join(data for _, data in pieces)
+    assert output.log == (0, whole.decode().removesuffix("\n")), "nothing is added but the end of a last line"
