@@ -34,8 +34,8 @@ _group_decoder = msgspec.msgpack.Decoder(dict[str, str])
 
 
 async def event_body(services: Services, view: JobView, flow: Flow) -> bytes:
-    """Return the body of a callback. `view`, `flow`: the callback's job and its links. Raises StoreError, and NotYet if
-    the parent was restarted, since it will end again."""
+    """Return the body of a callback, which says how the callback's parents ended. `view`, `flow`: the callback's job
+    and its links. Raises StoreError, and NotYet if a parent was restarted, since it will end again."""
     now = iso(services.clock.wall_ms())
     if group := _group(view):
         counts = await _counts(services, flow.after)
@@ -62,7 +62,7 @@ async def event_body(services: Services, view: JobView, flow: Flow) -> bytes:
 
 
 def _group(view: JobView) -> str:
-    """Return the group whose callback this job is; "" if it is the callback of a job."""
+    """Return the group that a callback reports; "" if it reports a single job. `view`: the callback's own job."""
     try:
         return _group_decoder.decode(view.argument).get("group", "")
     except DECODE_ERRORS:
@@ -70,7 +70,8 @@ def _group(view: JobView) -> str:
 
 
 def _result(view: JobView) -> dict[str, Any]:
-    """Return the field with the job's kept result. If that is too large for an argument, return only its size."""
+    """Return the job's kept result as a field of the body; only its size if the result is too large for an argument; no
+    field if the job keeps no result."""
     if not view.keep_result or view.state is not State.SUCCEEDED:
         return {}
     if isinstance(view.result, LargeResult):
@@ -83,7 +84,8 @@ def _packed(kind: str, at: str, data: dict[str, Any]) -> bytes:
 
 
 async def _counts(services: Services, members: Sequence[str]) -> dict[str, int]:
-    """Return state → how many of these members of a group ended in it. Raises NotYet if one was restarted."""
+    """Return state → how many of these members of a group have ended in that state. Raises NotYet if a member was
+    restarted."""
     counts: Counter[str] = Counter()
     for home, piece in pieces_of(services, members):
         for member, row in zip(piece, await services.store.at(home).list_links(piece, 0), strict=True):
@@ -102,7 +104,8 @@ async def _parent(services: Services, given: str) -> JobView | None:
 
 
 def ended(services: Services, given: str, job_id: str | None, view: JobView | OnItsWay | None) -> JobView | None:
-    """Check that a parent whose end was noted at its children is still ended, and return it; None: it was deleted.
+    """Return a parent whose end was noted at its children, after checking that it is still ended; None if it was
+    deleted. `given`: the parent's id as its children name it. `view`: what the store says about it.
 
     Raises NotYet if the parent was restarted since, so that its children wait for the new end; and the errors of
     `expect_gone`.
@@ -119,6 +122,7 @@ def ended(services: Services, given: str, job_id: str | None, view: JobView | On
 
 
 def expect_gone(services: Services, given: str, job_id: str) -> None:
-    """Raise NotYet if a job that is not in the store may still come back, because the store is in recovery."""
+    """Raise NotYet if a job that is not in the store may still come back, because the store is in recovery. `given`:
+    the job's id as other jobs name it."""
     if not services.control.settled(services.where(job_id)):
         raise NotYet(f"whether there is a job {bare(given)!r} is not known yet")

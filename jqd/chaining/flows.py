@@ -62,8 +62,8 @@ class Wait(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """What the partitions answered about the parents of one blocked job: a note for each parent, with its end if it has
-    ended."""
+    """What the partitions answered about the parents of one blocked job: one note for each parent, which tells its end
+    if it has ended."""
 
     notes: list[ParentNote]
     is_known: bool
@@ -71,7 +71,8 @@ class Asked(NamedTuple):
 
 
 class Flows:
-    """The loop that, for one partition of the store, reports each parent's end to its children and releases them."""
+    """The loop that, for one partition of the store, reports each parent's end to its children and releases the
+    children."""
 
     def __init__(
         self,
@@ -83,8 +84,8 @@ class Flows:
         clock: Clock,
         source: random.Random,
     ) -> None:
-        """`number`: the partition. `settled`: a function that returns whether recovery of these partitions is
-        complete."""
+        """`number`: the partition. `settled`: returns whether recovery of the given partitions is complete. `release`:
+        releases one child."""
         self.backoff = LoopBackoff("flows", source=source)
         self._number, self._store, self._stores, self._settled = number, stores[number], stores, settled
         self._lives: dict[int, str] = {}
@@ -121,7 +122,8 @@ class Flows:
 
     @property
     def complaint(self) -> str | None:
-        """For the health report: which jobs wait for parents that no partition knows, or why some are tried again."""
+        """For the health report: which jobs wait for parents that no partition knows, or why releases are tried again
+        later."""
         now_s = self._clock.mono_s()
         old = [child for child, wait in self._waits.items() if wait.since_s <= now_s - COMPLAIN_S]
         if old:
@@ -134,21 +136,22 @@ class Flows:
         self._bell.set()
 
     def note_jobs(self, jobs: Sequence[Job]) -> None:
-        """Called when jobs were applied. Wakes the loop if some of them wait for parents, or are parents that were
-        restarted, so that their children learn of this before another parent's end."""
+        """Wake the loop if some of the jobs, which were just applied, wait for parents, or are parents that were
+        restarted: their children learn of this before another parent's end."""
         if any(job.flow is not None and job.flow.after for job in jobs) or (
             self.is_awaited and any(job.change is not None and job.change.kind in AGAIN for job in jobs)
         ):
             self.wake()
 
     def note_ends(self) -> None:
-        """Called when jobs ended or were cancelled. Wakes the loop if other jobs may wait for some of them."""
+        """Wake the loop after jobs ended or were cancelled. Does nothing while no job of this partition can be a parent
+        or child."""
         if self.is_awaited:
             self.wake()
 
     async def wait_links_applied(self) -> None:
         """Wait until all links in this partition are handled, so that parents know the children that were applied here
-        before. While a partition is in recovery this goes on waiting, as parents may be missing there."""
+        before. While a partition is in recovery, some parents may be missing there, so this also waits for its end."""
         if self._clear == self._begun > 0 and not self._bell.is_set() and self._is_whole():
             return
         goal = self._begun + 1  # a round that is under way may have read the links before
@@ -209,8 +212,8 @@ class Flows:
     # ------------------------------------------------ children
 
     async def _ask_again(self) -> None:
-        """For each partition that began a new life, and so may have lost data, let all parents be queried again; also
-        if this partition itself began one."""
+        """Let all parents be queried again after a partition began a new life, in which it may have lost data. This
+        partition's own new life counts, too."""
         for number, store in enumerate(self._stores):
             life = store.identity
             if self._lives.get(number) != life and self._settled({number}):
@@ -223,9 +226,9 @@ class Flows:
         return self._settled(numbers) and all(self._lives.get(n) == self._stores[n].identity for n in numbers)
 
     async def _ask(self, blocked: Sequence[Blocked], rest_until_ms: int) -> None:
-        """Register blocked jobs at the partitions of their parents, which then report each parent's end to them. Also
-        read which parents ended before, and release children whose parents all have. If a partition is away, only
-        children with parents there have to wait."""
+        """Register blocked jobs at the partitions of their parents, which then report each parent's end to them. Read
+        which parents have ended already, and release children whose parents have all ended. If a partition is away,
+        only children with parents in it have to wait."""
         follow = [each for each in blocked if each.job.flow is not None and each.job.flow.after]
         children = {
             each.job.id: each
@@ -283,8 +286,8 @@ class Flows:
         return GONE if is_old else None
 
     async def _watch(self, pairs: Sequence[WatchPair]) -> dict[int, Watched]:
-        """Query the parents at their partitions. Returns index of the pair → state of its parent, without partitions
-        that fail."""
+        """Query the parents at their partitions. Returns index of the pair → state of its parent. Pairs whose partition
+        fails are left out."""
         homes: dict[int, list[int]] = {}
         for place, pair in enumerate(pairs):
             homes.setdefault(self._home(pair.parent), []).append(place)
@@ -304,7 +307,8 @@ class Flows:
 
     async def _note_ends(self, ended: Sequence[Parent], rest_until_ms: int) -> bool:
         """Report the ends of parents to their children, and release children that wait for no other parent. Returns
-        whether the parents have more children. Children that failed are tried again after REST_S."""
+        whether a parent has more children to be told. Children that could not be reached are tried again after
+        REST_S."""
         by_home: dict[int, list[ParentNote]] = {}
         for each in ended:
             for child in each.children:
@@ -326,8 +330,8 @@ class Flows:
         return bool(more)
 
     async def _go_on(self, standing: Mapping[str, Standing]) -> set[str]:
-        """Release those children that no longer wait for any parent. Returns the children that have to be tried again,
-        among them those whose release takes longer than HOLD_S; such a release continues in the background."""
+        """Release those children that no longer wait for any parent. Returns the children that have to be tried again.
+        If a release takes longer than HOLD_S, its child is one of them, and the release continues in the background."""
         due = {child: each for child, each in standing.items() if each.is_done}
         released = set[str]()
 
@@ -353,9 +357,9 @@ class Flows:
         return due.keys() - released
 
     async def _at(self, home: int, ask: Callable[[], Awaitable[T]]) -> T | None:
-        """Call `ask`, which asks the partition `home`, and return its answer. If another partition than this one fails,
-        return None: its links are tried again after REST_S. A circuit breaker limits the time spent on a partition that
-        hangs. Raises StoreAway, StoreRefused of this partition only."""
+        """Call `ask`, which asks the partition `home`, and return its result. Return None if the call fails at another
+        partition than this loop's own; its links are tried again after REST_S. A circuit breaker limits the time spent
+        on a partition that hangs. Raises StoreAway, StoreRefused of the loop's own partition only."""
         if home == self._number:
             return await ask()
         silent, began_s = frozenset({home}), self._clock.mono_s()
@@ -371,7 +375,8 @@ class Flows:
             return None
 
     def _note_failure(self, error: StoreAway | StoreRefused | JournalRefused) -> None:
-        """Remember why some jobs are tried again after REST_S, and log it once."""
+        """Remember the error for which some jobs are tried again after REST_S. Log it, unless an error was noted
+        shortly before."""
         now_s = self._clock.mono_s()
         if now_s >= self._failed_at_s + 2 * REST_S:
             self._log.warning("flows.delayed", error=str(error))

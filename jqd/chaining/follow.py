@@ -1,4 +1,5 @@
-"""Pushes jobs that follow others. Each is pushed once, however often and by whichever daemon this is tried."""
+"""Pushes the jobs that follow others. Each job is pushed once, however often the push is tried, and by whichever
+daemon."""
 
 from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import ExitStack
@@ -56,7 +57,8 @@ async def follow(
     """Push the jobs of outbox entries, as far as their tenants' quotas have room. Returns the entries that have to
     wait.
 
-    `from_shelf`: whether the entries had been waiting for a quota. `written`: see `outbox.Push`. Raises JournalRefused.
+    `from_shelf`: whether the entries have waited for a quota until now. `written`: see `outbox.Push`. Raises
+    JournalRefused.
     """
     children = list[tuple[str, str]]()
     done = OutboxLeft({}, {}, children)
@@ -108,8 +110,9 @@ async def _within(
     *,
     shelf: bool,
 ) -> list[Follower]:
-    """Return the entries for which their tenants' quotas have room, and add the others to `over`. If one entry of a
-    tenant has to wait, all later ones of that tenant wait, too."""
+    """Return the entries for which their tenants' quotas have room, and add the other entries to `over` (tenant →
+    entries). If one entry of a tenant has to wait, all later entries of that tenant wait, too. The reservations in the
+    quotas are entered into `charges`, which settles them when it is closed."""
     admitted: list[Follower] = []
     for each in found:
         charge: Charge | str = FREE
@@ -132,7 +135,8 @@ async def _within(
 
 
 def _read(entries: Iterable[bytes], waits: dict[bytes, str]) -> list[Follower]:
-    """Decode entries and return them. Those that cannot be decoded are added to `waits`, and health reports them."""
+    """Decode entries and return them. Entries that cannot be decoded are added to `waits`, with the reason; the health
+    report shows them."""
     found = []
     for entry in entries:
         try:
@@ -205,8 +209,8 @@ async def _push(
 
 
 def _outside(agreed: ReservedIds, groups: Container[str | None]) -> ReservedIds:
-    """Return `agreed` with these groups removed from its jobs, so that applying the journal does not add the jobs to
-    them."""
+    """Return `agreed` with `groups` removed from its jobs, so that applying the journal does not add the jobs to these
+    groups."""
     fields, jobs = _fields_decoder.decode(agreed.array), list(agreed.jobs)
     for place, job in enumerate(agreed.jobs):
         if job.group in groups:
@@ -216,8 +220,8 @@ def _outside(agreed: ReservedIds, groups: Container[str | None]) -> ReservedIds:
 
 
 def options_of(services: Services, tenant: str, items: Sequence[Item]) -> Options | None:
-    """Return the registered options that followers of a job leave out. None: the followers cannot be part of the
-    outcome and have to be pushed, as their tenant has a quota or they need more than an outcome can carry."""
+    """Return the registered default options for followers that leave them out. None if the followers cannot be part of
+    the outcome and have to be pushed, because their tenant has a quota or they need more than an outcome can carry."""
     if need_push(items) or tenant in services.feature(Quotas).known:
         return None
     if not services.options.says_any:
@@ -229,7 +233,7 @@ def _chosen(agreed: ReservedIds) -> list[int]:
     """Return the indexes of jobs whose ids were chosen by their parent's worker. Another push may want the same id, so
     these ids must be confirmed.
 
-    An id that is derived from the parent's is never given to another job, and if the entry is pushed again, it gets the
-    same revision of the same job.
+    An id that jqd derived from the parent's id is never given to another job. If its outbox entry is pushed again, the
+    job gets the same revision again.
     """
     return [place for place, digest in enumerate(agreed.digests) if digest != FOLLOWER_DIGEST]

@@ -1,7 +1,5 @@
-"""Writes the group of each job to the store again before the job is applied, as the store may have lost it.
-
-This is done in the group's partition.
-"""
+"""Writes the groups of jobs to the store again, as the store may have lost them. This is done in each group's
+partition, before the jobs are applied."""
 
 from collections.abc import Sequence
 
@@ -14,8 +12,8 @@ from jqd.store.links import CLOSED
 
 
 class Links:
-    """Writes groups of one partition to the store again, before jobs that belong to them are applied. The members of a
-    group may be in any partition."""
+    """Writes the groups that belong to one partition to the store again, before their jobs are applied. The jobs
+    themselves may be in any partition."""
 
     def __init__(self, number: int, store: Store, partitions: int) -> None:
         self._number, self._store, self._partitions = number, store, partitions
@@ -28,13 +26,14 @@ class Links:
         return GROUP_STEM in job.name and self._is_here(closed_by(job))  # the cheap check first: called for every job
 
     def here(self, jobs: Sequence[Job]) -> Sequence[Job]:
-        """Return those of the jobs that are themselves in this partition."""
+        """Return the jobs of this partition, without those that are passed here only because of a group in it."""
         if self._partitions == 1 or not any(map(self.concern, jobs)):
             return jobs
         return [job for job in jobs if partition_of(job.id, self._partitions) == self._number]
 
     async def confirm(self, jobs: Sequence[Job]) -> None:
-        """Make these jobs members of their groups in the store, and close groups. Raises StoreError."""
+        """Write to the store that jobs are members of their groups, and that groups are closed, for the groups of this
+        partition. Raises StoreError."""
         members: dict[str, list[tuple[str, str]]] = {}
         for job in jobs:
             flow = job.flow
@@ -53,8 +52,8 @@ class Links:
 
 
 def closed_by(job: Job) -> str:
-    """Return the group that was closed when this job was pushed: the job waits for the group's members, or is the
-    group's callback. "": there is none."""
+    """Return the group that was closed by the push of this job; "" if there is none. Such a job waits for the group's
+    members, or is the group's callback."""
     own = bare(job.name)
     if not own.startswith(GROUP_STEM):
         return ""

@@ -50,7 +50,7 @@ UNREADABLE = "they cannot be read"
 
 
 class OutboxDone(NamedTuple):
-    """Entries of one tenant that have to wait for its quota, and why."""
+    """Entries of one tenant that have to wait, and why its quota has no room for them."""
 
     why: str
     entries: list[bytes]
@@ -68,11 +68,12 @@ class OutboxLeft(NamedTuple):
 
 
 class Push(Protocol):
-    """Pushes the jobs of entries and returns which entries have to wait. Raises JournalRefused, StoreAway,
+    """Pushes the jobs of outbox entries and returns which entries have to wait. Raises JournalRefused, StoreAway,
     StoreRefused.
 
-    Sets `written` once the jobs of all entries are being written to the journal in order, and none waits for a quota:
-    then later entries may be pushed. `from_shelf`: the entries come from a shelf.
+    Sets `written` once the jobs of all entries are being written to the journal in order, so that later entries may be
+    pushed. If an entry waits for a quota, `written` is not set. `from_shelf`: the entries come from a shelf, the list
+    of a tenant's entries that wait for its quota.
     """
 
     def __call__(
@@ -170,8 +171,8 @@ class Outbox:
                     self.backoff.succeeded()
 
     async def _empty(self, nursery: trio.Nursery, rang: bool) -> bool:
-        """Push new entries if the loop was woken (`rang`), and every LOOK_S those left before. Returns whether some
-        entries wait for a quota."""
+        """Push the new entries if the loop was woken (`rang`). Every LOOK_S seconds also push older entries that were
+        left. Returns whether some entries wait for a quota."""
         shelves = await self._push_new(nursery) if rang else bool(self.shelves)
         if not rang or self._clock.mono_s() >= self._walk_at_s:
             shelves = await self._push_left()
@@ -180,11 +181,11 @@ class Outbox:
         return shelves
 
     async def _push_new(self, nursery: trio.Nursery) -> bool:
-        """Start pushing all entries that came since the last call. Older entries that wait may be many, and are
-        skipped. Returns whether there are shelves.
+        """Start pushing all entries that came since the last call. Older entries are skipped, as many of them may have
+        to wait. Returns whether any tenant has a shelf.
 
         Entries being pushed are at the front, and are skipped by their number. If another daemon changes that number,
-        entries are skipped wrongly; `_push_left` finds these, and a job that is pushed twice counts once.
+        entries are skipped wrongly; `_push_left` finds them, and a job that is pushed twice counts once.
         """
         shelves = bool(self.shelves)
         while self._failure is None:
@@ -213,7 +214,7 @@ class Outbox:
         return shelves
 
     async def _push_round(self, entries: Sequence[bytes], written: trio.Event) -> None:
-        """Push entries, in a task beside other pushes. An error is raised by the next `_push_new`."""
+        """Push entries, in a task beside other pushes. If this fails, the next `_push_new` raises the error."""
         try:
             left = await self._push_found(entries, written)
             self._passed += left
@@ -225,15 +226,15 @@ class Outbox:
             written.set()
 
     def _leave(self, entries: Sequence[bytes]) -> None:
-        """Note that entries are no longer being pushed: they have to wait, or are about to be removed from the
-        outbox."""
+        """Note that these entries are no longer being pushed: either they have to wait, or they are about to be removed
+        from the outbox."""
         self._under_way.difference_update(entries)
         if self._asks:
             self._bell.set()
 
     async def _push_left(self) -> bool:
-        """Push entries older than LEFT_S, oldest first. After going past WALK entries that have to wait, stop; the next
-        call continues there. Returns whether there are shelves."""
+        """Push entries older than LEFT_S, oldest first. Stop after passing WALK entries that have to wait; the next
+        call continues behind them. Returns whether any tenant has a shelf."""
         if not self._walked:
             # Forget entries not seen in a whole pass through the outbox: another daemon pushed them.
             began_s, self._walk_began_s = self._walk_began_s, self._clock.mono_s()
@@ -246,8 +247,8 @@ class Outbox:
                 return found.shelves > 0
 
     async def _push_found(self, entries: Sequence[bytes], written: trio.Event | None = None) -> int:
-        """Push entries of the outbox, and move those beyond a quota to their shelf. Returns how many stay in the
-        outbox.
+        """Push entries of the outbox, and move those beyond their tenant's quota to its shelf. Returns how many of the
+        entries stay in the outbox.
 
         `written`: see `Push`.
         """
@@ -271,7 +272,8 @@ class Outbox:
             await self._try_shelf(tenant, entries)
 
     async def _try_shelf(self, tenant: str, entries: Sequence[bytes]) -> None:
-        """Push the entries of a tenant's shelf until its quota has no room. `entries`: the first ones."""
+        """Push the entries of a tenant's shelf, in order, until the tenant's quota has no room. `entries`: the first
+        entries of the shelf."""
         walked, tried, passed = 0, 0, self._shelf_walks.pop(tenant, 0)
         while entries and tried < FROM_SHELF_AT_ONCE:
             left, over = await self._push_some(entries, tenant)
@@ -299,7 +301,7 @@ class Outbox:
     ) -> tuple[list[bytes], dict[str, list[bytes]]]:
         """Push entries, and remove those that were pushed from the outbox, or from the shelf of the tenant `shelf`.
 
-        Returns the entries that stay where they are, and tenant → entries that wait for its quota.
+        Returns the entries that stay where they are, and tenant → its entries that wait for its quota.
         """
         now_s = self._clock.mono_s()
         rest = {entry for entry in entries if self._rests.get(entry, NO_REST).until_s > now_s}

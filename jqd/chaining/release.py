@@ -1,5 +1,5 @@
-"""Releases a job that waited for others: it gets their results and starts, or is cancelled or failed if one of them did
-not succeed."""
+"""Releases a job that waited for its parents: it gets their results and starts, or is cancelled or failed if a parent
+did not succeed."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -36,22 +36,22 @@ _encoder = msgspec.msgpack.Encoder()
 
 class ReleaseRoom:
     """Limits how many jobs are released at once, so that the memory for their results is bounded. Each partition has an
-    equal share of the limit, so that one that is away delays no other."""
+    equal share of the limit, so that a partition that is away delays no other."""
 
     def __init__(self, _: SettingTable, __: Clock) -> None:
         self._limiters: dict[tuple[str, int], trio.CapacityLimiter] = {}
         self._turns: dict[int, trio.Lock] = {}
 
     def limiter(self, what: str, most: int, services: Services, job_id: str) -> trio.CapacityLimiter:
-        """Return the limiter for the job's partition. `what`: its name. `most`: the limit, of which it gets an equal
-        share."""
+        """Return the limiter named `what` of the job's partition. `most`: the limit of all partitions together, of
+        which each has an equal share."""
         key = what, partition_of(job_id, services.partitions)
         return self._limiters.setdefault(key, trio.CapacityLimiter(max(1, most // services.partitions)))
 
     @asynccontextmanager
     async def looks(self, services: Services, job_id: str, count: int) -> AsyncIterator[None]:
-        """Hold `count` slots for reading parents in the job's partition. Only one caller at a time takes slots: two
-        with half of theirs each would wait for each other for ever."""
+        """Hold `count` slots for reading parents during the `async with` block, in the job's partition. Only one caller
+        at a time takes slots: two callers with half of their slots each would wait for each other for ever."""
         limiter, taken = self.limiter("look", LOOKS, services, job_id), list[object]()
         try:
             async with self._turns.setdefault(partition_of(job_id, services.partitions), trio.Lock()):
@@ -65,14 +65,14 @@ class ReleaseRoom:
 
 
 class Room:
-    """How many more bytes of results the argument of one job can hold. A result's size is taken from it before it is
-    read."""
+    """Counts how many more bytes of results the argument of one job can hold. Before a result is read, its size is
+    taken from this number."""
 
     def __init__(self, size_bytes: int) -> None:
         self._left = size_bytes
 
     def take(self, size_bytes: int) -> bool:
-        """Take this many bytes if they are left, and return whether they were."""
+        """Reserve this many bytes. Returns False, and reserves none, if fewer are left."""
         if size_bytes > self._left:
             return False
         self._left -= size_bytes
@@ -84,10 +84,10 @@ class Room:
 
 async def release(services: Services, job_id: str, failed: str, mark: str) -> bool:
     """Release a job whose parents have ended. `failed`: the first parent that did not succeed, or "". `mark`: digest of
-    the parents, `Flow.mark`.
+    the parents' ids, `Flow.mark`.
 
-    Returns False if it has to be called again: the store has not applied the job yet or is in recovery, or the job was
-    changed or waits for other parents. Raises JournalRefused, StoreAway, StoreRefused.
+    Returns False if the caller has to try again later: the store has not applied the job yet or is in recovery, or the
+    job was changed or waits for other parents. Raises JournalRefused, StoreAway, StoreRefused.
     """
     async with services.feature(ReleaseRoom).limiter("release", RELEASES, services, job_id):
         for _ in range(TRIES):
@@ -145,7 +145,7 @@ async def _cancel(services: Services, view: JobView, failed: str) -> bool:
 
 
 async def _expect_standing(services: Services, child: JobView, failed: str) -> None:
-    """Raise Overtaken if the parents' ends have changed: while the child waited, a parent may have been retried, or
+    """Raise Overtaken if the ends of the child's parents have changed meanwhile: a parent may have been retried, or
     have succeeded after all by a late outcome. Raises NotYet if the failed parent was restarted and the store has not
     noted that yet."""
     if failed and child.flow is not None:
@@ -160,8 +160,8 @@ async def _expect_standing(services: Services, child: JobView, failed: str) -> N
 
 
 async def _with_results(services: Services, view: JobView, flow: Flow) -> dict[str, Any]:
-    """Return the one field to change for a release: the argument, with the parents' results if the job takes them; or
-    `failed`, the reason why the results cannot be put in."""
+    """Return the one field of the job to change when it is released: `argument`, with the parents' results if the job
+    takes them; or `failed`, the reason why the results cannot be put in."""
     if view.argument != NIL and not flow.result_into:
         return {"argument": view.argument}
     bytes_max = services.config.job_bytes_max
@@ -217,8 +217,8 @@ async def _results(services: Services, view: JobView, flow: Flow, bytes_max: int
 
 
 async def _ids_of(services: Services, parents: Sequence[str]) -> dict[str, str | None]:
-    """Return parent → the daemon's id, None if there is no such job. Parents are named by that id or by their
-    pusher's."""
+    """Return parent → the id that jqd gave it, None if there is no such job. `parents`: ids given by jqd, or by the
+    pushers."""
     named = [parent for parent in parents if parse_id(parent) is None]
     found = await services.store.resolve_all(named) if named else []
     return {parent: parent for parent in parents} | dict(zip(named, found, strict=True))

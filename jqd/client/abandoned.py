@@ -1,4 +1,5 @@
-"""Lets async code make blocking read calls, each in a thread. If the task is cancelled, its thread stops asking."""
+"""Lets async code make blocking read calls, each in a thread. If the task is cancelled, its thread sends no more
+requests."""
 
 import threading
 from collections.abc import Callable
@@ -14,8 +15,8 @@ _abandoned: ContextVar[threading.Event | None] = ContextVar("jqd_abandoned", def
 
 
 async def look(call: Callable[..., R], *args: object, limiter: anyio.CapacityLimiter | None = None) -> R:
-    """Call a blocking function in a thread and return its result. After a cancellation the thread ends when its present
-    request has."""
+    """Call a blocking function in a thread and return its result. If the task is cancelled, it does not wait for the
+    thread, which ends after its present request. `limiter`: limits the number of such threads."""
     abandoned = threading.Event()
     token = _abandoned.set(abandoned)  # the thread gets a copy of this context
     try:

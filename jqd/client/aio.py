@@ -1,6 +1,6 @@
 """The client for async code, under asyncio and trio. It calls the blocking client in threads.
 
-So requests are repeated, other daemons are asked and errors are raised by the same code.
+So it repeats requests, changes to other daemons and raises errors exactly as the blocking client does.
 """
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
@@ -53,11 +53,12 @@ def _each(
 
 
 class AsyncClient:
-    """An async `Client`: the same methods, for one event loop. At most 32 read calls and 32 others run at once.
+    """An async `Client`: the same methods, for one event loop. At most 32 calls that read and 32 other calls run at
+    once.
 
-    async with AsyncClient("http://127.0.0.1:7420") as client:
-        job_id = await client.push("resize", {"path": "a.png"}, keep_result=True)
-        print(await client.result(job_id, wait="1m"))
+        async with AsyncClient("http://127.0.0.1:7420") as client:
+            job_id = await client.push("resize", {"path": "a.png"}, keep_result=True)
+            print(await client.result(job_id, wait="1m"))
     """
 
     def __init__(

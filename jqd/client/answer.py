@@ -32,8 +32,8 @@ class Answer:
 
 
 def decoded(url: str, response: Response) -> Any:
-    """Return the decoded body of an answer; the text of a refusal in an unknown format. Raises JqdClientError if the
-    answer is not a daemon's."""
+    """Return the decoded body of an answer. If the answer is a refusal in an unknown format, return its text. Raises
+    JqdClientError if the answer is not a daemon's."""
     body, status = response.body, response.status
     if not body:
         return None
@@ -71,7 +71,7 @@ def _value(packed: msgspec.Raw, *, may_stay: bool) -> Any:
 
 
 def error_of(response: Response, body: Any) -> JqdClientError:
-    """Return the error for a refusal, by its status. `body`: decoded."""
+    """Return the error for a refusal, by its status. `body`: the decoded body of the refusal."""
     status = response.status
     fields = body if isinstance(body, dict) else {}
     text = body if isinstance(body, str) else ""
@@ -107,13 +107,14 @@ def item_errors(value: Any) -> list[ItemError]:
 
 
 def odd(what: str, answer: Answer) -> JqdClientError:
-    """Return the error for a 2xx answer that cannot be from a jqd daemon. `what`: names the call."""
+    """Return the error for a 2xx answer that cannot be from a jqd daemon. `what`: names the call in the error's
+    message."""
     return JqdClientError(f"{what} was answered with something else; is it a jqd daemon?", status=answer.status)
 
 
 def _after(header: str | None) -> float | None:
-    """Return the seconds in a Retry-After header; None: there are none. A date is ignored, because a clock may be
-    wrong."""
+    """Return the seconds in a Retry-After header; None if there is no header or it has no number. A date is ignored,
+    because a clock may be wrong."""
     try:
         seconds = float(header) if header is not None else None
     except ValueError:

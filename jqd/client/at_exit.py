@@ -1,8 +1,8 @@
-"""What happens to buffers when a process ends: their jobs are sent, and those that could not be sent are reported. In
-forked children buffers are emptied.
+"""Sends the jobs in buffers when a process ends, and reports those that could not be sent. Empties the buffers in
+forked children.
 
-A program whose jobs were lost ends with exit code 1. A Python exit handler cannot set the exit code, so this one runs
-all others and then calls `os._exit`.
+A program whose jobs were lost ends with exit code 1. A Python exit handler cannot set the exit code, so the handler in
+this file runs all other exit handlers and then calls `os._exit`.
 """
 
 import atexit
@@ -39,7 +39,7 @@ class AtExit:
             self._buffers.remove(buffer)
 
     def expect(self) -> None:
-        """Register the exit handler, once in each process."""
+        """Register the exit handler, unless this process has it already."""
         if self._expected_in == os.getpid():
             return
         self._expected_in = os.getpid()

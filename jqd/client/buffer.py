@@ -58,7 +58,8 @@ class Buffer:
     def __init__(
         self, push_all: PushAll, *, closed: Callable[[], None] | None = None, **limits: Unpack[Limits]
     ) -> None:
-        """`closed`: called when the buffer is closed. Raises TypeError or ValueError for invalid limits."""
+        """`push_all`: sends one request. `closed`: called when the buffer is closed. Raises TypeError or ValueError for
+        invalid limits."""
         if unknown := limits.keys() - Limits.__annotations__.keys():
             raise TypeError(
                 f"a buffer has no limit {min(unknown)!r}{suggestion(min(unknown), list(Limits.__annotations__))}"
@@ -144,15 +145,15 @@ class Buffer:
             return self._has_room(0)
 
     def flush(self, wait: Duration | None = None) -> None:
-        """Wait until daemons have taken all jobs pushed so far. Raises NotPushed for jobs that failed, now or earlier,
-        unless it was raised for them before. Raises TimedOut after `wait`; the jobs stay in the buffer."""
+        """Wait until daemons have taken all jobs pushed so far. Raises NotPushed for jobs whose push failed, without
+        those whose errors were raised before. Raises TimedOut after `wait`; the jobs stay in the buffer."""
         left = self.settle(None if wait is None else duration_s(wait))
         self._raise_unfetched()
         if left:
             raise TimedOut(f"{left} jobs wait in the buffer after {wait}: no daemon is known to have them yet")
 
     def close(self) -> None:
-        """Accept no more jobs, and flush. Raises as `flush`."""
+        """Accept no more jobs, and wait as `flush` does. Raises as `flush`."""
         self._shut()
         self.settle(None)
         LEAVING.discard(self)
@@ -189,7 +190,8 @@ class Buffer:
     # ------------------------------------------------------------ for the end of the process
 
     def settle(self, wait_s: float | None) -> int:
-        """Send the jobs that are in the buffer now, within `wait_s`. Returns how many are not done then."""
+        """Send the jobs that are in the buffer now. Returns how many of them have no result yet after `wait_s` seconds;
+        None: no limit."""
         with self._changed:
             mine = [*self._out, *self._waiting]
         self._send_now()
@@ -240,7 +242,7 @@ class Buffer:
         return len(self._waiting) >= REQUEST_JOBS or self._bytes >= REQUEST_BYTES
 
     def _due_s(self) -> float | None:
-        """Return the seconds until the next request, 0 or less: it is to be sent now; None: no job waits."""
+        """Return in how many seconds the next request is to be sent; 0 or less means now. None if no job waits."""
         if not self._waiting or self._since_s is None:
             return None
         return 0.0 if self._hurry or self._is_full() else self._since_s + self._linger_s - self._clock.mono_s()
@@ -292,8 +294,8 @@ class Buffer:
         return True
 
     def _next(self) -> list[Pending]:
-        """Remove the jobs of the next request from the queue and return them. No two have the same id, which a daemon
-        would refuse."""
+        """Remove the jobs of the next request from the queue and return them. No two of them have the same id, as a
+        daemon would refuse such a request."""
         batch: dict[str, Pending] = {}
         size = 0
         while self._waiting and len(batch) < REQUEST_JOBS and self._waiting[0].job_id not in batch:
@@ -320,7 +322,7 @@ class Buffer:
             )
 
     def _shut(self) -> None:
-        """Accept no more jobs. Those in the buffer are still sent, at the latest when the process ends."""
+        """Accept no more jobs. The jobs in the buffer are still sent, at the latest when the process ends."""
         with self._changed:
             was_open, self._is_closed = not self._is_closed, True
             self._changed.notify_all()

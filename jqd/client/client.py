@@ -213,7 +213,8 @@ class Client(Manage):
     # ------------------------------------------------------------ look and wait
 
     def get(self, job_id: str, wait: Duration | None = None, *, whole: bool = False) -> JobInfo:
-        """Return the job as it is now. With `wait` (10, "1m"): when it has ended, or after that time.
+        """Return the job as it is now. With `wait` (10, "1m"), return it as soon as it has ended, or at the latest
+        after this time.
 
         `whole`: include an argument above 64 KiB. Raises NotFound.
         """

@@ -1,4 +1,5 @@
-"""Keeps connections to daemons open for further requests. Of several, the one used last is used next."""
+"""Keeps connections to daemons open for further requests. The next request uses the idle connection that was used
+last."""
 
 import os
 import threading
@@ -74,7 +75,8 @@ class Connections:
                 self._end(connection, waits=waits)
 
     def _begin(self, wait_s: float) -> None:
-        """Wait until fewer requests than the limit are under way, and count one more. Raises CrowdedError."""
+        """Count one more request under way. If the limit is reached, wait before until another request has ended.
+        Raises CrowdedError if none ends within `wait_s` seconds."""
         with self._lock:
             if self._under_way < CONNECTIONS_MAX:
                 self._under_way += 1
@@ -95,8 +97,8 @@ class Connections:
             raise CrowdedError(f"none of its {CONNECTIONS_MAX} connections was free within {wait_s:g} s")
 
     def _free_slot(self) -> None:
-        """Hand the slot of a request that has ended to the one that has waited longest. If it were just set free, the
-        thread of the ended request would always take it again, before another thread wakes."""
+        """Hand the slot of a request that has ended to the request that has waited longest. If the slot were just set
+        free, the thread of the ended request would always take it again, before another thread wakes."""
         if self._queued:
             self._queued.popleft().set()
         else:
@@ -121,7 +123,7 @@ class Connections:
         return None
 
     def _take(self, connection: Connection) -> bool:
-        """Remove a connection from the idle ones. Returns whether it was idle."""
+        """Remove a connection from the idle ones. Returns False if it was not idle."""
         try:
             self._idle.remove(connection)
         except ValueError:

@@ -27,14 +27,16 @@ class Constraints:
         exact: bool = False,
         dry_run: bool = False,
     ) -> dict[str, Any]:
-        """Create or replace a constraint. It limits how many of the matching jobs may start in a time, or run at once.
+        """Create or replace a constraint, and return it. It limits how many of the matching jobs may start in a time,
+        or run at once.
 
-        `match`: an expression in CEL that selects jobs. `rate`: {"limit": 10, "per_s": 1, "burst": 0}. `pause`: True,
-        or until a date. `cost`: an expression that says for how many a job counts. `key`: an expression; each of its
-        values has a limit of its own. `exact`: refuse the constraint if the store has several partitions, each of which
-        counts by itself; otherwise `warning` in the answer says how much more they may let through. `dry_run`: change
-        nothing, but answer what it would do to waiting jobs. Raises Invalid, which says where in the expression the
-        error is.
+        `match`: an expression in CEL that selects jobs. `rate`: {"limit": 10, "per_s": 1, "burst": 0}. `concurrency`:
+        how many jobs may run at once. `pause`: True, or until a date. `cost`: an expression that says for how many a
+        job counts. `key`: an expression; each of its values has a limit of its own. `on_error`: what happens to jobs on
+        which an expression fails: "hold" (they wait) or "pass" (they are not limited). `exact`: refuse the constraint
+        if the store has several partitions, each of which counts by itself; otherwise `warning` in the answer says how
+        many more jobs they may let through. `dry_run`: change nothing, but return what the constraint would do to
+        waiting jobs. Raises Invalid, which says where in the expression the error is.
         """
         fields = {
             "match": match,

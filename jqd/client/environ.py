@@ -33,7 +33,7 @@ TOKEN_FILE_VARIABLE = "JQD_TOKEN_FILE"  # noqa: S105 - a file that holds it, as 
 
 
 def is_from_environment(url: str | None) -> bool:
-    """Return whether a URL equals JQD_URL, so that perhaps nobody gave it explicitly."""
+    """Return whether a URL equals JQD_URL, so that it probably was taken from there."""
     return url is not None and url == os.environ.get(URL_VARIABLE)
 
 
@@ -50,9 +50,10 @@ def daemon_urls() -> list[str]:
 
 
 def daemon_token() -> str | None:
-    """Return the token in `JQD_TOKEN`, or in the file that `JQD_TOKEN_FILE` names. Raises WrongToken.
+    """Return the token in `JQD_TOKEN`, or in the file that `JQD_TOKEN_FILE` names; None if neither is set. Raises
+    WrongToken.
 
-    It is only for the daemons in `JQD_URL`: whoever gives another URL must give its token, too.
+    The token is only for the daemons in `JQD_URL`: whoever gives another URL must give its token, too.
     """
     if answer := os.environ.get(TOKEN_VARIABLE):
         return answer
@@ -69,8 +70,8 @@ def daemon_token() -> str | None:
 
 
 def trust_file() -> str | None:
-    """Return the file with trusted certificates that SSL_CERT_FILE names. Python silently ignores it if it is
-    missing."""
+    """Return the file with trusted certificates that SSL_CERT_FILE names; None if it names none. Python silently
+    ignores a file that does not exist."""
     return os.environ.get("SSL_CERT_FILE") or None
 
 
@@ -93,6 +94,6 @@ PASSED = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SSL_CERT_FILE", "SSL_CERT
 
 
 def passed_on(names: Sequence[str]) -> dict[str, str]:
-    """Return the environment variables in PASSED and `names`, and no others: a worker's environment contains its
-    token."""
+    """Return the environment variables that a worker passes on to code that it runs: those in PASSED and `names`. Any
+    other may be a secret, such as the worker's token."""
     return {name: os.environ[name] for name in (*PASSED, *names) if name in os.environ}

@@ -21,8 +21,8 @@ class ItemError(msgspec.Struct, frozen=True):
 class JqdClientError(JqdError):
     """Base class of a `Client`'s errors. It is raised itself for an answer that this version does not understand.
 
-    `status`: HTTP status of the answer, 0 without one. `earlier`: the error of an earlier try, perhaps at another
-    daemon, which may have taken the request that was now refused.
+    `status`: HTTP status of the answer, 0 if there was no answer. `earlier`: the error of an earlier try, perhaps at
+    another daemon. That try may have been taken, although the request was now refused.
     """
 
     earlier: "JqdClientError | None" = None
@@ -67,7 +67,7 @@ class Conflict(JqdClientError):
 
 
 class Forbidden(JqdClientError):
-    """The daemon requires a token, or one with other rights."""
+    """The daemon requires a token, or a token with other rights."""
 
 
 class Invalid(JqdClientError):
@@ -87,8 +87,9 @@ class Unavailable(JqdClientError):
 
     `maybe_taken`: part of the push may have been taken. This happens only if the store had to confirm ids (also the
     client's own), a unique key or a group. Push again only with an id of your own or a key. If False, nothing was
-    taken. `ids_unknown`: the store is unavailable, which alone knows whether the push's ids are in use. No daemon has
-    taken it, but one would without ids. `closed`: the daemon stops or its disk fails, and it took nothing.
+    taken. `ids_unknown`: the store, which alone knows whether the push's ids are in use, is unavailable. No daemon has
+    taken the push, but a daemon would take it without ids. `closed`: the daemon stops or its disk fails, and it took
+    nothing.
     """
 
     maybe_taken = False
@@ -109,7 +110,7 @@ class Unavailable(JqdClientError):
 
 
 class TimedOut(JqdClientError):
-    """An answer did not come in time, or jobs did not end in time. `pending`: ids of the jobs that have not ended."""
+    """An answer did not come in time, or jobs did not end in time. `pending`: ids of the jobs that had not ended."""
 
     def __init__(self, message: str, *, pending: Sequence[str] = ()) -> None:
         super().__init__(message)
@@ -117,7 +118,7 @@ class TimedOut(JqdClientError):
 
 
 class JobFailed(JqdClientError):
-    """The job whose result was asked for has failed or was cancelled. `info` is the `JobInfo`."""
+    """The job whose result the program wants has failed or was cancelled. `info` is the job's `JobInfo`."""
 
     def __init__(self, message: str, *, info: Any) -> None:
         super().__init__(message)
@@ -144,8 +145,8 @@ class LessSafe(JqdClientError):
 class PartlyPushed(JqdClientError):
     """Some jobs of one `push_many` were taken, and some were not.
 
-    `job_ids`: in the order of the jobs, None for each that was not taken. `errors`: why the daemon refused jobs. If a
-    request failed in between, `__cause__` is its error, and then its jobs may have been taken nevertheless.
+    `job_ids`: the jobs' ids in order, None for each job that was not taken. `errors`: why the daemon refused jobs. If a
+    request failed in between, `__cause__` is its error, and the jobs of that request may have been taken nevertheless.
     """
 
     def __init__(self, message: str, *, job_ids: Sequence[str | None], errors: Sequence[ItemError] = ()) -> None:
@@ -160,10 +161,10 @@ class BufferFull(JqdClientError):
 
 
 class NotPushed(JqdClientError):
-    """It is not known that these buffered jobs were taken. `errors`: job id → error of its push.
+    """The pushes of some buffered jobs failed. `errors`: job id → error of its push.
 
     After `Unreachable`, `TimedOut` or `Unavailable` a daemon may have taken the job nevertheless. Pushed again with the
-    same id and content it counts once.
+    same id and content, the job counts once.
     """
 
     def __init__(self, message: str, *, errors: Mapping[str, JqdClientError]) -> None:
@@ -172,13 +173,15 @@ class NotPushed(JqdClientError):
 
 
 def more_doubtful(before: JqdClientError | None, now: JqdClientError) -> JqdClientError:
-    """Return the error of two tries that is to be reported: the one after which it is more likely that the push was
-    taken; if equal, one with `ids_unknown`, after which a push without ids may succeed; else the later one."""
+    """Return that error of two failed tries of a push which is to be raised: the one that leaves it more likely that
+    the push was taken. If both are equal: the one with `ids_unknown`, as it tells that a push without ids may succeed;
+    else the later one, `now`."""
     return before if before is not None and _weight(before) > _weight(now) else now
 
 
 def refused_after(earlier: JqdClientError | None, refusal: JqdClientError) -> JqdClientError:
-    """Return `refusal`. If the earlier try may have been taken, its message is changed to say so."""
+    """Return `refusal`. If an earlier try may have been taken in spite of its error, `refusal` gets that error as
+    `earlier`, and says so in its message."""
     if earlier is not None and _doubt(earlier):
         refusal.args = (f"{refusal}; but an earlier try may have been taken: {earlier}",)
         refusal.earlier = earlier
@@ -195,8 +198,8 @@ def _weight(error: JqdClientError) -> tuple[int, bool]:
 
 
 def _doubt(error: BaseException | None) -> int:
-    """Return how doubtful it is that nothing was taken. 0: nothing was. 1: it may have been. 2: it may, and only the
-    error's type is known."""
+    """Return how likely it is that a push was taken in spite of this error. 0: it was not. 1: it may have been. 2: it
+    may have been, and nothing in the error tells more."""
     match error:
         case PartlyPushed():
             return _doubt(error.__cause__)

@@ -1,7 +1,8 @@
-"""Reads a job's events as they happen, from any daemon that answers. Each comes once, if the daemons still remember it.
+"""Reads a job's events as they happen, from any daemon that answers. Each event comes once, unless the daemons have
+forgotten it.
 
-for event in client.events(job_id):
-    print(event.kind, event.data)
+    for event in client.events(job_id):
+        print(event.kind, event.data)
 """
 
 import threading
@@ -79,7 +80,8 @@ def read_events(
     closed: threading.Event | None = None,
     seen: Callable[[str], None] | None = None,
 ) -> Iterator[JobEvent]:
-    """Yield the events of one stream until it ends or `closed` is set. `seen`: called with the id of each event."""
+    """Yield the events of one stream of a daemon until the stream ends or `closed` is set. `quiet_s`: seconds without a
+    line after which TimedOut is raised. `seen`: called with the id of each event."""
     kind, data = "", list[str]()
     for line in http.lines(path, headers, quiet_s):
         if closed is not None and closed.is_set():

@@ -38,8 +38,8 @@ class FlowJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FlowInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A job and all jobs linked with it, directly or through others. The nearest are in the first 500; within each 500
-    the oldest come first."""
+    """A job and all jobs linked with it, directly or through others. They are sorted in parts of 500: the nearest jobs
+    come in the first part; within each part the oldest come first."""
 
     jobs: Sequence[FlowJob]
     whole: bool
@@ -112,12 +112,12 @@ class Flows:
     def close_group(
         self, group: str, then: Mapping[str, Any] | None = None, *, on_parent_failure: OnFailure | None = None
     ) -> GroupWaits | None:
-        """Close a group, so that no more jobs can join it. Returns the job that waits for all its jobs, if there is
-        one.
+        """Close a group, so that no more jobs can join it. Returns the job that waits for all jobs of the group, if
+        there is one.
 
-        `then`: that job, as `push_one` takes it; without an argument it gets the list of their results.
-        `on_parent_failure`: what happens to it if one of them does not succeed. The same call again has no effect;
-        another `then` raises Conflict.
+        `then`: the job that waits, as `push_one` takes it; without an argument it gets the list of the group's results.
+        `on_parent_failure`: what happens to this job if a job of the group does not succeed. The same call again has no
+        effect; another `then` raises Conflict.
         """
         fields = {"then": then, "on_parent_failure": on_parent_failure}
         body = encode({name: value for name, value in fields.items() if value is not None})
@@ -135,8 +135,8 @@ class Flows:
         return self._changed(f"{group_path(group)}/retry", dry_run=dry_run, repeatable=False)
 
     def _changed(self, path: str, *, repeatable: bool = True, **given: Any) -> Changed:
-        """Change jobs, some ten thousand with each request, and add up the answers. `given`: fields of the request;
-        None and False are left out."""
+        """Change jobs, some ten thousand with each request, and return the sum of the answers. `given`: fields of the
+        request; None and False are left out. `repeatable`: whether a request that arrives twice counts once."""
         fields = {name: value for name, value in given.items() if value not in (None, False)}
         how: dict[str, Any] = {"wait_s": LOOK_S, "repeatable": repeatable or "dry_run" in fields}
         matched = changed = 0
@@ -157,7 +157,8 @@ class Flows:
 
 
 def depths_of(jobs: Sequence[FlowJob]) -> dict[str, int]:
-    """Return job id → depth in the flow: one more than the greatest depth among its parents."""
+    """Return job id → depth in the flow: 0 without parents in it, else one more than the greatest depth among the
+    parents."""
     depths = {job.job_id: 0 for job in jobs}
     edges = [(parent, job.job_id) for job in jobs for parent in job.parents]
     edges += [(job.job_id, child) for job in jobs for child in job.children]  # both: each list has only the first 100

@@ -57,7 +57,8 @@ def _sleep(seconds: float) -> None:
 
 
 class Http:
-    """Sends requests to one daemon of a store, and to the next if that does not answer. Threads may share it."""
+    """Sends requests to one daemon of a store. When that daemon does not answer, it changes to the next. Threads may
+    share it."""
 
     def __init__(
         self,
@@ -135,7 +136,7 @@ class Http:
 
     def call_for_map(self, what: str, method: str, path: str, **how: Any) -> dict[str, Any]:
         """Make a call as `call` does, and return its answer, which must be a map. `what`: names the call in the error
-        if it is not."""
+        that is raised for any other answer."""
         answer = self.call(method, path, **how)
         if not isinstance(answer.body, dict):
             raise odd(what, answer)
@@ -152,7 +153,7 @@ class Http:
         repeatable: bool = True,
         accept: tuple[int, ...] = (),
     ) -> Answer:
-        """Make a request and return the answer, if its status is 2xx or in `accept`. Any other raises an error.
+        """Make a request and return the answer, if its status is 2xx or in `accept`. Any other status raises an error.
 
         `wait_s`: how long the daemon is asked to wait, on top of the usual timeout. `repeatable`: whether the request
         counts once if it arrives twice. Number of tries, each at the next daemon, with a pause when all were asked:
@@ -164,8 +165,8 @@ class Http:
             401 (while the store is away   one at each daemon
             only one may know the token)
 
-        If an earlier daemon may have taken the request and the last one did not, the error of the earlier one is
-        raised, or becomes `earlier` of the refusal.
+        If an earlier daemon may have taken the request and the last one did not, the error of the earlier daemon is
+        raised, or becomes `earlier` of the last one's refusal.
         """
         headers = self._headers if body is None else {**self._headers, "content-type": MSGPACK}
         target = _target(path, params)
@@ -216,7 +217,7 @@ class Http:
 
     def lines(self, path: str, headers: Mapping[str, str], quiet_s: float) -> Iterator[str]:
         """Yield the lines of a stream from one daemon as they come. Raises as `call`, and TimedOut if nothing comes for
-        `quiet_s`."""
+        `quiet_s` seconds."""
         url, target = self.url, _target(path)
         every = {**self._headers, **headers}
         try:
@@ -230,12 +231,13 @@ class Http:
             raise self._trouble("GET", url, error) from error
 
     def leave(self, tried: int) -> None:
-        """Ask the next daemon from now on, after a pause that grows with `tried`."""
+        """Ask the next daemon from now on, after a pause that grows with the number of failed tries (`tried`)."""
         self._leave(self._at)
         self._sleep(BACKOFF.delay_s(tried, self._source))
 
     def _leave(self, at: int) -> None:
-        """Ask the next daemon from now on, unless another thread has changed the daemon already."""
+        """Ask the next daemon from now on, unless another thread has changed the daemon already. `at`: the index of the
+        daemon to leave."""
         if self._at == at:
             self._at = (at + 1) % len(self.urls)
 
@@ -313,7 +315,8 @@ def query(**given: Any) -> dict[str, str]:
 
 
 def all_rows(http: Http, what: str, limit: int | None = None) -> list[dict[str, Any]]:
-    """Return all rows of a list, which is read page by page. `limit`: rows in a page."""
+    """Return all rows of the list at `/v1/{what}`, which is read page by page. `limit`: rows in a page; None: the
+    daemon's default."""
     rows: list[dict[str, Any]] = []
     cursor = ""
     while True:
@@ -328,6 +331,7 @@ def all_rows(http: Http, what: str, limit: int | None = None) -> list[dict[str, 
 
 
 def gone_rows(http: Http, what: str) -> list[dict[str, Any]]:
-    """Return what left a list (of workers or daemons) within the last day; empty if the daemon does not say."""
+    """Return the workers or daemons (`what`) that the list at `/v1/{what}` has lost within the last day; empty if the
+    daemon does not say."""
     answer = http.call("GET", f"/v1/{what}", params=query(limit=1))
     return list(answer.body.get("gone") or ()) if isinstance(answer.body, dict) else []

@@ -37,7 +37,8 @@ class Connection:
     """A connection that handles one request at a time."""
 
     def __init__(self, url: str, tls: "ssl.SSLContext | None", connect_s: float, clock: Clock) -> None:
-        """Connect, with TLS for https. Raises UnreachedError."""
+        """Connect to the daemon at `url`, with TLS for https. Raises UnreachedError, for example if it takes longer
+        than `connect_s` seconds."""
         parts = urlsplit(url)
         host = parts.hostname or ""
         self.url, self._base = url, parts.path
@@ -193,7 +194,8 @@ class Connection:
         return "close" not in wish if status[1] == "1" else "keep-alive" in wish, Response(int(status[2]), headers)
 
     def _pieces(self, headers: Mapping[str, str], *, can_go_on: bool) -> Iterator[bytes]:
-        """Yield the body as it comes. Then, if `can_go_on`, mark the connection as free."""
+        """Yield the body of an answer as it comes. Then, if `can_go_on`, mark the connection as free for the next
+        request."""
         length, coding = headers.get("content-length"), headers.get("transfer-encoding")
         if coding is not None:
             if coding.lower() != "chunked":

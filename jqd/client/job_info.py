@@ -179,8 +179,8 @@ def listed_job(index: int, job: Any) -> dict[str, Any]:
 
 
 def date_given(field: str, given: datetime | float | str | timedelta | None) -> float | str | None:
-    """Return a date in the form that a daemon takes. A timedelta means that long ago. Raises ValueError if there is no
-    time zone."""
+    """Return a date in the form that a daemon takes. A timedelta means so long before now; None stays None. Raises
+    ValueError if there is no time zone."""
     if isinstance(given, timedelta):
         given = datetime.now(UTC) - given
     if not isinstance(given, datetime):

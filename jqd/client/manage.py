@@ -59,7 +59,8 @@ class Changes(TypedDict, total=False):
 
 
 class Reasons(NamedTuple):
-    """The errors of failed jobs, counted by reason (errors that differ only in numbers and the like)."""
+    """The errors of failed jobs, counted by reason. Errors that differ only in numbers and the like have the same
+    reason."""
 
     rows: list[dict[str, Any]]
     """The reasons, the most frequent first: `name`, `pattern`, `error`, `count`, `last_hour`, `since`, `latest`,
@@ -92,8 +93,9 @@ class Manage(Constraints, Flows, Schedules, Tokens):
 
         The jobs lack error, result, history and argument, which `get` has. A job whose state changes meanwhile comes
         once, as it was first seen. `looked`: called after each page but the last with the number of jobs examined so
-        far, and the number of all, or None if unknown. `parted`: called if there are so many jobtypes that the daemon
-        lists one part of them after another, each newest first. Raises Invalid for an unknown state.
+        far, and the number of all jobs, or None if unknown. `parted`: called if there are so many jobtypes that the
+        daemon lists the jobs in several parts, one after another, each sorted newest first. Raises Invalid for an
+        unknown state.
         """
         cursor, left, far = "", limit, 0
         asked = _asked(which)
@@ -119,7 +121,8 @@ class Manage(Constraints, Flows, Schedules, Tokens):
             left = None if left is None else left - len(infos)
 
     def errors(self, **which: Unpack[Matching]) -> Reasons:
-        """Return why matching jobs failed, counted by reason. `state`: "retrying" for jobs that will be tried again."""
+        """Return why the matching jobs failed, counted by reason. By default these are jobs that failed for good;
+        `state` "retrying" selects jobs that will be tried again."""
         params = query(**_asked(which))
         found: dict[tuple[str, str, str], dict[str, Any]] = {}
         cursor, others = "", 0
@@ -141,7 +144,7 @@ class Manage(Constraints, Flows, Schedules, Tokens):
         return self._act("POST", f"{job_path(job_id)}/retry", encode(changed) if changed else None)
 
     def run_now(self, job_id: str) -> JobInfo:
-        """Run a job now that is waiting for its date. Raises NotFound, Conflict."""
+        """Let a job start now that waits for its date. Raises NotFound, Conflict."""
         return self._act("POST", f"{job_path(job_id)}/run-now")
 
     def change(self, job_id: str, **changes: Unpack[Changes]) -> JobInfo:
@@ -149,7 +152,8 @@ class Manage(Constraints, Flows, Schedules, Tokens):
         return self._act("PATCH", job_path(job_id), encode(_changes(**changes)))
 
     def why(self, job_id: str) -> dict[str, Any]:
-        """Return why a job waits: `text` in one sentence, `reason` and other fields for programs. Raises NotFound."""
+        """Return why a job waits: `text` is a sentence for people; `reason` and other fields are for programs. Raises
+        NotFound."""
         return self._http.call_for_map("a question why", "GET", f"{job_path(job_id)}/why")
 
     def delete(self, job_id: str) -> None:
@@ -165,13 +169,13 @@ class Manage(Constraints, Flows, Schedules, Tokens):
     def retry_many(
         self, *, job_ids: Sequence[str] | None = None, dry_run: bool = False, **which: Unpack[Matching]
     ) -> Changed:
-        """Retry all matching jobs that failed; with `state` "cancelled", those that were cancelled."""
+        """Retry all matching jobs that failed; if `state` is "cancelled", the matching jobs that were cancelled."""
         return self._many("retry", **_asked(which), job_ids=job_ids, dry_run=dry_run)
 
     def delete_many(
         self, *, job_ids: Sequence[str] | None = None, dry_run: bool = False, **which: Unpack[Matching]
     ) -> Changed:
-        """Delete all matching jobs that failed; with another final `state`, the jobs in that state."""
+        """Delete all matching jobs that failed; if `state` is another final state, the matching jobs in that state."""
         return self._many("delete", **_asked(which), job_ids=job_ids, dry_run=dry_run)
 
     def clean(self, before: datetime | float | timedelta, *, dry_run: bool = False) -> Changed:
@@ -206,8 +210,10 @@ class Manage(Constraints, Flows, Schedules, Tokens):
     ) -> dict[str, Any]:
         """Create a handler or a new version of it. It runs the jobs named `name`, at the URL or by the code in `body`.
 
-        `options`: `style`, `max_jobs`, `secrets`, … as in `PUT /v1/handlers/{name}`. `eid`: for a URL, a note that is
-        only shown. Raises Invalid; Forbidden if code may not be set, or not with this token.
+        `options`: `style`, `max_jobs`, `secrets`, … as in `PUT /v1/handlers/{name}`. `before`: code that runs once in
+        each process; `before_each`, `after_each`: code that runs around each batch of jobs. `server_only`: only the
+        master key, schedules and jobs may push such jobs. `eid`: for a URL, a note that is only shown. Raises Invalid;
+        Forbidden if code may not be set, or not with this token.
         """
         more = {"eid": eid, "before": before, "beforeEach": before_each, "afterEach": after_each}
         fields = {"lang": lang, "body": body, "options": options, "server_only": server_only or None, **more}
@@ -233,7 +239,8 @@ class Manage(Constraints, Flows, Schedules, Tokens):
         return gone_rows(self._http, "workers")
 
     def history(self, name: str | None = None, *, minutes: int = 60, types: bool = False) -> dict[str, Any]:
-        """Return counts of all daemons as `steps`, oldest first: one per minute; above 8 hours, one per ten minutes.
+        """Return how many jobs were pushed, started and so on in the past, at all daemons together: `steps`, oldest
+        first, one per minute; above 8 hours, one per ten minutes.
 
         Each step has `at`, `pushed`, `started`, `succeeded`, `failed`, `dead`, `retried` … `types`: also by jobtype.
         `since` in the answer is the time when counting began. Raises Invalid.
@@ -246,8 +253,8 @@ class Manage(Constraints, Flows, Schedules, Tokens):
         return all_rows(self._http, "types")
 
     def drain(self, daemon: str = "this") -> dict[str, Any]:
-        """Stop a daemon from starting jobs until `resume_daemon`, even if it restarts. `in_flight` in the answer: what
-        still runs there."""
+        """Stop a daemon from starting jobs until `resume_daemon`, even if the daemon restarts. `in_flight` in the
+        answer: the number of jobs that still run there; None if the store does not answer."""
         return self._http.call_for_map("a drain", "POST", f"{path_of('daemons', daemon)}/drain")
 
     def resume_daemon(self, daemon: str = "this") -> dict[str, Any]:
@@ -278,7 +285,7 @@ class Manage(Constraints, Flows, Schedules, Tokens):
         return list(answer.get("paused") or ())
 
     def daemons(self) -> list[dict[str, Any]]:
-        """Return the daemons of this daemon's store, as each last reported."""
+        """Return the daemons that share the asked daemon's store, each as it last reported itself."""
         return all_rows(self._http, "daemons")
 
     def gone_daemons(self) -> list[dict[str, Any]]:
@@ -295,7 +302,7 @@ class Manage(Constraints, Flows, Schedules, Tokens):
 
 
 def _join(known: dict[str, Any], row: dict[str, Any]) -> None:
-    """Add a row of a later answer to the row with the same reason in `known`."""
+    """Add up two rows of counts for one reason: the row `row` of a later answer is added to `known`."""
     if (row["latest"] or "") > (known["latest"] or ""):
         known |= {name: row[name] for name in ("latest", "error", "job_id")}
     known["since"] = min(known["since"] or "", row["since"] or "")
@@ -318,7 +325,7 @@ def _changes(**changes: Unpack[Changes]) -> dict[str, Any]:
 def _asked(which: Matching) -> dict[str, Any]:
     """Return the filter in the form that the daemon takes.
 
-    Raises TypeError for an unknown name, because a bulk delete must not be misunderstood.
+    Raises TypeError for an unknown field, because a filter that is misunderstood could delete too many jobs.
     """
     if unknown := which.keys() - Matching.__annotations__.keys():
         raise TypeError(

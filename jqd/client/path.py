@@ -16,8 +16,8 @@ def job_path(job_id: str) -> str:
 
 
 def path_of(kind: str, name: str) -> str:
-    """Return the path of a thing by its kind ("jobs", "types", …) and name. Raises Invalid for a name that would lead
-    to another path, or that no URL can hold."""
+    """Return the URL path of a thing, from its kind ("jobs", "types", …) and name. Raises Invalid for a name that would
+    lead to another path, or that no URL can hold."""
     if why := "stands in URLs, and is never empty" if not name else why_no_place(name):
         raise Invalid(f"{name!r} is none of the {kind}: a name {why}; nothing was sent", status=400)
     try:

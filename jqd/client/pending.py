@@ -53,14 +53,15 @@ class Pending:
         self._done, self._hurry, self._process = done, hurry, os.getpid()
 
     def end(self, error: JqdClientError | None = None) -> None:
-        """Note that the push has ended, well or with `error`. After success only the job's name is kept, as the caller
-        may keep this object."""
+        """Note that the push has ended: it succeeded, or failed with `error`. After success only the job's name is
+        kept, as the caller may keep this object."""
         self.is_over, self.error = True, error or self.error
         if self.taken:
             self.job = {"name": self.job["name"]}
 
     def confirm(self, wait_s: float | None) -> None:
-        """Wait until a daemon has acknowledged the job. Raises the error of its push; TimedOut after `wait_s`."""
+        """Wait until a daemon has acknowledged the job. Raises the error of its push; TimedOut after `wait_s` seconds
+        (None: no limit)."""
         if not self.is_over:
             if self._process != os.getpid():  # a forked child must not wait for the parent's lock
                 why = f"job {self.job_id} waited in the buffer of the process that forked; only that one knows of it"

@@ -37,8 +37,10 @@ class Schedules:
         """Create or replace a schedule. It pushes a job at each date of `cron` in the time zone `tz`, or once in each
         `every`.
 
-        `job`: a map like {"name": "report", "argument": 1}, without an id and a date. Setting the same schedule again
-        changes nothing. Raises Invalid, which says where in the expression the error is.
+        `job`: a map like {"name": "report", "argument": 1}, without an id and a date. `missed`: which of the dates that
+        passed while no job could be pushed still count. `overlap`: what happens at a date while the last job has not
+        ended. `jitter`: each job starts later by up to so much. `until`: the end of the schedule. Setting the same
+        schedule again changes nothing. Raises Invalid, which says where in the expression the error is.
         """
         fields = {
             "cron": cron,

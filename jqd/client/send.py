@@ -33,8 +33,8 @@ ACKS = ("memory", "fsync", "store")  # levels of safety, the safest last
 
 
 def less(asked: Ack | None, answer: Mapping[str, Any]) -> str | None:
-    """Return the level of safety that a push reached if it is lower than asked for, else None. The answer for a
-    duplicate has no level."""
+    """Return the level of safety that a push reached, if it is lower than the level `asked`; else None. The answer for
+    a duplicate has no level."""
     reached = answer.get("ack")
     if asked is None or reached not in ACKS or ACKS.index(reached) >= ACKS.index(asked):
         return None
@@ -42,7 +42,8 @@ def less(asked: Ack | None, answer: Mapping[str, Any]) -> str | None:
 
 
 def how_safe(jobs: str, asked: Ack | None, reached: str) -> str:
-    """Return the message which says that jobs are less safe than asked for."""
+    """Return the message which says that jobs are less safe than the push asked for. `jobs`: names the jobs in the
+    message. `reached`: their level of safety."""
     return (
         f"{jobs} taken, but with ack={reached} instead of {asked}: the store was not there in time. Do not push again"
     )
@@ -60,8 +61,8 @@ def split_requests(encoded: Sequence[bytes]) -> list[tuple[int, int]]:
 
 
 def of_all(error: ItemError, start: int) -> ItemError:
-    """Return an error from one request with the job's index in the whole list, and with a pointer that begins within
-    the job."""
+    """Return an error of one request with the index that its job has in the whole list of jobs, and with a pointer that
+    begins within the job. `start`: the index of the request's first job in the whole list."""
     if error.index is None:
         return error
     return ItemError(error.detail, error.index + start, error.pointer.removeprefix(f"/{error.index}"))
@@ -83,11 +84,12 @@ def send_push(
     *,
     bare: Callable[[], bytes] | None,
 ) -> Answer:
-    """Send a push. Repeat it if no answer came, but only if a repetition counts once.
+    """Send a push. If no answer came, repeat it, provided that it counts once even if it arrives twice.
 
-    `bare`: if the client made all ids, to be safe with several daemons: returns the body without ids. While the store
-    is unavailable, no daemon takes a push with ids. Then it is sent once more without them, and not repeated, as with a
-    single daemon. It cannot count twice, because every daemon asked before has answered that it took nothing.
+    `bare`: given if the client made all ids, to be safe with several daemons. It returns the body without ids. While
+    the store is unavailable, no daemon takes a push with ids. Then the push is sent once more without ids, and not
+    repeated, as with a single daemon. It cannot count twice, because every daemon asked before has answered that it
+    took nothing.
     """
     named = all(job.get("job_id") is not None for job in jobs)
     replaces = any(job.get("replace") for job in jobs)
@@ -156,7 +158,7 @@ class Sender:
     time."""
 
     def __init__(self, push_all: PushAll, patience_s: float) -> None:
-        """`patience_s`: how long the daemon may be unavailable before pushes fail."""
+        """`patience_s`: how many seconds the daemon may be unavailable before pushes fail."""
         self.patience_s = patience_s
         self.until_s: float | None = None
         """By the monotonic clock: no try begins after that; None: no limit."""
@@ -209,7 +211,7 @@ class Sender:
         raise AssertionError("it tries until it returns")
 
     def _gives_up(self, pause_s: float) -> bool:
-        """Return whether to give up, because another try after the pause would be too late.
+        """Return whether to give up, because after a pause of `pause_s` seconds it would be too late for another try.
 
         After a daemon was unavailable for longer than `patience_s`, each further request is tried once.
         """

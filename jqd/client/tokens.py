@@ -63,9 +63,9 @@ class Tokens:
         """Derive a token from the client's own, with the same rights or fewer. Its secret, `token`, is only in this
         answer.
 
-        It ends after `ttl` (default: 12 hours), and when the client's token ends or is revoked. `replace_oldest`: if no
-        more tokens may be valid, the oldest one with the same note is revoked. The call may then be repeated at another
-        daemon, and leave a token that nobody has. Raises Invalid, Forbidden.
+        The new token ends after `ttl` (default: 12 hours), or when the client's token ends or is revoked.
+        `replace_oldest`: if no more tokens may be valid, the oldest one with the same note is revoked. The call may
+        then be repeated at another daemon, and leave a token that nobody has. Raises Invalid, Forbidden.
         """
         fields: dict[str, Any] = {"note": note, **({"replace_oldest": True} if replace_oldest else {})}
         if ttl is not None:
@@ -87,8 +87,8 @@ class Tokens:
     ) -> list[dict[str, Any]]:
         """Return the audit notes (records of changes), newest first: `at`, `token`, `role`, `act`, `what`, `tenant`.
 
-        `token`: only those of this token id. `act`: only those whose `act` contains this text. `since`: a date, or how
-        long ago.
+        `token`: only notes of changes with this token id. `act`: only notes whose `act` contains this text. `since`:
+        only notes since a date, or not older than a timedelta. `limit`: the most notes to return.
         """
         found: list[dict[str, Any]] = []
         cursor = ""

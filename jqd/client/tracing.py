@@ -25,8 +25,8 @@ class NoTracing(Exception):
 
 
 def set_up(service: str) -> None:
-    """Set up tracing to the collector that the environment names, if it names one. `service`: name of this program
-    unless OTEL_SERVICE_NAME is set. Raises NoTracing."""
+    """Set up tracing to the collector that the environment names. Does nothing if it names none. `service`: the name of
+    this program, unless OTEL_SERVICE_NAME is set. Raises NoTracing."""
     if not has_collector():
         return
     try:
@@ -77,7 +77,7 @@ def sending(jobs: Sequence[Mapping[str, Any]], url: str) -> Iterator[list[Mappin
 
 
 def traceparent() -> str | None:
-    """Return the W3C context of the span that is open now; None: there is none."""
+    """Return the W3C context of the span that is open now; None if no span is open."""
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
     carrier: dict[str, str] = {}
@@ -108,7 +108,8 @@ class Attempt:
 
 
 def processing(name: str, job_id: str, attempt: int, trace_of_push: str) -> Attempt | None:
-    """Open the span of an attempt; None: the program does not trace. `trace_of_push`: the `traceparent` of its push."""
+    """Open the span of an attempt and return it; None if the program does not trace. `trace_of_push`: the `traceparent`
+    of the job's push."""
     found = tracer()
     if found is None:
         return None

@@ -19,8 +19,8 @@ def trusted() -> ssl.SSLContext:
 
 
 def trusted_at(urls: Sequence[str]) -> ssl.SSLContext:
-    """Return the TLS context for these URLs. If none uses TLS it has no authorities, because loading them takes
-    time."""
+    """Return the TLS context for these URLs. If no URL uses TLS, the context has no authorities, because loading them
+    takes time."""
     return trusted() if any(url.startswith("https:") for url in urls) else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
@@ -58,7 +58,7 @@ def _mend(failed: ssl.SSLCertVerificationError) -> str:
 
 
 def _by_tls(error: BaseException) -> ssl.SSLError | None:
-    """Return the TLS error behind an error; None: the first OSError among its causes is not one of TLS."""
+    """Return the TLS error behind an error: the first OSError among its causes. None if that is no error of TLS."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, OSError):
         cause = cause.__cause__ or cause.__context__

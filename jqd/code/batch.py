@@ -100,7 +100,7 @@ class Batch:
             self.process.kill(CANCELLED)
 
     def printed(self, job_id: str, start: int) -> Log:
-        """Return the output of a job since byte `start`; nothing if the job is not running."""
+        """Return the output of a job from byte `start` on; nothing if the job is not running."""
         if self.process is None or self.process.output is None or not self.left or self.left[0].job_id != job_id:
             return NO_LOG
         return self.process.output.since(start)
@@ -114,8 +114,9 @@ class Batch:
                     self.end(cancelled(job))
 
     def charge_process(self, process: Process, log: Log, time: str = "") -> None:
-        """Record an outcome for the job that was running when the process ended: failed or timed out. The other jobs
-        stay in `left`, for another process.
+        """Record an outcome for the job that was running when the process ended: failed or timed out. There is none if
+        the process was killed because a job was cancelled or the worker stops. The other jobs stay in `left`, for
+        another process.
 
         `time`: time limit of the whole process as text, if that was exceeded; empty: the job exceeded its own.
         """

@@ -96,8 +96,8 @@ class Catalogue:
         await self._more.wait()
 
     def find(self, jobtype: str) -> Definition | None:
-        """Return the handler of a jobtype: for NAME the newest version, for NAME@VERSION that one. None: no code runs
-        it."""
+        """Return the handler of a jobtype. For NAME it is the newest version, for NAME@VERSION the version named. None:
+        there is no such handler in code."""
         newest = next((one for one in reversed(self._versions.get(jobtype, ())) if not one.out), None)
         if newest is not None:
             found = self._known.get((jobtype, newest.version))
@@ -107,11 +107,11 @@ class Catalogue:
         return by_number if by_number is not None and by_number.is_code else None
 
     def is_resting(self, definition: Definition) -> bool:
-        """Return whether a handler is broken, and is not to be tried again yet."""
+        """Return whether a handler is broken, and BROKEN_S are not over yet, after which it is tried again."""
         return any(fault.until_s > trio.current_time() for fault in self._faults_of(definition))
 
     def broke(self, definition: Definition, broken: Broken) -> None:
-        """Record that a handler is broken. Its jobs do not fail by that."""
+        """Record that a handler is broken. Its jobs do not fail: this worker takes none of them for BROKEN_S."""
         at = definition.key if broken.of == BEFORE else definition.called
         known = self._faults.get(at)
         since_ms = known.since_ms if known else self._clock.wall_ms()
@@ -168,7 +168,8 @@ class Catalogue:
         return [self._faults[at] for at in (definition.key, definition.called) if at in self._faults]
 
     async def _look(self) -> None:
-        """Read all handlers from the daemon. If that fails, keep those read before."""
+        """Read all handlers of the worker's tenant from the daemon. If that fails, keep the handlers that were read
+        before."""
         try:
             rows = [row async for row in self._rows() if row.tenant == self._tenant]
             self._versions = {row.name: row.versions for row in rows}

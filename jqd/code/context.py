@@ -46,7 +46,8 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Broken(Exception):
-    """No job of a handler can run, because something of the handler fails. The message says why."""
+    """No job of a handler can run: its code or its `before` fails, or no process can be started for it. The message
+    says why."""
 
     def __init__(self, why: str, of: str = BEFORE) -> None:
         """`of`: what is broken: BEFORE, CODE, NO_PROCESS or BEGIN."""
@@ -55,7 +56,7 @@ class Broken(Exception):
 
 
 def dying(how: str, printed: str) -> str:
-    """Return text that says how a process ended, with the error line of its output if there is one."""
+    """Return text that says how a process ended, with the error line of what it printed if there is one."""
     line = error_line(printed[-SHOWN_CHARS:])
     return f"{how}; it printed: {line}" if line else how
 
@@ -65,7 +66,7 @@ class _Dead(Exception):
 
 
 class Answer(msgspec.Struct):
-    """Answer of a shim to one request."""
+    """Answer of a shim, the program that runs the code in a context, to one request."""
 
     status: int
     result: Raw = Raw(b"null")
@@ -80,7 +81,7 @@ _decode = msgspec.json.Decoder(Answer).decode
 
 
 class Context:
-    """A process in which a shim runs, and the requests to that shim."""
+    """A process in which a shim runs code. Sends requests to the shim, and reads its answers."""
 
     def __init__(self, key: ContextKey, process: Process, config: CodeConfig, to: int, answers: int) -> None:
         self.key, self.process = key, process
@@ -124,7 +125,8 @@ class Context:
             raise Broken("\n".join(filter(None, (self._output.log.text[-SHOWN_CHARS:], why))))
 
     async def run(self, batch: Batch) -> None:
-        """Run a batch until all its jobs have ended, or the process has. Raises Broken if no job could begin."""
+        """Run a batch until all its jobs have ended, or the process has. In the second case the jobs that were not run
+        stay in the batch. Raises Broken if no job could begin."""
         self.batches += 1
         batch.process = self.process
         try:
@@ -157,9 +159,9 @@ class Context:
             self._log.warning("code.after_each_failed", handler=definition.called, error=after.error)
 
     async def _begin(self, definition: Definition) -> Answer | None:
-        """Compile the code, and run `beforeEach`. Returns None if a process that ran batches before has died, so that
-        the batch can begin in another. Raises Broken if the code does not compile, or a new process dies: so would any
-        other."""
+        """Compile the code of a handler, and run its `beforeEach`. Returns the shim's answer; None if the process has
+        died but had run batches before, so that another process may run this one. Raises Broken if the code does not
+        compile, or a new process dies, as any other would."""
         begin = {"begin": definition.before_each or "", "body": definition.body, "end": definition.after_each or ""}
         try:
             begun = await self._ask(begin | {"called": definition.called}, EACH_S)
@@ -174,8 +176,8 @@ class Context:
         return begun
 
     async def _ask(self, request: Mapping[str, object], timeout_s: float) -> Answer:
-        """Send a request to the shim, and return its answer. Raises _Dead if the answer is late (the process is then
-        killed), or the process has ended."""
+        """Send a request to the shim, and return the shim's answer. Kills the process if the answer is not there after
+        `timeout_s`. Raises _Dead if the process was killed or has ended."""
         self._output = self.process.output = JobOutput(self._config.limits.output_mib << 20)
         answer: Answer | None = None
         if self.is_usable:

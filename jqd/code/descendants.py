@@ -52,8 +52,8 @@ def usage(leaders: Iterable[int]) -> dict[int, Usage]:
 
 
 def kill_with_descendants(*leaders: int) -> None:
-    """Kill child processes and all their descendants. Stops all of them first, so that none can start another. The
-    caller must reap them; until then their process ids stay in use."""
+    """Kill child processes and all their descendants. Stops all of these processes first, so that none can start
+    another. The caller must reap the child processes; until then their process ids stay in use."""
     stopped: dict[int, None] = {}
     for _ in range(LOOKS_MAX):
         found = [pid for leader in leaders for pid in (leader, *below(leader))]
@@ -68,8 +68,8 @@ def kill_with_descendants(*leaders: int) -> None:
 
 
 def end_strays(known: Collection[int] = ()) -> int:
-    """Kill and reap all children of this process except `known`: descendants that it has adopted. Returns how many
-    there were."""
+    """Kill and reap the descendants that this process has adopted: all its children except `known` (process ids).
+    Returns how many they were."""
     strays = [pid for pid in children_of(os.getpid()) if pid not in known]
     if strays:
         kill_with_descendants(*strays)
@@ -100,8 +100,8 @@ def _threads(pid: int) -> int:
 
 
 def _memory_files(pid: int) -> dict[tuple[int, int], int]:
-    """Return (device, inode) → size in bytes of the memfd files that a process has open. They do not count as resident
-    memory."""
+    """Return (device, inode) → size in bytes of the memfd files that a process has open. Such files do not count as
+    resident memory."""
     found: dict[tuple[int, int], int] = {}
     try:
         names = os.listdir(f"/proc/{pid}/fd")
@@ -119,7 +119,8 @@ def _memory_files(pid: int) -> dict[tuple[int, int], int]:
 
 
 def _shared_bytes(pid: int) -> int:
-    """Return how many bytes of memfd files a process has mapped: these count as its resident memory already."""
+    """Return how many bytes of memfd files a process has mapped. These bytes are part of its resident memory
+    already."""
     try:
         status = Path(f"/proc/{pid}/status").read_bytes()
         return int(status.partition(b"RssShmem:")[2].split()[0]) << 10

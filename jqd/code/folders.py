@@ -1,4 +1,5 @@
-"""Deletes folders that code has written to. They may lack permissions, hold links to elsewhere, and have any depth."""
+"""Deletes folders that code has written to. Such a folder may lack permissions, hold links to elsewhere, and have any
+depth."""
 
 import os
 from pathlib import Path
@@ -27,9 +28,9 @@ def remove(home: Path) -> None:
 
 
 def _empty(top: int) -> None:
-    """Delete the content of a folder, given as a descriptor. Moves each subfolder up to `top` before emptying it: so,
-    at any depth, only two folders are open and no path is long. Raises the first OSError, after deleting what it
-    can."""
+    """Delete the content of the folder with descriptor `top`. Moves each subfolder up to `top` before emptying it: so,
+    at any depth, only two folders are open and no path is long. Raises the first OSError, after deleting all that can
+    be deleted."""
     waiting, moved, prefix = _emptied(top, top, ""), 0, f".{token_hex(8)}"  # a prefix that code cannot have used
     wrong: OSError | None = None
     while waiting:

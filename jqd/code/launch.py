@@ -75,8 +75,9 @@ def start(
     stdin: int = subprocess.DEVNULL,
     variables: dict[str, str] | None = None,
 ) -> Launched:
-    """Start a process. It is killed when the calling thread ends. `base`: directory in which it gets its home folder.
-    Raises NotStarted."""
+    """Start a process. The kernel kills it when the calling thread ends. `base`: directory in which the process gets
+    its home folder. `fds`: descriptors that it gets besides. `variables`: added to its environment. Raises
+    NotStarted."""
     owner = owner_of(config.user)
     uid = os.getuid() if owner is None else owner.uid
     prints, printed, complains, complained = open_pipes(2)
@@ -128,7 +129,8 @@ def _offer_to_the_kernel(pid: int) -> None:
 
 
 def _new_home(base: Path, owner: Owner | None) -> Path:
-    """Make a new folder in `base`. Makes `base` again if somebody has deleted it. Raises NotStarted."""
+    """Make a new folder in `base`, which belongs to `owner`, and return it. Makes `base` again if somebody has deleted
+    it. Raises NotStarted."""
     try:
         base.mkdir(mode=0o700, exist_ok=True)
         if base.stat().st_uid != os.geteuid():
@@ -144,7 +146,7 @@ def _new_home(base: Path, owner: Owner | None) -> Path:
 
 def _prepared(limits: Limits, lang: str, uid: int, *, own_privileges: bool) -> Callable[[], None]:
     """Return a function that the new process calls before exec, to set its limits. `uid`: user of the process.
-    `own_privileges`: whether that function also forbids new privileges; a sandbox does so itself."""
+    `own_privileges`: whether it also keeps the process from gaining privileges; a sandbox does that itself."""
     prctl, parent = ctypes.CDLL(None).prctl, os.getpid()
     bounds = [
         (resource.RLIMIT_CORE, 0),

@@ -1,5 +1,5 @@
-"""Collects the output of one attempt: the last part for the log, the jobs that it asks for, and whether it is too
-large."""
+"""Collects the output of one attempt: its last part for the log, and the new jobs for which it asks. Notices when there
+is too much of it."""
 
 from typing import Any, NamedTuple
 
@@ -44,7 +44,7 @@ class JobOutput:
         self._find_jobs(data)
 
     def complained(self, data: bytes) -> None:
-        """Add data from standard error. `J:` lines in it ask for no jobs."""
+        """Add data from standard error. Lines with `J:` in it do not ask for new jobs."""
         self._left -= len(data)
         self._seen += len(data)
         self._log += data
@@ -60,7 +60,7 @@ class JobOutput:
         return self.since(0)
 
     def since(self, start: int) -> Log:
-        """Return the complete lines from byte `start` on, as far as they are kept, and how many bytes came before them.
+        """Return the kept lines from byte `start` on that are complete, and how many bytes were printed before them.
         The text lacks the line end of its last line, which counts as a byte."""
         kept_from = self._seen - len(self._log)
         end = self._log.rfind(b"\n")
@@ -84,5 +84,5 @@ class JobOutput:
 
 
 def _letter(data: bytearray) -> int:
-    """Return the index of the first byte that begins a UTF-8 character."""
+    """Return the index of the first byte that begins a UTF-8 character; 0 if there is none."""
     return next((at for at in range(min(LETTER_BYTES_MAX, len(data))) if data[at] & 0xC0 != 0x80), 0)

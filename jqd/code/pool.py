@@ -37,8 +37,8 @@ class Pool:
         return frozenset(each.key for each in self._idle if each.is_usable)
 
     async def run(self, batch: Batch) -> None:
-        """Run a batch, in further contexts if one dies. Raises Broken or NotStarted: then no job left in the batch was
-        begun. If the pool stops, returns with jobs left in the batch."""
+        """Run a batch in a context. If the context dies, run the jobs that are left in another one. Raises Broken or
+        NotStarted: then no job left in the batch was begun. If the pool stops, returns with jobs left in the batch."""
         while not self._stopping.is_set():
             batch.skip_unwanted()
             if not batch.left:
@@ -66,7 +66,8 @@ class Pool:
             process.kill(STOPPING)
 
     async def watch(self) -> None:
-        """End, at intervals, contexts that use too much or are needed no longer."""
+        """For ever, at intervals: end contexts that use more memory, processes or threads than allowed, or are old or
+        idle."""
         while True:
             await trio.sleep(LOOK_S)
             self.look()
@@ -116,7 +117,8 @@ class Pool:
         warm.process.kill(STOPPING)
 
     def _begin(self, process: Process, warm: Context | None = None) -> None:
-        """Start the task that reads the output of a new process. `warm`: its context, if it has one."""
+        """Start the task that reads the output of a new process. `warm`: the context to which the process belongs;
+        None: it runs a single batch in sh."""
         self._living[process] = warm
         self._nursery.start_soon(self._keep, process, warm)
 

@@ -120,7 +120,7 @@ class Process:
 
 async def in_thread(call: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
     """Run `call` in a thread, and return its result. If no thread can be started, because code has used up all that the
-    machine allows, run it in this one."""
+    machine allows, run `call` in the calling thread."""
     is_called = False
 
     def called() -> Result:

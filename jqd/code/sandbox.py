@@ -53,7 +53,8 @@ def sandboxed(command: Sequence[str], config: CodeConfig) -> list[str]:
 
 
 def _may_nest() -> bool:
-    """Return whether user namespaces can be made here. If not, only a worker of root has a sandbox, without one."""
+    """Return whether processes on this machine may make user namespaces. If not, bubblewrap works only for a worker
+    that runs as root."""
     try:
         return NAMESPACES_MAX.read_text().strip() != "0"
     except OSError:

@@ -58,8 +58,9 @@ async def run(
     """Run a batch in one process, and record the outcomes of its jobs. Returns whether `before` succeeded, so that the
     body began.
 
-    Jobs that the process did not reach, because it was killed for another, stay in the batch. `live`: starts the task
-    that reads its output. `known`: whether the syntax of the code was checked before. Raises Broken, launch.NotStarted.
+    If the process was killed because of one job, jobs that it had not reached stay in the batch. `live`: starts the
+    task that reads its output. `known`: whether the syntax of the code was checked before. Raises Broken,
+    launch.NotStarted.
     """
     jobs, definition = list(batch.left), batch.definition
     texts = [definition.before, definition.before_each, definition.body, definition.after_each]
@@ -97,8 +98,8 @@ async def run(
 
 
 async def _wait(process: Process, ready: int, timeout_s: float) -> bytes:
-    """Wait until the process is dead; kill it at its timeout. Returns the first byte that the shim reported: READY if
-    `before` succeeded."""
+    """Wait until the process is dead. Kill it BEFORE_S after its start, or if `before` has succeeded, `timeout_s` after
+    that. Returns the first byte that the shim reported on the descriptor `ready`: READY if `before` succeeded."""
     reported = b""
 
     async def receive() -> None:
@@ -120,8 +121,8 @@ async def _wait(process: Process, ready: int, timeout_s: float) -> bytes:
 
 
 def _answers(most: int, printed: bytes, jobs: int, process: Process) -> list[LineAnswer]:
-    """Read the answers from the output. Runs in a thread, as there may be millions of lines. `most`: batch size of the
-    handler."""
+    """Return the answers in what a process printed, one for each job. Runs in a thread, as there may be millions of
+    lines. `most`: batch size of the handler."""
     is_own_end = not process.why_killed
     if most > 1:
         return read_batch(printed, jobs, is_whole=is_own_end)
@@ -165,8 +166,8 @@ def _files(*contents: bytes) -> Iterator[list[int]]:
 
 
 def read_batch(printed: bytes, jobs: int, *, is_whole: bool) -> list[LineAnswer]:
-    """Read the answers for at most `jobs` jobs from the output of a batch. `is_whole`: the process ended by itself, so
-    that a last line without a line end counts."""
+    """Return the answers about a batch of `jobs` jobs, from what its process printed: one for each job, in order, or
+    fewer. `is_whole`: the process ended by itself, so that a last line without a line end counts."""
     *lines, last = printed.split(b"\n")
     answers: list[LineAnswer] = []
     followers = Followers()
@@ -189,7 +190,8 @@ def read_batch(printed: bytes, jobs: int, *, is_whole: bool) -> list[LineAnswer]
 
 
 def read_one(printed: bytes, code: int, how: str) -> LineAnswer:
-    """Read the answer for the only job of a process. `code`: exit code of the process; `how`: how it ended, as text."""
+    """Read the answer about the only job of a process from what the process printed. `code`: exit code of the process;
+    `how`: how it ended, as text."""
     lines = printed.split(b"\n")
     followers = Followers()
     for line in filter(is_job, lines):

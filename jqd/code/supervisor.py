@@ -1,4 +1,5 @@
-"""The first process of a code worker: starts the worker itself, and ends the processes that it leaves behind.
+"""The first process of a code worker: starts the worker itself, and ends the processes that a dead worker leaves
+behind.
 
     jqd worker --code  ──starts──▶  python -m jqd.code  ──starts──▶  contexts, and what these start
         ▲ ends what a dead worker leaves behind       │
@@ -64,7 +65,7 @@ class _Worker:
         self._log = get_logger("code")
 
     async def forward(self, arriving: AsyncIterator[int]) -> None:
-        """Pass signals on to the worker."""
+        """Pass each signal that arrives on to the worker process."""
         async for number in arriving:
             self._stopping.set()
             if self._child is not None and self._child.poll() is None:
@@ -118,7 +119,7 @@ class _Worker:
 
 
 async def _sweep() -> None:
-    """Kill adopted processes repeatedly, until none is left."""
+    """Kill the processes that this one has adopted, and look again, until none is left; SWEEPS_MAX times at most."""
     for _ in range(SWEEPS_MAX):
         if not end_strays():
             return

@@ -42,7 +42,7 @@ _PLACE = re.compile(rf"{OF_JOBS}jobs/([0-9]+)")
 
 class CodeLease(Lease):
     """Jobs leased to this worker. If a daemon refuses one of the new jobs that an outcome asks for (its `J:` lines),
-    only that line is removed."""
+    the outcome is sent again without that line."""
 
     def __init__(
         self,
@@ -58,8 +58,9 @@ class CodeLease(Lease):
         self._struck: dict[str, int] = {}  # job id → number of its removed `J:` lines
 
     def _mend(self, outcome: Outcome, why: str) -> bool:
-        """Remove the `J:` line (a new job) that the daemon refused from an outcome, and note that in the log, so that
-        the job still succeeds. Returns False if there is none to remove."""
+        """Remove the `J:` line (a new job) that the daemon refused from an outcome, so that the job still succeeds; if
+        the daemon named none, or STRUCK_MAX were refused, remove all. Say so in the job's log. Returns False if the
+        outcome has no such line."""
         if not outcome.jobs or not why.startswith(OF_JOBS):
             return False
         jobs, named = list(outcome.jobs), _PLACE.match(why)
@@ -98,8 +99,8 @@ _decode_leased = msgspec.msgpack.Decoder(_Leased).decode
 
 
 class Home:
-    """A daemon at which the worker registers and leases jobs. While it is away, another daemon of its store takes its
-    place."""
+    """A daemon at which the worker registers and leases jobs. While it is unavailable, another daemon of its store
+    stands in for it."""
 
     def __init__(
         self, daemon: str, http: httpx2.AsyncClient, name: str, slots: Slots, worker_id: str, silence_s: float
@@ -114,7 +115,8 @@ class Home:
 
     @property
     def is_open(self) -> bool:
-        """Whether to ask this daemon for jobs: it has handlers in code, and it is not away."""
+        """Whether to ask this daemon for jobs: there are handlers in code for this worker, and the daemon is
+        available."""
         return self.catalogue is not None and bool(self.catalogue.jobtypes) and not self.registration.is_away
 
     @property
@@ -122,8 +124,8 @@ class Home:
         return self.registration.daemon
 
     async def run(self, config: CodeConfig, stopping: trio.Event) -> None:
-        """Keep the worker registered for the present handlers in code. If its token does not allow that, set `wrong`
-        and `stopping`."""
+        """Keep the worker registered for the present handlers in code. If its token can never be used for that, set
+        `wrong` and `stopping`."""
         me = await self._me()
         tenant = me.tenant
         if tenant and config.sandbox == "none":
@@ -190,7 +192,7 @@ class Home:
         return CodeLease(leased.lease_id, leased.jobs, self._http, lambda: self.registration.answering, silence_s, away)
 
     async def lease(self, pool: Pool, config: CodeConfig) -> CodeLease | None:
-        """Lease jobs of one jobtype; None: there are none now, or the daemon did not answer."""
+        """Lease jobs of one jobtype. Returns None if no job is ready, or the daemon did not answer."""
         assert self.catalogue is not None
         known = [(name, found) for name in self.catalogue.jobtypes if (found := self.catalogue.find(name)) is not None]
         warm = pool.warm
@@ -210,7 +212,7 @@ class Home:
 
 
 class Slot:
-    """Task that leases jobs and runs them, one batch after the other."""
+    """A task that leases jobs and runs them, one batch after the other."""
 
     def __init__(
         self, number: int, config: CodeConfig, homes: Sequence[Home], pool: Pool, stopping: trio.Event
@@ -218,7 +220,8 @@ class Slot:
         self._turn, self._config, self._homes, self._pool, self._stopping = number, config, homes, pool, stopping
 
     async def run(self) -> None:
-        """Lease and run jobs until `stopping` is set. Waits for the answer to each request: it may bring jobs."""
+        """Lease and run jobs until `stopping` is set. A request under way is not cut short then, because its answer may
+        bring jobs."""
         while not self._stopping.is_set():
             self._turn += 1
             count = len(self._homes)
@@ -241,8 +244,8 @@ class Slot:
             await trio.sleep(REST_S)
 
     async def _run(self, home: Home, lease: CodeLease) -> bool:
-        """Run the jobs of a lease, batch by batch. Returns False if jobs were given back because they cannot run
-        here."""
+        """Run the jobs of a lease, batch by batch. Returns False if jobs were given back because this worker cannot run
+        them."""
         assert home.catalogue is not None
         jobtype = lease.jobs[0].name
         definition = home.catalogue.find(jobtype)
@@ -307,8 +310,8 @@ async def serve(config: CodeConfig, base: Path, *, stopping: trio.Event, now: tr
 
 
 async def _drain(pool: Pool, nursery: trio.Nursery, stopping: trio.Event, now: trio.Event, drain_s: float) -> None:
-    """Wait until `stopping` is set, and let running jobs end until `now` is set or `drain_s` is over. Then kill them:
-    they are given back."""
+    """Wait until `stopping` is set, and let running jobs end until `now` is set or `drain_s` is over. Then kill the
+    jobs that still run; they are given back."""
     await stopping.wait()
     with trio.move_on_after(drain_s):
         await now.wait()

@@ -35,13 +35,14 @@ def blueprint(app: App, *, secret: Secret, name: str = "jqd", body_bytes_max: in
     @click.argument("url")
     @click.option("--max-jobs", default=MAX_JOBS_DEFAULT, show_default=True, help="At once, of each job.")
     def show(url: str, max_jobs: int) -> None:
-        """Have the daemons run the jobs at URL, where this blueprint is reached."""
+        """Make the daemons run the jobs of this app at URL, the address of this blueprint."""
         changed = register(app, url, secret=secret, max_jobs=max_jobs)
         click.echo(f"{', '.join(app.jobs)} at {url}{'' if changed else ', as before'}")
 
     @found.cli.command("unregister")
     def forget() -> None:
-        """Have the daemons run the jobs here no longer; they wait for whoever takes them next."""
+        """Make the daemons send no more jobs of this app here. Further jobs wait until another worker or handler runs
+        them."""
         for job in app.jobs:
             with suppress(NotFound):
                 app.client.delete_handler(job)

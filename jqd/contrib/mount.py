@@ -3,9 +3,9 @@
     daemon ──POST a job──▶ the program's server ──▶ Mount.answer ──▶ the function, in the server's own thread or loop
                           ◀── its outcome ─────────────────────────┘
 
-A request has one job, so the program's server limits how many run at once. Besides its visitors it should have room for
-`max_jobs` of them. Requests are signed, as visitors reach the same port. The daemons know the URL by a handler for each
-job, which remains until it is deleted, even if the program or a daemon restarts.
+A request has one job, so the program's server limits how many jobs run at once. It should have room for `max_jobs` such
+requests beside those of its visitors. Requests with jobs are signed, as visitors reach the same port. The daemons know
+the URL by a handler for each job, which remains until it is deleted, even if the program or a daemon restarts.
 """
 
 import hashlib
@@ -55,9 +55,9 @@ class Mount:
     def __init__(
         self, app: App, *, secret: Secret, body_bytes_max: int = BODY_BYTES_MAX, clock: Clock | None = None
     ) -> None:
-        """`secret`: one or several with which daemons sign, as given to `register`; None: accept unsigned requests, for
-        a port that only daemons reach. Raises ValueError for a malformed secret. `body_bytes_max`: larger requests are
-        refused with 413, unread."""
+        """`secret`: one or several secrets with which daemons sign requests, as given to `register`; None: accept
+        unsigned requests, for a port that only daemons reach. Raises ValueError for a malformed secret.
+        `body_bytes_max`: larger requests are refused with 413, unread."""
         self._app = app
         self._body_bytes_max = body_bytes_max
         self._keys = None if secret is None else [key_of(one) for one in secrets_of(secret)]
@@ -74,7 +74,7 @@ class Mount:
 
     def answer(self, headers: Mapping[str, str], chunks: Iterable[bytes]) -> Answer:
         """Run the jobs of a request in this thread, async functions in a new loop, and return the answer. `headers`:
-        names in lower case."""
+        names in lower case. `chunks`: the request's body in pieces."""
         try:
             body = self._body(headers)
             for chunk in chunks:
@@ -92,7 +92,7 @@ class Mount:
 
     async def aanswer(self, headers: Mapping[str, str], chunks: AsyncIterable[bytes]) -> Answer:
         """Run the jobs of a request and return the answer, for an async server: async functions in this task, plain
-        ones in a thread."""
+        ones in a thread. `headers`: names in lower case. `chunks`: the request's body in pieces."""
         try:
             body = self._body(headers)
             async for chunk in chunks:
@@ -113,8 +113,8 @@ class Mount:
         return _answered(codec, ended)
 
     def _taken(self, headers: Mapping[str, str], body: bytes) -> tuple[Codec, list[Item], list[bytes]]:
-        """Check and decode a request. Returns its encoding, the jobs to run, and outcomes for jobs without a function.
-        Raises Refusal."""
+        """Check and decode a request. Returns its encoding, the jobs to run, and the outcomes of jobs for which the app
+        has no function. Raises Refusal."""
         if self._keys is not None and not is_ours(self._keys, headers, body, self._clock.wall_ms() / 1000):
             # Not 403, which fails jobs: after a 503 they wait, untried, until the secret or a clock is corrected.
             raise Refusal(503, "Not signed", NOT_SIGNED)
@@ -165,10 +165,11 @@ def _let_through(error: BaseException) -> None:
 def register(
     app: App, url: str, *, secret: Secret, max_jobs: int = MAX_JOBS_DEFAULT, client: Client | None = None
 ) -> list[str]:
-    """Make the daemons send the jobs of `app` to `url`, by setting a handler for each, with at most `max_jobs` at once.
+    """Make the daemons send the jobs of `app` to `url`, by setting a handler for each job. `max_jobs`: how many jobs of
+    one handler may run at once.
 
-    Returns the names of the jobs whose handler is new or changed. Others are not set again, so a program may call this
-    at each start. Raises ConfigError for an app without jobs, and the errors of `Client`.
+    Returns the names of the jobs whose handler is new or changed. Other handlers are not set again, so a program may
+    call this at each start. Raises ConfigError for an app without jobs, and the errors of `Client`.
     """
     if not app.jobs:
         raise ConfigError(f"there is nothing to run at {url}: the app has no jobs; was their module imported?")

@@ -75,8 +75,8 @@ class Pushed(Struct, frozen=True):
 
 
 async def put(parts: ApiContext, request: Request, name: str) -> tuple[int, ScheduleView]:
-    """201 and the schedule; 200 if it replaces one. Only dates after this call are fired; but if only the job changes,
-    dates that wait to be fired stay."""
+    """201 and the schedule; 200 if it replaces one. If `cron`, `every` or `tz` changes, only dates after this call are
+    fired; else also dates already due."""
     revision, plan = read_query(request, PutQuery).revision, read_body(request, Plan)
     expect_allowed(parts.services, [parts.services.qualified_name(plan.job.name)])
     new = await service.put(parts.services, name, plan, revision)

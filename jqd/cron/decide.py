@@ -72,10 +72,10 @@ def decide(one: KnownSchedule, last: Last | None, now_ms: int) -> Step | None:
 
 
 def _missed(due: Sequence[int], now_ms: int, waited_ms: int) -> Sequence[int]:
-    """Return the dates that passed too long ago.
+    """Return the dates in `due` that came more than LATE_MS ago.
 
-    Return none if the dates only waited for the last job, which ended at `waited_ms`.
-    """
+    Return none if the first date had come when the last job ended (`waited_ms`): then the dates only waited for that
+    job."""
     if due[0] <= waited_ms:
         return ()
     return [date_ms for date_ms in due if now_ms - date_ms > LATE_MS]

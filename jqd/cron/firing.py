@@ -86,9 +86,9 @@ def _is_lost(services: Services, coming: ComingSince, job_id: str, steady_s: flo
 def _is_late(fired: FiredDate, view: Coming) -> bool:
     """Return whether the last job was deleted, and `view` only shows that its name was reserved again.
 
-    The store reserves an unused name for whoever asks for it. So the id differs from the id in `fired`; or, if `fired`
-    has none because another job had the name, the reservation is too young.
-    """
+    The store gives an unused name, with a new id, to whoever asks for it. So the name was reserved again if the id of
+    `view` is not the id in `fired`. If `fired` has no id, as another job had the name, it was reserved again if `view`
+    was created more than GIVEN_S after the date was fired."""
     if fired.given:
         return view.id != fired.given
     return view.created_at_ms > fired.at_ms + GIVEN_S * 1000
@@ -96,13 +96,12 @@ def _is_late(fired: FiredDate, view: Coming) -> bool:
 
 async def fire(services: Services, firings: Sequence[Firing], is_current: Callable[[str], bool]) -> dict[str, str]:
     """Fire dates whose jobs belong to one partition of the store. Schedules that were changed meanwhile are left out.
+    Returns schedule → why it has to wait.
 
-    Returns the schedules that have to wait, and why. `is_current`: a function that takes the store's life (one run of
-    its server) in which the jobs' names were reserved. It returns whether that life still lasts and the partition
-    reported a moment ago what other daemons fired: after a restart the store may give the names to other jobs. Raises
-    Closed, StoreAway, StoreRefused, JournalRefused, NotYet; it is safe to call this again, since each date is fired
-    once.
-    """
+    `is_current`: takes the store's life (one run of its server) in which the jobs' names were reserved. Returns whether
+    that life still lasts, and the partition reported a moment ago what other daemons fired: after a restart the store
+    may give the names to other jobs. Raises Closed, StoreAway, StoreRefused, JournalRefused, NotYet; it is safe to call
+    this again, since each date is fired once."""
     expect_open(services, under_pressure=False)  # also under pressure: a date that is skipped does not come again
     wait: dict[str, str] = {}
     for tenant in dict.fromkeys(tenant_of(each.one.name) for each in firings):
@@ -203,11 +202,10 @@ def _batch(firings: Sequence[Firing]) -> Batch:
 
 
 def _fired(each: Firing, now_ms: int, given: Mapping[str, str]) -> FiredDate:
-    """Return the new body of a schedule's setting `fired` after this step.
+    """Return the new body of the schedule's setting `fired` after the step in `each`.
 
-    `given`: names of jobs → the ids that the store gave them, including jobs of dates that another daemon fired: both
-    daemons write a setting for the date, and either of the two may win.
-    """
+    `given`: a job's own id → the id that the store gave the job, also for dates that another daemon fired: both daemons
+    write a setting for the date, and either of the two may win."""
     before, step = each.one.fired, each.step
     after = structs.replace(before, through_ms=step.through_ms, skipped=before.skipped + step.skipped)
     if not step.fires:

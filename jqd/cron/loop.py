@@ -67,8 +67,8 @@ class CronLoop:
                 await changed.wait()
 
     async def _look(self) -> None:
-        """Fire the dates that have come, as far as it is this daemon's turn. A partition that fails does not delay the
-        others."""
+        """Fire the dates that have come, of the schedules for which it is this daemon's turn now. A partition of the
+        store that fails does not delay the others."""
         by_home: dict[int, list[Firing]] = {}
         away: dict[int, str] = {}  # partition → why it failed: so a hanging server costs one timeout in each call
         # Schedules that have not failed come first, then those that failed longest ago, so that all get a turn.

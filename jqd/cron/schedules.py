@@ -187,8 +187,8 @@ def fired_setting(name: str, fired: FiredDate, *, now_ms: int, after: int = 0) -
 
 
 def set_back(setting: Setting, *, now_ms: int) -> Setting | None:
-    """Return a `fired` setting whose date is the present, to replace one whose date lies in the future, as after the
-    store's clock was ahead. None if this one's does not."""
+    """Return a `fired` setting with the present date, to replace `setting`, whose date lies in the future because the
+    store's clock was ahead. Return None if the date of `setting` does not lie in the future."""
     seen = _seen_to(setting)
     if seen.through_ms <= now_ms + AHEAD_MS:
         return None
@@ -204,11 +204,11 @@ def forgotten(setting: Setting, *, now_ms: int) -> Setting:
 
 
 def _seen_to(setting: Setting) -> FiredDate:
-    """Return the body of a `fired` setting. For a deleted one it has just the date, which its revision still tells.
+    """Return the body of a `fired` setting. A deleted setting has no body: then return one with just the date, which
+    the setting's revision tells.
 
     The date is needed after a deletion, too: a daemon that has not learned of the deletion may change the schedule,
-    which restores it. Then dates up to that date must not be fired, since their settings would have lower revisions.
-    """
+    which restores it. Then dates up to that date must not be fired, since their settings would have lower revisions."""
     return FiredDate(setting.revision // ORIGINS) if setting.is_deleted else _fired_decoder.decode(setting.body)
 
 
@@ -282,8 +282,8 @@ class Schedules:
     def overdue(self) -> Iterator[tuple[KnownSchedule, int]]:
         """Yield (schedule, date) for each schedule whose next date passed OVERDUE_S ago and was not fired.
 
-        A schedule whose next date cannot be computed here is yielded, too.
-        """
+        A schedule whose next date cannot be computed here is yielded, too, with the instant after which dates are to be
+        fired."""
         now_ms = self.now_ms()
         for one in self.known.values():
             if one.next_ms is not None and now_ms - one.next_ms > OVERDUE_S * 1000:

@@ -47,10 +47,9 @@ async def put(services: Services, name: str, plan: Plan, revision: int | None = 
     """Set a schedule; it is on disk when this returns. Returns True if it is new, False if it replaces one of that
     name.
 
-    `revision`: set it only if the present one still has this revision. If only the job changes, dates that have come
-    are still fired; otherwise only dates from now on are. A paused schedule stays paused. Raises Invalid, Conflict,
-    NotYet, JournalRefused.
-    """
+    `revision`: set it only if the present one still has this revision. If `cron`, `every` and `tz` stay the same, dates
+    that have come are still fired; otherwise only dates from now on are. A paused schedule stays paused. Raises
+    Invalid, Conflict, NotYet, JournalRefused."""
     found = _name_faults(name) + _faults(services, plan)
     if found:
         raise Invalid(found[0].detail, found)

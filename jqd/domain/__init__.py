@@ -1,1 +1,1 @@
-"""Types and functions that all packages of jqd may use. This package imports none of the others."""
+"""Types and functions that all packages of jqd may use. This package imports no other package of jqd."""

@@ -34,7 +34,7 @@ def parse(text: str) -> Address:
 
 
 def ip_of(host: str) -> IP | None:
-    """Return the IP address that the text of a host spells, with or without brackets and zone; None if it is a name."""
+    """Return the IP address that a host is, without brackets and zone; None if the host is a name."""
     try:
         return ipaddress.ip_address(host.strip("[]").partition("%")[0])
     except ValueError:
@@ -42,13 +42,15 @@ def ip_of(host: str) -> IP | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a host is a loopback address, or `localhost`. Other names may resolve to anything."""
+    """Return whether a host is a loopback address, or `localhost`. False for any other name, as it may resolve to
+    anything."""
     address = ip_of(host)
     return host.lower() == "localhost" if address is None else address.is_loopback
 
 
 def is_http(url: str) -> bool:
-    """Return whether a URL is http or https, with a host and a possible port."""
+    """Return whether a URL begins with http:// or https://, and names a host. A port may be missing, but must be
+    valid."""
     try:
         parts = urlsplit(url)
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0

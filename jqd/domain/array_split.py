@@ -28,7 +28,7 @@ class Piece(NamedTuple):
 
 
 def finish(steps: Steps[T]) -> T:
-    """Run all steps at once, and return their result."""
+    """Run all steps without letting other tasks run in between, and return their result."""
     while True:
         try:
             next(steps)
@@ -53,7 +53,7 @@ async def in_steps(steps: Steps[T], breathe: Callable[[], Awaitable[None]]) -> T
 
 
 def array_of(data: bytes, piece: Piece) -> bytes:
-    """Return the items of a piece as a MessagePack array."""
+    """Return the items of one piece of the array `data` as a MessagePack array of their own."""
     return array_head(piece.items) + data[piece.begin : piece.end]
 
 
@@ -77,7 +77,7 @@ def array_items(data: bytes) -> int | None:
 
 
 def cut(data: bytes, at: int = 0) -> Steps[list[Piece]]:
-    """Split the array that begins at byte `at` and ends with `data` into pieces. Each piece takes about a millisecond
+    """Split the MessagePack array from byte `at` to the end of `data` into pieces. Each piece takes about a millisecond
     to decode, unless one item alone takes more. Raises MALFORMED.
 
     Data is fed to the parser in windows. The parser continues where it stopped, so it parses an item of any size only
@@ -101,7 +101,8 @@ def cut(data: bytes, at: int = 0) -> Steps[list[Piece]]:
 
 
 def skipped(data: bytes, at: int, values: int) -> list[int]:
-    """Skip `values` values that begin at byte `at`; return the byte position after each of them. Raises MALFORMED."""
+    """Return where each of `values` MessagePack values ends, as a byte position in `data`. The first value begins at
+    byte `at`, and each further one behind the value before. Raises MALFORMED."""
     reader, windows, ends = msgpack.Unpacker(max_buffer_size=len(data) + 1), _windows(data, at), list[int]()
     for _ in range(values):
         finish(_skip(reader, windows))

@@ -27,7 +27,7 @@ PASSED = frozenset({AUDIT, "worker", "options", "fired", "view"})  # kinds of se
 
 
 class Note(msgspec.Struct, frozen=True, array_like=True):
-    """A note of one act: who did what to which object, without contents."""
+    """A note of one act: who did what to which object. The content of the object is not noted."""
 
     at_ms: int
     token: str
@@ -99,8 +99,8 @@ def _part_of_each(counts: Iterable[int], most: int) -> int:
 
 
 def of_rules(settings: Iterable[tuple[tuple[str, str], bytes]], act: str) -> list[tuple[str, str]]:
-    """Return the (act, object) pairs to note for settings that are about to be saved. `act`: the name of the act; if
-    empty, it is made from each setting's kind."""
+    """Return the (act, object) pairs to note for settings that are about to be saved. Settings of the kinds in PASSED
+    are left out. `act`: the name of the act; if empty, it is made from each setting's kind."""
     acts = (
         (act or f"{kind} {'delete' if body == NIL else 'set'}", name)
         for (kind, name), body in settings

@@ -1,4 +1,4 @@
-"""How long to wait before another try."""
+"""Computes how long to wait before a failed call or job is tried again."""
 
 import random
 from collections.abc import Sequence
@@ -51,9 +51,12 @@ class Backoff:
         return self._jittered_s(delay_s, source)
 
     def asked_s(self, asked: float | Sequence[float], failures: int, source: random.Random) -> float:
-        """Return the seconds to wait before the next attempt, by a job's own `backoff` option (`asked`). A number is
-        the first wait, from which further waits grow; it may exceed the cap. A list gives the wait after each failure;
-        its last item is used for all later failures. An empty list stands for the daemon's back-off."""
+        """Return the seconds to wait before the next attempt, by a job's own `backoff` option (`asked`), with jitter.
+
+        A number is the first wait, from which further waits grow; it may exceed the cap. A list gives the wait after
+        each failure; its last item is used for all later failures. For an empty list, the daemon's own back-off
+        applies.
+        """
         if isinstance(asked, float | int):
             first = replace(self, first_s=asked, cap_s=max(self.cap_s, asked))
             return first.delay_s(failures, source)

@@ -18,5 +18,5 @@ def next_beat_s(period_s: float, least_s: float = 0.0) -> float:
 
 
 async def rest(period_s: float) -> None:
-    """Sleep until the next multiple of `period_s`, so at most `period_s`."""
+    """Sleep until trio's clock shows the next multiple of `period_s` seconds."""
     await trio.sleep(next_beat_s(period_s))

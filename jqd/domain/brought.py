@@ -35,7 +35,7 @@ pushed separately."""
 
 
 def by_push(*_: object) -> None:
-    """Return None: a `FollowerOptions` with which all followers are pushed separately."""
+    """Return None, so that all followers are pushed separately (see `FollowerOptions`)."""
 
 
 def following(
@@ -47,8 +47,8 @@ def following(
     trace: str,
     options: FollowerOptions,
 ) -> bytes:
-    """Return the `Outcome.follows` of a success with these validated followers. It contains the jobs themselves, or an
-    entry for the outbox if they have to be pushed separately."""
+    """Return the followers of a success, encoded for `Outcome.follows`: as jobs that the store gets with the outcome,
+    or as an outbox entry if `options` says that they have to be pushed separately. `items`: the validated followers."""
     parents = parent, jobtype, generation, ended_at_ms, trace
     if (given := options(tenant_of(jobtype), items)) is None:
         return named(items, *parents)
@@ -56,7 +56,7 @@ def following(
 
 
 def need_push(items: Sequence[Item]) -> bool:
-    """Return whether any of these followers has a field that only a separate push can handle."""
+    """Return whether any of the followers has a field that only a separate push can handle."""
     return any(not is_nil(item.get(field)) for item in items for field in BY_PUSH)
 
 
@@ -70,7 +70,8 @@ def brought(
     *,
     options: Options,
 ) -> bytes:
-    """Return the `Outcome.follows` that contains these validated followers as jobs."""
+    """Return followers encoded for `Outcome.follows`, as jobs that the store gets with the outcome. `items`: the
+    validated followers. `options`: the default options of their jobtypes."""
     jobs = with_ids(items, parent, generation, ended_at_ms, trace)
     eligible = {place: _date_ms(job["run_at"]) for place, job in enumerate(jobs) if not is_nil(job.get("run_at"))}
     head = Head("", ended_at_ms, eligible, options=options, tenant=tenant_of(jobtype))

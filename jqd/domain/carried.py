@@ -1,5 +1,5 @@
-"""Makes the frames that retention writes at a journal's end before it deletes an old segment: copies of jobs that have
-not ended. They come from frames of jobs, and from outcomes that contain jobs as followers."""
+"""Makes the frames that retention appends to a journal before it deletes an old segment. They are copies of the
+segment's jobs that have not ended: jobs in frames of jobs, and followers in outcomes."""
 
 import itertools
 from collections.abc import Collection, Iterator
@@ -15,7 +15,8 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 def jobs_in(lane: Lane, body: bytes) -> dict[str, int]:
-    """Return id → approximate bytes of each job in a frame. Raises JournalDamaged."""
+    """Return id → approximate bytes of each job in a frame; in a frame of outcomes, of each follower. Raises
+    JournalDamaged."""
     if lane is Lane.OUTCOMES:
         return _followers_in(body) if PARENT in body else {}  # a quick check: nearly no frame has followers
     ids = job_ids(body)
@@ -23,7 +24,8 @@ def jobs_in(lane: Lane, body: bytes) -> dict[str, int]:
 
 
 def carry(lane: Lane, body: bytes, keep: Collection[str], position: int) -> Iterator[tuple[Lane, int, bytes]]:
-    """Copy the jobs of a frame whose ids are in `keep`. Yields each new frame as (lane, number of records, body).
+    """Copy those jobs of a frame whose ids are in `keep` into new frames. Yields each new frame as (lane, number of
+    records, body).
 
     `position`: the journal position of the frame, which the copies record as their origin. Raises JournalDamaged.
     """
@@ -31,8 +33,8 @@ def carry(lane: Lane, body: bytes, keep: Collection[str], position: int) -> Iter
 
 
 def carry_jobs(body: bytes, keep: Collection[str], position: int) -> Iterator[tuple[Lane, int, bytes]]:
-    """Copy jobs byte for byte as they were pushed. A frame names only its first id, so jobs that are not neighbours go
-    into separate frames. Arguments and results: see `carry`."""
+    """Do what `carry` does, for a frame of jobs. Jobs are copied byte for byte as they were pushed. A frame names only
+    its first id, so jobs that are not neighbours go into separate frames."""
     head, records, ids = read_jobs(body)
     first_at = head.copied[0] if head.copied else position
     given = IdRange(head.first, len(records), head.homes).ids()
@@ -75,8 +77,8 @@ def generations(body: bytes) -> dict[str, int]:
 
 
 def _carry_followers(body: bytes, keep: Collection[str], position: int) -> Iterator[tuple[Lane, int, bytes]]:
-    """Copy followers together with the outcomes that contain them, as `carry` does. The outcomes' results are left out,
-    because the store has them already."""
+    """Do what `carry` does, for a frame of outcomes: copy followers together with the outcomes that contain them. The
+    outcomes' results are left out, because the store has them already."""
     carried = []
     for index, outcome in enumerate(decode_outcomes(body)):
         if not has_jobs(outcome.follows):

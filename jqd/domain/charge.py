@@ -1,4 +1,4 @@
-"""What a push reserves of its tenant's quota."""
+"""The part of a tenant's quota that one push reserves."""
 
 from collections.abc import Callable, Sequence
 from typing import Self
@@ -15,9 +15,9 @@ class Charge:
         self._settle: list[Callable[[int, int], None]] = []
 
     def taken(self, homes: Sequence[int], size_bytes: int) -> None:
-        """Note that jobs of the push are in the journal, so their part of the reservation is used up.
+        """Note that some jobs of the push are in the journal, so their part of the reservation is used up.
 
-        `homes`: the partition of each job. `size_bytes`: the size of all these jobs together.
+        `homes`: the partition of each of these jobs. `size_bytes`: the size of all of them together.
         """
         if self._settle:
             self._taken = self._taken[0] + len(homes), self._taken[1] + size_bytes
@@ -25,12 +25,12 @@ class Charge:
             self._move(homes)
 
     def when_taken(self, move: Callable[[Sequence[int]], None]) -> None:
-        """Register a function to call with the partitions of jobs when they have been journaled."""
+        """Register the function that `taken` calls with the partition of each job that was journaled."""
         self._move = move
 
     def when_over(self, settle: Callable[[int, int], None]) -> None:
-        """Register a function to call at the end of the `with` block with the number of jobs and of bytes that were
-        journaled."""
+        """Register a function for the end of the `with` block. It is called with the number of jobs and of bytes that
+        were journaled."""
         self._settle.append(settle)
 
     def __enter__(self) -> Self:

@@ -50,11 +50,13 @@ class StoreClock:
     """A clock that shows the store's wall time. With several partitions it shows the time of the partition that is
     furthest behind. Before any partition has answered, it shows the daemon's own wall time.
 
-    It is for all dates that a daemon shows, or compares with dates of other daemons, whose clocks may differ.
+    It is for all dates that a daemon shows, or compares with dates from other daemons, because the daemons' own clocks
+    may differ.
     """
 
     def __init__(self, ahead_ms: Mapping[object, int], clock: Clock) -> None:
-        """`ahead_ms`: partition → the store's wall time minus `clock.boot_s`, in ms; it may change."""
+        """`ahead_ms`: partition → the store's wall time minus `clock.boot_s`, in ms. It is read anew at each call, so
+        it may change."""
         self._ahead_ms, self._clock = ahead_ms, clock
         self.mono_s, self.boot_s = clock.mono_s, clock.boot_s
 
@@ -97,7 +99,7 @@ class Speed:
         self.in_flight += count
 
     def give(self, count: int, now_s: float, *, ended: bool) -> None:
-        """Count jobs that left the worker, at the time `now_s`. `ended`: whether they were run; otherwise the worker
+        """Count jobs that left the worker at the time `now_s`. `ended`: True if the worker ran them, False if it
         returned them unstarted."""
         self.in_flight -= count
         self.ended += count if ended else 0
@@ -121,7 +123,7 @@ class Inactivity:
     paused_at_s: float = math.inf
 
     def lasts_s(self, now_s: float) -> float:
-        """Return the seconds of silence since `since_s`, without the pauses."""
+        """Return for how many seconds until `now_s` the peer has sent nothing, without the pauses."""
         return min(now_s, max(self.paused_at_s, self.since_s)) - self.since_s
 
     @contextmanager

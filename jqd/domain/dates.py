@@ -64,7 +64,7 @@ def instant_ms(instant: str | float) -> int:
 
 
 def date_in(value: Any) -> datetime | None:
-    """Return a date from a value of an API answer; None if the value is no date."""
+    """Return a value of an API answer as a date; None if the value is no date."""
     if isinstance(value, datetime):
         return value
     try:
@@ -87,7 +87,8 @@ def lasting(seconds: float) -> str:
 
 
 def ago(value: Any, now: datetime | None = None) -> str:
-    """Return how far a date is from `now`, such as "5 s ago" or "in 2 d"; empty if the value is no date."""
+    """Return how far a date is from `now` (default: the present), such as "5 s ago" or "in 2 d"; empty if the value is
+    no date."""
     at = date_in(value)
     if at is None:
         return ""

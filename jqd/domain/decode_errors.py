@@ -33,7 +33,7 @@ def half_at(text: bytes) -> int | None:
 
 
 def without_halves(text: bytes) -> bytes:
-    """Replace each escaped lone surrogate in a JSON text by U+FFFD; the length stays the same."""
+    """Return a JSON text with each escaped lone surrogate replaced by U+FFFD; the length stays the same."""
     return _TO_HALF.sub(lambda found: found[1] + (b"\\ufffd" if found[2] else b""), text)
 
 

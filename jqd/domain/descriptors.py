@@ -28,7 +28,8 @@ class Shares(NamedTuple):
 
 
 def share_out(limit: int, *, partitions: int = 1) -> Shares:
-    """Divide `limit` file descriptors into the three shares. Raises ConfigError if `limit` is too low."""
+    """Divide `limit` file descriptors into the shares `reserve`, `workers` and `incoming`. `partitions`: of the store;
+    each adds some to the reserve. Raises ConfigError if `limit` is too low."""
     reserve = RESERVE + RESERVE_PARTITION * partitions
     rest = limit - reserve
     if rest < 2 * PART_MIN:

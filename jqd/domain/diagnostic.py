@@ -1,5 +1,5 @@
 """What checks of a store's server or of a disk have found: settings with which jobs would be lost, and conditions that
-somebody should know of."""
+an operator should know of."""
 
 import enum
 
@@ -47,8 +47,8 @@ class Diagnostic(msgspec.Struct, frozen=True):
 
     @property
     def is_loss(self) -> bool:
-        """Return whether an operator may accept this finding and use the store nevertheless, at the risk of losing
-        jobs."""
+        """Return True if the daemon could use the store in spite of this finding, at the risk of losing jobs, which an
+        operator may accept. False if it cannot use the store at all."""
         return self.code not in UNUSABLE
 
 

@@ -15,8 +15,8 @@ _TAG = re.compile(r"<[^<>]*>")
 def error_line(text: str) -> str:
     """Return the line of an error's text that says what went wrong.
 
-    If the text contains a stack, it is the nearest line above the last stack that begins with an error's name, or else
-    the line directly above that stack. Without a stack it is the last line.
+    If the text contains a stack, it is the nearest line above the last stack that begins with an error's name. If no
+    line above that stack does, it is the line directly above the stack. Without a stack it is the last line.
     """
     lines = [line for line in readable(text).split("\n") if line.strip()]
     above: str | None = None
@@ -32,7 +32,8 @@ def error_line(text: str) -> str:
 
 
 def readable(text: str) -> str:
-    """Replace an HTML page within a text by the words of the page, with the page's title as the last line."""
+    """Return a text in which an HTML page is replaced by the words of the page, with the page's title as the last line.
+    A text without a page is returned as it is."""
     page = _PAGE.search(text)
     if page is None:
         return text

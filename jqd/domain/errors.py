@@ -44,8 +44,9 @@ class JournalVersion(JournalError):
 
 
 class JournalStuck(JournalError):
-    """The journal could not be read. The disk failed for seconds, or, as an internal error, a read made no progress or
-    a frame with good checksums cannot be decoded. The reader logs it, waits, and tries again. No record is skipped."""
+    """The journal could not be read, because the disk failed for seconds. Or, which is an internal error, a read made
+    no progress, or a frame with good checksums cannot be decoded. The reader logs it, waits, and tries again. No record
+    is skipped."""
 
 
 class JournalForked(JournalError):
@@ -85,8 +86,8 @@ class StoreFull(StoreAway):
 
 
 class StoreChanged(StoreAway):
-    """Another store answers than before, or the same store after it lost its data. Nothing was sent to it. Call
-    `Store.look` before using it again."""
+    """The store that answers is not the one of before, or it is the same one and has lost its data. Nothing was sent to
+    it. Call `Store.look` before using it again."""
 
 
 class StoreUnsettled(StoreAway):
@@ -98,8 +99,8 @@ class StoreUnsettled(StoreAway):
 
 
 class IdsUnknown(StoreAway):
-    """A push gave its jobs ids of the client's own, and the store, which alone knows whether these are free, is away.
-    Nothing was taken. Pushes without such ids are still accepted.
+    """A push chose ids for its jobs, and the store, which alone knows whether these ids are free, is away. Nothing was
+    taken. Pushes that choose no ids are still accepted.
 
     `problem`: the `type` of the problem details, by which programs recognize this error.
     """
@@ -108,8 +109,8 @@ class IdsUnknown(StoreAway):
 
 
 class SysidRefused(StoreAway):
-    """This daemon died too often while all others waited for it to recover. They go on without it for a minute; then,
-    or when recovery is over, it may join again."""
+    """The store does not let this daemon join, because it died too often while all other daemons waited for it to
+    recover. They go on without it. It may join again after a minute, or as soon as recovery is over."""
 
 
 class StoreRefused(StoreError):
@@ -118,7 +119,8 @@ class StoreRefused(StoreError):
 
 
 class StoreMisplaced(StoreRefused):
-    """The partition on a server was created for another number or order of partitions. Nothing is sent there."""
+    """A server has a partition that was created for a store with another number or order of partitions. Nothing is sent
+    there."""
 
 
 class StoreUnsafe(StoreRefused):
@@ -126,10 +128,10 @@ class StoreUnsafe(StoreRefused):
 
 
 class PositionMismatch(StoreError):
-    """The store has applied this journal up to another position than the caller thinks.
+    """The store has applied this journal up to another position than the caller assumed.
 
-    If `stored` is the end position of the records just sent, they were applied and only the reply was lost. If it is
-    less than the start, the store was rolled back: send the records from `stored` on again.
+    If `stored` is the position after the records that were just sent, they were applied and only the reply was lost. If
+    it is less than the position before them, the store was rolled back: send the records from `stored` on again.
     """
 
     def __init__(self, message: str, *, stored: int) -> None:
@@ -150,7 +152,7 @@ class SysidTaken(StoreError):
 
 
 class AnswerGarbled(JqdError):
-    """The rest of a worker's answer cannot be read. Outcomes that were read before it count."""
+    """A worker's answer cannot be read from some point on. Outcomes that were read before that point count."""
 
 
 # ---------------------------------------------------------------- service
@@ -245,7 +247,8 @@ class Overloaded(ServiceError):
 
 
 class Interrupted(ServiceError):
-    """A request to change many jobs failed after `changed` jobs, because of `cause`. The client repeats the request."""
+    """A request to change many jobs failed because of `cause`, after it had changed `changed` jobs. The client repeats
+    the request."""
 
     def __init__(self, changed: int, cause: JqdError) -> None:
         super().__init__(f"{changed} jobs were changed before this: {cause}")

@@ -62,7 +62,8 @@ def read(data: bytes, kind: type[T], instead: Mapping[str, str] = NOTHING, *, te
 def faults_of(
     data: bytes, kind: type[msgspec.Struct], instead: Mapping[str, str] = NOTHING, *, texts: bool = False
 ) -> list[Fault]:
-    """Return up to FAULTS_MAX reasons, at least one, why MessagePack data could not be decoded as `kind`."""
+    """Return up to FAULTS_MAX reasons, at least one, why MessagePack data could not be decoded as `kind`. `instead`,
+    `texts`: see `read`."""
     if (size := _map_size(data)) > FIELDS_MAX:
         return [Fault("", f"a map of at most {FIELDS_MAX} fields is wanted, this one has {size}")]
     try:
@@ -167,7 +168,7 @@ def _fields(kind: type[msgspec.Struct], texts: bool) -> list[tuple[str, bool, An
 
 @cache
 def allowed(hint: Any, depth: int = 0) -> str:
-    """Say in words which values a type allows. `depth`: 0 for the type itself; 1 for the items of an array of this
+    """Return in words which values a type allows. `depth`: 0 for the type itself; 1 for the items of an array of this
     type, 2 for the items of arrays in it, and so on."""
     described = [meta.description for meta in getattr(hint, "__metadata__", ()) if meta.description]
     if described and not depth:

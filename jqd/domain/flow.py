@@ -94,12 +94,12 @@ def unique_text(key: str) -> str:
 
 
 def as_text(then: bytes) -> str:
-    """Return the bytes of a `then` as Latin-1 text, as `Flow.then_text` has them."""
+    """Return a `then`, which is MessagePack, as text in Latin-1: the form of `Flow.then_text`."""
     return then.decode("latin-1")
 
 
 def as_array(then: bytes) -> bytes:
-    """Return `then`, which is one job or an array of jobs, as a MessagePack array; empty for nil."""
+    """Return `then`, which is one job or an array of jobs in MessagePack, as a MessagePack array; empty for nil."""
     if then in (b"", NIL):
         return b""
     is_map = 0x80 <= then[0] <= 0x8F or then[0] in (0xDE, 0xDF)
@@ -117,8 +117,8 @@ def wants_result(item: Mapping[str, Raw]) -> bool:
 
 
 def waiting(item: Mapping[str, Raw], parent: str) -> dict[str, Any]:
-    """Prepare a job of a `then` whose parent's result is too large to be copied. If the job receives the result, it
-    waits for the parent, and reads the result from the store when it starts."""
+    """Return a job of a `then` as it is pushed if its parent's result is too large to be copied. If the job receives
+    the result, it is made to wait for the parent, and reads the result from the store when it starts."""
     return {**item, "after": [parent], "one_result": True} if wants_result(item) else {**item}
 
 
@@ -136,7 +136,7 @@ def with_result(item: Mapping[str, Raw], result: bytes) -> dict[str, Any]:
 
 
 def put_into(argument: bytes, field: str, value: bytes) -> Raw:
-    """Return an argument with one field set. The argument must be a map, or nil for an empty one. Raises
-    msgspec.ValidationError."""
+    """Return a job's argument with one field set. The argument must be a map, or nil, which becomes a map with this
+    field. Raises msgspec.ValidationError."""
     fields = {} if argument == NIL else msgspec.msgpack.decode(argument, type=dict[str, Raw])
     return Raw(_encoder.encode({**fields, field: Raw(value)}))

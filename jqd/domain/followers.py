@@ -30,21 +30,21 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 def items_of(follows: bytes) -> list[Item]:
-    """Decode a MessagePack array of jobs that are to follow."""
+    """Decode a MessagePack array of followers."""
     return _items_decoder.decode(follows)
 
 
 def named(
     items: Iterable[Item], parent: str, jobtype: str, generation: int, ended_at_ms: int, trace: str = ""
 ) -> bytes:
-    """Return the `Outcome.follows` for validated followers that have to be pushed separately: the tenant, and the jobs
-    with their ids."""
+    """Return validated followers that have to be pushed separately, encoded for `Outcome.follows` as an outbox entry:
+    the tenant, and the jobs with their ids."""
     return _encoder.encode((tenant_of(jobtype), with_ids(items, parent, generation, ended_at_ms, trace)))
 
 
 def with_ids(items: Iterable[Item], parent: str, generation: int, ended_at_ms: int, trace: str = "") -> list[Item]:
-    """Prepare validated followers. A follower without an id gets one; a delay becomes a date, counted from the parent's
-    end; and a follower without a traceparent gets its parent's."""
+    """Return validated followers, ready to be pushed. A follower without an id gets one; a delay becomes a date,
+    counted from the parent's end; and a follower without a traceparent gets `trace`, its parent's."""
     return [_named(item, parent, generation, place, ended_at_ms, trace) for place, item in enumerate(items)]
 
 
@@ -55,7 +55,7 @@ def follower_id(parent: str, generation: int, place: int) -> str:
 
 
 class OutboxEntry(NamedTuple):
-    """An entry of an outbox: a parent's id and the jobs that follow its success."""
+    """One decoded entry of an outbox: a parent's id and the jobs that follow its success."""
 
     parent: str
     tenant: str

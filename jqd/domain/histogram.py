@@ -10,7 +10,8 @@ class Histogram:
     __slots__ = ("bounds", "counts", "total")
 
     def __init__(self, bounds: Sequence[float], counts: Sequence[int] = (), total: float = 0.0) -> None:
-        """`bounds`: ascending upper bounds, inclusive; one more bucket is for values above the last."""
+        """`bounds`: ascending upper bounds, inclusive; one more bucket is for values above the last. `counts`, `total`:
+        the number of values in each bucket and the sum of all values, to begin with; by default there are none."""
         self.bounds = bounds
         self.counts = [*counts] or [0] * (len(bounds) + 1)
         self.total = total

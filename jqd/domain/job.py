@@ -65,7 +65,7 @@ def why_no_place(name: str) -> str | None:
 
 
 class ChangeKind(enum.IntEnum):
-    """What a record of the journal's lane CHANGES does to a job."""
+    """What a record in the journal's lane CHANGES (changed jobs, and jobs under pushers' own ids) does to a job."""
 
     NEW = 0
     """The first push under a pusher's own id."""
@@ -96,7 +96,7 @@ class Change(msgspec.Struct, frozen=True, gc=False):
 
 
 class JobContent(msgspec.Struct, frozen=True, gc=False):
-    """The first fields of a job, which may be given by position."""
+    """The first fields of a job. They may be given by position; all others are given by name."""
 
     id: str
     jobtype: str
@@ -146,7 +146,7 @@ class Job(JobContent, frozen=True, kw_only=True, gc=False):
 
 
 class Wanted(NamedTuple):
-    """Which jobs free workers can run now: jobs of one jobtype, or of all jobtypes of a tenant, in a range of
+    """The jobs that free workers can run now: of one jobtype, or of all jobtypes of a tenant, in a range of
     priorities."""
 
     jobtype: str | None = None
@@ -271,7 +271,7 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def content_bytes(self) -> int:
-        """Return the bytes of the result, the error, the followers and the texts together. The other fields are
+        """Return the size of the result, the error, the followers and the texts together. The other fields are
         small."""
         if self.message or self.log:  # most outcomes have none
             texts = bytes_of(self.message) + bytes_of(self.log)
@@ -288,7 +288,7 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def for_generation(self) -> int:
-        """Return the latest generation of the job's content that the attempt may have run."""
+        """Return the latest generation (version) of the job's content that the attempt may have run."""
         return self.generation or self.fence - 1
 
 
@@ -314,8 +314,8 @@ def bytes_of(text: str) -> int:
 
 
 def lease_claim(held: Held, *, worker: str, silence_s: int, started_at_ms: int) -> Outcome:
-    """Return the record that hands a job over to its worker: from now on the worker itself holds the job, and may send
-    no heartbeat for `silence_s`."""
+    """Return the record that hands a job over to its worker. From now on the worker itself holds the job; it loses the
+    job if it sends no heartbeat for `silence_s` seconds."""
     job = held.job
     return Outcome(
         job_id=job.id,

@@ -32,7 +32,8 @@ def line_of(argument: bytes) -> bytes:
 def status_of(line: bytes, *, clear: bool = False) -> tuple[int, str] | None:
     """Return the status with which a line of an answer begins, and the text after it; None if there is no status.
 
-    `clear`: accept only a number that is surely a status, for programs whose lines need not begin with a status.
+    `clear`: accept only three digits from 100 to 599, with a blank or nothing behind them, for programs whose lines
+    need not begin with a status.
     """
     if (number := (_CLEAR_STATUS if clear else _STATUS).match(line)) is None:
         return None
@@ -53,8 +54,8 @@ def is_job(line: bytes) -> bool:
 
 
 class Followers:
-    """Collects the new jobs that lines ask for. It keeps at most a few more than may follow one job; a success with so
-    many is refused later."""
+    """Collects the new jobs that lines ask for. It stops shortly above the number of followers that one job may have; a
+    success with more than that number is refused later."""
 
     def __init__(self) -> None:
         self.jobs: list[dict[str, Any]] = []

@@ -77,8 +77,8 @@ def _option(default: object, help_text: str) -> Meta:
 
 
 class JobOptions(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
-    """Options of a job; UNSET for each that is not given. A pusher's options win over the defaults registered for the
-    jobtype."""
+    """Options of a job. An option that is left out is UNSET. A pusher's options win over the defaults registered for
+    the jobtype."""
 
     priority: Annotated[Priority | UnsetType, _option(0, "Smaller runs first.")] = UNSET
     max_retry: Annotated[Retries | UnsetType, _option(5, "Attempts after the first.")] = UNSET
@@ -108,7 +108,7 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defau
                 yield field, value
 
     def without(self, given: "JobOptions") -> "JobOptions":
-        """Return a copy without the options that are set in `given`."""
+        """Return a copy of these options without those that are set in `given`."""
         return JobOptions(**{field: value for field, value in self.given() if getattr(given, field) is UNSET})
 
 
@@ -184,7 +184,8 @@ differs from its default."""
 
 
 def _unlimited(hint: Any) -> Any:
-    """Return a field's type without limits and without UNSET. So a journaled job stays valid, even if limits change."""
+    """Return the type of a field without its limits and without UNSET. Journaled jobs are decoded with such types, so
+    they stay valid even if limits change."""
     if get_origin(hint) is Annotated:
         return _unlimited(get_args(hint)[0])
     if get_origin(hint) in (Union, UnionType):
@@ -232,7 +233,7 @@ date that results from `run_at` or `delay` is in the frame's head."""
 
 
 def links_of(flow: Flow | None) -> dict[str, Any]:
-    """Return the fields of a `JobRecord` that result in `flow` when the record is decoded (record.py)."""
+    """Return the fields of a `JobRecord` from which `flow` is made again when the record is decoded (record.py)."""
     if flow is None:
         return {}
     return {
@@ -267,8 +268,8 @@ def _content(job: Any) -> tuple[Any, ...]:
 
 def content_digest(job: Any) -> str:
     """Return the digest of a job's content (32 hexadecimal digits), by which pushes under the same id are compared. An
-    option that is left out counts as its default. `keep_result` does not count, because a worker's registration may set
-    it."""
+    option that is left out counts as its default. `replace` and `keep_result` do not count, the latter because a
+    worker's registration may set it."""
     if job.replace or job.keep_result:
         job = structs.replace(job, replace=False, keep_result=False)
     content = _encoder.encode(_content(job))
@@ -276,8 +277,8 @@ def content_digest(job: Any) -> str:
 
 
 def date_digest(job_id: str) -> str:
-    """Return the digest of a job that a schedule pushes for one date. It depends only on the id: of two daemons that
-    push the job for the same date, one may not know the schedule's latest change."""
+    """Return the digest of a job that a schedule pushes for one date. It depends only on the id: two daemons may push
+    the job for the same date with different contents, as one may not know the schedule's latest change yet."""
     return hashlib.blake2b(job_id.encode(), digest_size=16, person=b"date").hexdigest()
 
 
@@ -294,7 +295,7 @@ def keyed_digest(job_id: str, request: str) -> str:
 
 def request_digest(jobs: bytes, shape: Sequence[int]) -> str:
     """Return the digest of a whole push (32 hexadecimal digits). `jobs`: a MessagePack array. `shape`: numbers that
-    describe the request: whether it has one job or an array, how many jobs, and which were refused."""
+    describe the push: whether it was one job or an array, how many jobs it had, and the indexes of refused jobs."""
     content = _encoder.encode([shape, [_content(job) for job in _records_decoder.decode(jobs)]])
     return hashlib.blake2b(content, digest_size=16).hexdigest()
 
@@ -308,7 +309,7 @@ def digest_of(job: Raw) -> str:
 
 
 class JobOptionsDict(TypedDict, total=False):
-    """`JobOptions` as keyword arguments of the SDK; None: not given."""
+    """`JobOptions` as keyword arguments of the SDK. An option that is None counts as left out."""
 
     priority: int | None
     max_retry: int | None

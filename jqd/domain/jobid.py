@@ -10,7 +10,7 @@
 
 Ids of one journal only grow. While the clock stands or steps back, further ids use the last millisecond; when its
 sequence numbers are used up, they use the next millisecond. So an id greater than the journal's last applied one may be
-that of a job on its way to the store. Behind any other id that the store does not know there is no job. The salt keeps
+that of a job on its way to the store. For any other id that the store does not know, there is no job. The salt keeps
 a directory that was restored from a backup from giving old ids to new jobs. The home follows from the jobtype, or from
 the pusher's own id, so an id alone says which partition to ask (docs/adr/0009).
 """
@@ -72,8 +72,8 @@ class IdRange(Struct, frozen=True, gc=False):
     """The last character of each id; empty if all ids end like the first one."""
 
     def fits(self) -> bool:
-        """Return whether the range is valid: `first` has the form of an id, and its millisecond has sequence numbers
-        for all."""
+        """Return whether the range is valid: `first` has the form of an id, and there are enough sequence numbers for
+        all ids in its millisecond."""
         if not _SHAPE.fullmatch(self.first):
             return False
         if self.homes and (len(self.homes) != self.size or not _HOME.keys() >= set(self.homes)):
@@ -115,8 +115,8 @@ class IdSource:
         self._tenants: list[str] = []
 
     def take(self, count: int, homes: str = ALPHABET[0]) -> IdRange:
-        """Return `count` consecutive new ids (1 … 1,048,576). `homes`: the last character of each id, which decides its
-        partition; a single one is used for all."""
+        """Return `count` consecutive new ids (1 … 1,048,576). `homes`: the last character of each id in order, which
+        decides its partition; a single character is used for all ids."""
         if not 1 <= count <= SEQUENCES:
             raise ValueError(f"{count} ids asked for; 1 to {SEQUENCES} can be given at once")
         now_ms = self._clock.wall_ms()
@@ -131,8 +131,8 @@ class IdSource:
         return IdRange(first_id + homes[0], count, homes if len(homes) > 1 else "")
 
     def note(self, first: str, end: int, tenant: str = "") -> None:
-        """Remember the batch of ids given last, once its jobs are in the journal. `end`: the journal position after the
-        batch."""
+        """Remember the ids that `take` returned last, after their jobs were written to the journal. `first`: the first
+        of these ids. `end`: the journal position after the jobs."""
         self._firsts.append(first)
         self._lasts.append(self.last_id)
         self._ends.append(end)
@@ -142,18 +142,18 @@ class IdSource:
                 del rows[:BATCHES_MAX]
 
     def awaits(self, job_id: str, read_point: int) -> bool:
-        """Return whether the job is in the journal, but not in the store yet. `read_point`: the position up to which
-        the store has applied the journal. False if the job is not remembered."""
+        """Return whether the job is in the journal, but not in the store yet. False also if the job is not remembered.
+        `read_point`: the position up to which the store has applied the journal."""
         index = self._batch(job_id)
         return index is not None and self._ends[index] > read_point
 
     def is_of(self, job_id: str, tenant: str) -> bool:
-        """Return whether the id was given to a job of this tenant. False if the id is not remembered."""
+        """Return whether the id was given to a job of this tenant. False also if the id is not remembered."""
         index = self._batch(job_id)
         return index is not None and self._tenants[index] == tenant
 
     def is_of_another(self, job_id: str, tenant: str) -> bool:
-        """Return whether the id was given to a job of another tenant. False if the id is not remembered."""
+        """Return whether the id was given to a job of another tenant. False also if the id is not remembered."""
         index = self._batch(job_id)
         return index is not None and self._tenants[index] != tenant
 
@@ -168,7 +168,7 @@ class IdSource:
         self._head = f"{''.join(pairs)}{_PAIRS[low >> 10 & 1023]}{_PAIRS[low & 1023]}"
 
     def _spell(self, sequence: int) -> str:
-        """Return an id of the present millisecond without its last character (home)."""
+        """Return the id with this sequence number in the present millisecond, without its last character (home)."""
         return self._head + _PAIRS[sequence >> 10] + _PAIRS[sequence & 1023] + self._tail
 
 
@@ -228,7 +228,8 @@ def homes_of(names: Sequence[str]) -> str:
 
 
 def partition_of(job_id: str, partitions: int) -> int:
-    """Return the partition of a job, from its id or from the record of a cancel; 0 for any other text."""
+    """Return the partition of a job, of `partitions` in all. `job_id`: the job's id, or the record of its cancel. Any
+    other text gives 0."""
     return _HOME.get(job_id[ID_LENGTH - 1 : ID_LENGTH], 0) % partitions
 
 
@@ -239,7 +240,8 @@ def journal_number(journal_id: str) -> int:
 
 
 def partition_of_name(name: str, partitions: int) -> int:
-    """Return the partition for the jobs of a jobtype, or for the job with a pusher's own id."""
+    """Return the partition, of `partitions` in all, for the jobs of a jobtype, or for the job with a pusher's own
+    id."""
     return _HOME[home_of(name)] % partitions
 
 

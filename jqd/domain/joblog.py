@@ -85,7 +85,8 @@ class JobLog:
 
     @contextmanager
     def listening(self, listener: Callable[[Sequence[Row]], None]) -> Iterator[None]:
-        """Call `listener` with the rows of each event, during the `with` block. The listener must not raise."""
+        """Call `listener` with the rows of each logged event while the `with` block runs. The listener must not
+        raise."""
         self._listeners.append(listener)
         self.is_on = True
         try:
@@ -113,20 +114,22 @@ class JobLog:
         self.write("started", rows)
 
     def ended(self, outcomes: Sequence[Outcome], void: Collection[int] | None = ()) -> None:
-        """Log outcomes that the store has applied. `void`: indexes of outcomes that changed nothing; None: unknown."""
+        """Log and count outcomes that the store has applied. `void`: indexes of outcomes that changed nothing; None: it
+        is unknown which ones."""
         self.tally.ended(outcomes, void)
         rows = (_ending(each, void=None if void is None else place in void) for place, each in enumerate(outcomes))
         self.write("ended", rows)
 
     def cancelled(self, job_ids: Sequence[str], jobtypes: Sequence[str] | None) -> None:
-        """Log cancels that were applied. `jobtypes`: the type of each job, "" if it is unknown; None: all are
-        unknown."""
+        """Log and count cancels that the store has applied. `jobtypes`: the type of each job, "" if it is unknown;
+        None: all are unknown."""
         self.tally.cancelled(jobtypes or ())
         pairs = zip(job_ids, jobtypes or [""] * len(job_ids), strict=True)
         self.write("cancelled", (named(job_id, name) if name else {"job_id": job_id} for job_id, name in pairs))
 
     def write(self, event: str, rows: Iterable[Row]) -> None:
-        """Queue one line per row, with `event` and the common fields added. Costs nothing while the log is off."""
+        """Queue one log line per row, and pass the rows to the listeners. `event` and the common fields are added to
+        each row. Costs nothing while the log is off."""
         if not self.is_on:
             return
         common = self._common(event)

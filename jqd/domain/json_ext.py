@@ -49,7 +49,7 @@ class FormError(ValueError):
 
 
 def show(value: Any) -> Any:
-    """Convert each `msgspec.Raw` in a response, which is MessagePack, to JSON; return the response."""
+    """Return a response in which each `msgspec.Raw`, which is MessagePack, is replaced by JSON."""
     match value:
         case Raw():
             return Raw(json_of(bytes(value)))
@@ -65,13 +65,13 @@ def show(value: Any) -> Any:
 
 
 def show_packed(packed: bytes) -> Any:
-    """Return MessagePack as the Python values of the corresponding JSON, in which $ forms are maps."""
+    """Return the Python values of a MessagePack value's JSON form, in which $ forms are maps."""
     return decode(json_of(packed))
 
 
 def json_of(packed: bytes) -> bytes:
-    """Convert MessagePack to JSON text. It writes value by value, because to make or free a million small objects at
-    once would stop all threads for a second."""
+    """Convert MessagePack to JSON text. It converts value by value: to make or free a million small objects at once
+    would stop all threads for a second."""
     text = bytearray()
     try:
         unpacker = msgpack.Unpacker(max_buffer_size=0, read_size=READ_BYTES)

@@ -36,8 +36,8 @@ def packed_of(text: bytes, read: Callable[[bytes], Any] = json_ext.read) -> byte
 
 
 class _Packing:
-    """One conversion. It goes through the JSON text and appends MessagePack to `packed`; `at` is always a position in
-    the text."""
+    """The conversion of one JSON text. It goes through the text and appends MessagePack to `packed`. Parameters `at`
+    and `begin` are positions in the text."""
 
     def __init__(self, text: bytes, read: Callable[[bytes], Any]) -> None:
         self._text, self._read = text, read
@@ -100,8 +100,11 @@ class _Packing:
         return last
 
     def _small(self, sign: bytes, items: bytes) -> tuple[int, bool]:
-        """Convert neighbouring items of an array or a map; return how many, and whether the last item's key is that of
-        a $ form."""
+        """Convert some neighbouring items of an array or a map, each small, to MessagePack. Returns how many there are,
+        and whether the last item's key is that of a $ form.
+
+        `sign`: "[" for an array, "{" for a map. `items`: the JSON text of the items.
+        """
         if sign == b"[":
             values = self._read(b"[%b]" % items)
             packed = _encode(values)
@@ -116,7 +119,8 @@ class _Packing:
         return len(values), last in _FORMS
 
     def _key(self, at: int) -> tuple[bool, int]:
-        """Convert a key; return whether it is that of a $ form, and the position of its value."""
+        """Convert the key that begins at `at`. Returns whether it is the key of a $ form, and the position of its
+        value."""
         end = self._end_of_string(at)
         key = msgspec.json.decode(self._text[at:end], type=str)
         self.packed += _encode(key)

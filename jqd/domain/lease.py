@@ -51,7 +51,7 @@ class LeaseConfig:
 
 
 class Trust:
-    """Knows until when this daemon may rely on its lease."""
+    """Knows until when this daemon may rely on its lease, which it renews in the store."""
 
     def __init__(self, config: LeaseConfig) -> None:
         self._span_s = config.lease_s - config.margin_s
@@ -91,7 +91,7 @@ class Peer(NamedTuple):
 
 
 class WatchedTime:
-    """Measures for how long something was watched. Of the time between two observations at most `gap_s` counts.
+    """Measures for how long something was observed. Of the time between two observations at most `gap_s` counts.
 
     So time in which nothing could be observed, such as while the store was away, does not count as silence.
     """
@@ -107,7 +107,7 @@ class WatchedTime:
         return self._watched_s
 
     def at(self, now_s: float) -> float:
-        """Return the seconds that an observation at `now_s` would count, without noting one."""
+        """Return the seconds that `look` would return for an observation at `now_s`, without noting one."""
         return self._watched_s + (0.0 if self._looked_at_s is None else min(now_s - self._looked_at_s, self._gap_s))
 
 
@@ -123,8 +123,9 @@ class Heartbeats:
     """Finds dead members: members whose heartbeat has not changed for the length of a lease, by this daemon's clock,
     while the store answered.
 
-    Of the time between two answers at most one renewal period counts. So after the store was away, the others have more
-    than one such period to renew their leases, before the first daemon that did so takes them for dead.
+    Of the time between two answers of the store at most one renewal period counts. So after the store was away, the
+    members have more than one renewal period to renew their leases, before a daemon that is quicker takes them for
+    dead.
     """
 
     def __init__(self, config: LeaseConfig) -> None:
@@ -171,9 +172,9 @@ class Marks:
     """Remembers which value a growing sequence of numbers had at which time. It keeps all recent values, and fewer of
     older ones.
 
-    A number from the sequence that is not above the value at some time was given out before that time, whatever other
-    clocks say. Only time in which the sequence was observed counts, because a worker whose heartbeats could not arrive
-    is not silent.
+    A number of the sequence is older than a time if it is not above the value that the sequence had then, whatever
+    other clocks say. Only time in which the sequence was observed counts, because a worker whose heartbeats could not
+    arrive is not silent.
     """
 
     def __init__(self, gap_s: float) -> None:
@@ -197,8 +198,8 @@ class Marks:
         self._count += 1
 
     def find(self, age_s: float, now_s: float) -> int | None:
-        """Return the value that the sequence had `age_s` ago, or a bit earlier; None if it was not observed for so
-        long."""
+        """Return the value that the sequence had `age_s` before `now_s`, or a bit earlier; None if it was not observed
+        for so long."""
         at_s = self._watched.at(now_s) - age_s
         for row in self._rows:
             if row and row[0][0] <= at_s:

@@ -31,14 +31,14 @@ def logs_debug() -> bool:
 
 @contextmanager
 def logging_with(**fields: object) -> Iterator[None]:
-    """Add fields to the events of a `with` block, and of tasks started in it."""
+    """Add fields to all events that are logged in the `with` block, and in tasks started in it."""
     with structlog.contextvars.bound_contextvars(**fields):
         yield
 
 
 def name_tenants(_: object, __: str, event: Any) -> Any:
-    """Split qualified names in the fields of an event: leave the bare name, and add the tenant as a field. (A structlog
-    processor.)"""
+    """Split qualified names in the fields of a log event: the bare name stays, and the tenant becomes a field. (A
+    structlog processor.)"""
     for key, value in [*event.items()]:
         if type(value) is str and SEPARATOR in value and is_tenant(tenant_of(value)):
             event[key] = bare(value)
@@ -47,7 +47,8 @@ def name_tenants(_: object, __: str, event: Any) -> Any:
 
 
 def configure(*, level: str = "info", form: Format = "auto", stream: TextIO | None = None) -> None:
-    """Set format and level of this process's log. To be called once, at start. Raises ValueError for a wrong level."""
+    """Set format and level of this process's log. To be called once, at start. `form` auto: text on a terminal, JSON
+    elsewhere. Raises ValueError for a wrong level."""
     out = stream or sys.stderr
     number = logging.getLevelNamesMapping().get(level.upper())
     if number is None:

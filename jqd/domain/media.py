@@ -26,8 +26,8 @@ def bare(content_type: str) -> str:
 
 @lru_cache(maxsize=128)
 def language_of(content_type: str) -> Language | None:
-    """Return the format of a body with this media type; None if it is neither. JSON includes problem details and JSON
-    lines."""
+    """Return the format, JSON or MessagePack, of a body with this media type; None for another format. JSON includes
+    problem details and JSON lines."""
     kind = bare(content_type)
     if kind in MSGPACK_TYPES:
         return "msgpack"
@@ -42,7 +42,7 @@ def answer_language(content_type: str, accept: str, otherwise: Language) -> Lang
 
 
 def _accepted(accept: str, otherwise: Language) -> Language:
-    """Return the format that an Accept header prefers; `otherwise` if it names neither."""
+    """Return the format that an Accept header prefers; `otherwise` if it names neither JSON nor MessagePack."""
     named: dict[Language, float] = {}
     others = 0.0
     for part in accept.lower().split(","):

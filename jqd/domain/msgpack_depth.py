@@ -28,7 +28,8 @@ def nests_deeper(data: bytes, levels: int) -> bool:
 
 
 def _takes(data: bytes) -> bool:
-    """Return whether msgpack's parser, whose stack has a fixed size, can skip over the value. No objects are built."""
+    """Return whether msgpack's parser, whose stack has a fixed size, can skip over the value in `data`. No objects are
+    built."""
     reader = msgpack.Unpacker(max_buffer_size=len(data))
     reader.feed(data)
     try:

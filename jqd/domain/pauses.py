@@ -28,7 +28,7 @@ _decoder = msgspec.msgpack.Decoder(Body)
 
 
 class Pauses:
-    """The present pauses of one or more kinds."""
+    """The present pauses that are settings of one or more kinds."""
 
     def __init__(self, settings: SettingTable, *kinds: str) -> None:
         """`kinds`: kinds of settings. A name is paused if a setting of any of these kinds exists; the first such kind
@@ -80,6 +80,6 @@ def _read(setting: Setting) -> Body:
 
 
 def all_of(tenant: str) -> str:
-    """Return the setting's name that stands for all jobtypes of a tenant (which may be ""). No jobtype has that
-    name."""
+    """Return the name under which a pause of all jobtypes of a tenant is saved as a setting. The tenant may be "". No
+    jobtype has such a name."""
     return f"{tenant}{SEPARATOR}"

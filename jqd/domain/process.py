@@ -17,7 +17,8 @@ class Process:
 
     @property
     def surplus(self) -> str | None:
-        """Return the text that says why this surplus process exists; None if this is no surplus process."""
+        """Return a sentence that says why this process exists although fewer processes are configured now; None if it
+        is one of the configured ones."""
         if self.number < self.processes:
             return None
         return (

@@ -20,7 +20,7 @@ class QueueNames(Protocol):
 
 
 class Item(NamedTuple):
-    """One constraint within the name of a queue."""
+    """One constraint, as the name of a queue contains it."""
 
     name: str
     cost: int | None

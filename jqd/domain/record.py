@@ -40,8 +40,8 @@ T = TypeVar("T")
 
 
 class Lane(enum.IntEnum):
-    """The kinds of frames. The store applies each lane separately, so an outcome never waits until a million new jobs
-    are applied."""
+    """The kinds of journal frames; the frames of one kind form a lane. The store applies each lane separately, so an
+    outcome never waits until a million new jobs are applied."""
 
     JOBS = 1
     OUTCOMES = 2
@@ -138,7 +138,7 @@ def decode_jobs(body: bytes) -> list[Job]:
 
 
 def decode_in_pieces(body: bytes) -> Steps[list[Job]]:
-    """Decode the jobs of a large frame like `decode_jobs`, in short steps."""
+    """Decode the jobs of a large frame like `decode_jobs`, in short steps between which other tasks may run."""
     try:
         head, begin = _open(body)
         pieces = yield from cut(body, begin)
@@ -164,7 +164,7 @@ def decode_in_pieces(body: bytes) -> Steps[list[Job]]:
 
 
 def _open(body: bytes) -> tuple[Head, int]:
-    """Decode the head of a frame; return it, and the byte at which the array of jobs begins. Raises MALFORMED,
+    """Decode the head of a frame. Returns the head, and the byte at which the array of jobs begins. Raises MALFORMED,
     JournalDamaged."""
     if not body.startswith(_PAIR):
         raise JournalDamaged("it begins as no jobs frame does")
@@ -252,7 +252,8 @@ def _decode(decoder: "msgspec.msgpack.Decoder[T]", body: bytes, what: str) -> T:
 
 
 def expires_at_ms(expires_in_s: float | None, begins_ms: int) -> int:
-    """Return when a job expires (Unix ms) whose earliest start is `begins_ms`; 0: never."""
+    """Return when a job expires (Unix ms): `expires_in_s` seconds after `begins_ms`, its earliest start. 0 (never) if
+    `expires_in_s` is None."""
     return 0 if expires_in_s is None else begins_ms + max(1, round(expires_in_s * 1000))
 
 
@@ -315,17 +316,17 @@ def _change(head: Head, index: int, job: JobRecord) -> Change | None:
 
 
 def cancel_of(job_id: str, generation: int) -> str:
-    """Return the record of a cancel. It applies to contents of the job up to `generation`; 0: only to the first
-    content."""
+    """Return the record of a cancel. It applies to contents of the job up to `generation`; with 0, only to the content
+    that was pushed first."""
     return f"{job_id}@{generation}" if generation else job_id
 
 
 def seen_to(generation: int) -> int:
-    """Return the `generation` for the record of a cancel that is meant for one content alone, such as a cancel because
-    of a parent.
+    """Return the generation to write into the record of a cancel that is meant for one content alone, such as a cancel
+    because of a parent. `generation`: that of this content.
 
-    Other cancels have 0, or a number that the store gave after the content's. So a reader can tell this kind of cancel,
-    as no content has the generation 1.
+    It is the content's own generation, or 1 for the content that was pushed first, as no content has the generation 1.
+    Other cancels have 0, or a number above the content's generation, so readers can tell them apart.
     """
     return max(generation, 1)
 

@@ -31,7 +31,7 @@ class LargeResult(NamedTuple):
 
 def without_result(outcome: Outcome, why: str) -> Outcome:
     """Return the outcome of a success without its result, which cannot be kept. If the job requires its result, the
-    outcome becomes a failure without followers. `why`: for the message."""
+    outcome becomes a failure without followers. `why`: the reason, for the outcome's message."""
     message = f"{RESULT_DROPPED}: {why}"
     if outcome.keep_result != "required":
         return msgspec.structs.replace(outcome, result=NIL, message=message)

@@ -50,8 +50,8 @@ class RootTokenFile:
             self._path.unlink()
 
     def examine(self) -> list[Diagnostic]:
-        """Write the file, if that has not succeeded yet. Returns a warning if it cannot be written; the daemon runs
-        nevertheless."""
+        """Write the file, if that has not succeeded yet. Returns a warning if the file cannot be written, else an empty
+        list; the daemon runs in both cases."""
         try:
             if not self._is_written:
                 self._write()

@@ -23,8 +23,8 @@ _IN_QUERY = re.compile(r"(?<=password=)[^&#\s]+", re.IGNORECASE)
 
 
 def read(hint: Any, value: Any, name: str) -> Any:
-    """Convert the value of a setting from a file, an environment variable or a flag to the type `hint`. The setting's
-    `name` contains the unit of a number (`_s`, `_bytes`).
+    """Convert the value of a setting from a file, an environment variable or a flag to the type `hint`. `name`: the
+    setting's name, whose ending tells the unit of a number (`_s`, `_bytes`).
 
     Raises ValueError with a text that continues a sentence which begins with the setting's name.
     """
@@ -45,8 +45,8 @@ def read(hint: Any, value: Any, name: str) -> Any:
 
 
 def text_of(value: Any, name: str) -> str:
-    """Return a value as text that `read` converts back: 25s, 64MiB, true. The setting's `name` contains the unit of
-    a number."""
+    """Return a value as text that `read` converts back: 25s, 64MiB, true. `name`: the setting's name, whose ending
+    tells the unit of a number."""
     match value:
         case None:
             return ""
@@ -60,8 +60,8 @@ def text_of(value: Any, name: str) -> str:
 
 
 def masked(value: Any, mark: object = True) -> Any:
-    """Return a secret value with passwords replaced by "…". `mark`: the value of SECRET in the setting's metadata; if
-    it is WHOLE, the whole value is replaced."""
+    """Return the value of a setting with passwords in it replaced by "…". `mark`: the value of SECRET in the setting's
+    metadata; if it is WHOLE, the whole value is replaced."""
     if mark == WHOLE:
         return "…" if value else value
     if isinstance(value, tuple):
@@ -82,7 +82,7 @@ def _units(name: str) -> Mapping[str, float]:
 
 
 def _quoted(value: Any) -> str:
-    """Return a value as it is shown in a message. It is masked if it may contain a password, because messages end up in
+    """Return a value in quotes for a message; only "…" if the value may contain a password, because messages end up in
     logs."""
     return "…" if PASSWORD.search(str(value)) or _IN_QUERY.search(str(value)) else repr(value)
 

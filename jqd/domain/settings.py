@@ -2,8 +2,8 @@
 of workers, schedules, tokens and so on are settings. (The daemon's configuration is not: see `jqd/config.py`.)
 
 A setting has a kind, a name, a revision and a body. Of two settings with the same kind and name, the one with the
-higher revision counts. A setting without a body is a deletion. So the same settings result in whatever order, and
-however often, journals are read.
+higher revision counts. A setting without a body is a deletion. So in whatever order and however often journals are
+read, the same settings are in force in the end.
 """
 
 from collections import Counter
@@ -131,8 +131,8 @@ class SettingTable:
         """Note the wall time in a partition's answer. `sent_at_s`, `received_at_s`: when the call was sent and
         answered, by `Clock.boot_s`.
 
-        Returns by how many ms the partition's clock was changed since the last answer. The known difference is kept
-        while the answer is compatible with it, so that the time does not jitter.
+        Returns by how many ms the partition's clock was changed since the last answer. It is 0 as long as the
+        difference between the clocks that was noted last may still be right, so that the time does not jitter.
         """
         first, last = now_ms - round(received_at_s * 1000), now_ms - round(sent_at_s * 1000)
         before_ms = self.ahead_ms.get(store, first)
@@ -140,8 +140,8 @@ class SettingTable:
         return self.ahead_ms[store] - before_ms
 
     def look_again(self) -> trio.Event:
-        """Request a refresh; return an event that is set once all settings that some partition has now are known here.
-        The event is already set if no loop fetches settings."""
+        """Request a refresh. Returns an event that is set once this daemon knows all settings that one of the
+        partitions has now. The event is already set if no loop fetches settings."""
         if not self.askers:
             (answered := trio.Event()).set()
             return answered
@@ -165,19 +165,19 @@ class SettingTable:
             self._waiting.pop(number).set()
 
     def read(self, kind: str, reader: Callable[[Setting], object]) -> None:
-        """Register the function that checks settings of a kind. `reader` raises DECODE_ERRORS or Invalid for an
-        unreadable one."""
+        """Register `reader`, the function that checks settings of a kind. It raises DECODE_ERRORS or Invalid for a
+        setting that is unreadable."""
         self._readers[kind] = reader
 
     def watch(self, kind: str, watcher: Callable[[Setting], None]) -> None:
-        """Register a watcher. It is called with each present setting of a kind now, and with each new one when it takes
-        effect."""
+        """Register a watcher for the settings of a kind. It is called now with each setting that is in force, and later
+        with each new one when it takes effect."""
         self._watchers.setdefault(kind, []).append(watcher)
         for setting in self.all(kind):
             watcher(setting)
 
     def complaints(self) -> list[str]:
-        """Return a warning for `/readyz` if there are unreadable settings; else nothing."""
+        """Return a warning for `/readyz` if there are unreadable settings; else an empty list."""
         if not self._unreadable:
             return []
         (kind, name), why = next(iter(self._unreadable.items()))
@@ -188,7 +188,8 @@ class SettingTable:
         ]
 
     def take(self, settings: Iterable[Setting]) -> list[Setting]:
-        """Put settings into force that supersede the known ones. Returns these, except unreadable ones."""
+        """Put into force those settings that supersede the ones known so far. Returns the settings put into force,
+        except unreadable ones."""
         news = []
         for setting in settings:
             self._highest = max(self._highest, setting.revision)
@@ -209,8 +210,8 @@ class SettingTable:
         return news
 
     def _is_readable(self, setting: Setting) -> bool:
-        """Check whether a setting can be decoded, and note the error. An unreadable setting counts as deleted, at all
-        daemons alike."""
+        """Return whether a setting can be decoded; if it cannot, log and remember the error. An unreadable setting
+        counts as deleted, at all daemons alike."""
         try:
             if not setting.is_deleted and (read := self._readers.get(setting.kind)) is not None:
                 read(setting)
@@ -237,7 +238,7 @@ class SettingTable:
         return iter([*self._settings.get(kind, NONE).values()])
 
     def every(self, but: str = "") -> list[Setting]:
-        """Return the settings of all kinds except `but`, including deletions."""
+        """Return the settings of all kinds except the kind `but`, including deletions."""
         return [setting for kind, named in self._settings.items() if kind != but for setting in named.values()]
 
     @property
@@ -246,8 +247,8 @@ class SettingTable:
         return self.sizes.total()
 
     def growths(self, settings: Collection[Setting]) -> Counter[str]:
-        """Return tenant → by how many bytes its settings would grow if the given ones took effect; without audit
-        notes."""
+        """Return tenant → by how many bytes its settings would grow if `settings` took effect. Audit notes do not
+        count."""
         growths: Counter[str] = Counter()
         for setting in settings:
             if setting.kind == AUDIT:
@@ -273,8 +274,8 @@ class SettingTable:
         return self._highest
 
     def make(self, bodies: Mapping[tuple[str, str], bytes], *, now_ms: int, origin: int) -> list[Setting]:
-        """Make new settings from (kind, name) → body, with revisions above all known ones, so that they supersede
-        these.
+        """Make new settings from (kind, name) → body. Their revisions are above all known ones, so they supersede all
+        known settings.
 
         `origin`: the number of the journal. A revision is made from the time: if two daemons that cannot reach each
         other save the same setting, the later one wins.

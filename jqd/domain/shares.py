@@ -12,7 +12,7 @@ PART = 10
 
 
 class Share(NamedTuple):
-    """The limit for one kind of thing, such as handlers."""
+    """The limit for the number of things of one kind, such as handlers."""
 
     what: str
     """The name of the things, in plural, for messages."""

@@ -43,27 +43,28 @@ OF_A_PUSH = ("max", "max_retry", "max_retries", "max_attempts", "retries", "atte
 
 
 def no_setting(given: str) -> str:
-    """Return a hint if the name is that of a setting which is an option of each job in jqd; else an empty text."""
+    """Return a hint if the name is that of a setting in other job queues which in jqd is an option of each job; else an
+    empty text."""
     if given.startswith("retry.") and given.removeprefix("retry.") in OF_A_PUSH:
         return "how often a job is tried goes with the job: max_retry of its push; the longest wait is 'retry.cap_s'"
     return ""
 
 
 def command(words: Sequence[str], behind: Sequence[str] = ()) -> str:
-    """Return the command of jqd that corresponds to a command of other job queues; empty if none does. `behind`:
-    subcommands of jqd that were given before it."""
+    """Return the command of jqd that corresponds to `words`, a command of other job queues; empty if none does, or if
+    the words came after subcommands of jqd (`behind`)."""
     found = [ours for ours, others in COMMANDS_ELSEWHERE.items() if words and not behind and words[0] in others]
     return found[0] if found else ""
 
 
 def settings(given: str) -> list[str]:
-    """Return the settings of the daemon that other programs call by this name."""
+    """Return the names of the daemon's settings for which other programs use the name `given`."""
     return [path for path, others in SETTINGS_ELSEWHERE.items() if given in others]
 
 
 def suggestion(name: str, fields: Sequence[str]) -> str:
-    """Return `; did you mean …?` for a name that is not in `fields`. If no field is similar, return a list of all
-    fields."""
+    """Return `; did you mean …?` with the field most similar to `name`, which is not in `fields`. If no field is
+    similar, the text lists all fields."""
     lower = name.lower()
     same = [field for field, others in ELSEWHERE.items() if field in fields and lower in others]
     close = same or difflib.get_close_matches(lower, fields, n=1)

@@ -59,7 +59,7 @@ class Counts:
 
     @property
     def moves(self) -> int:
-        """Return the total number of events, by which jobtypes are ranked."""
+        """Return the total number of events of the jobtype. Jobtypes are ranked by it."""
         return self.pushed + self.started + sum(self.ended)
 
 
@@ -80,7 +80,7 @@ class Tally:
         self._row: dict[str, Counts] = {}
 
     def settle(self) -> None:
-        """Pass the counts since the last call to the readers, and begin new ones."""
+        """Pass all counts since the last call to the readers, and start again from zero."""
         for (tenant, name), count in self.pushed.items():
             self._counts(annotate(tenant, name)).pushed += count
         self.pushed.clear()
@@ -91,8 +91,8 @@ class Tally:
     def started(self, held: Sequence[Held], now_ms: int) -> None:
         """Count attempts that are given to a worker, and how long their jobs waited.
 
-        A wait is counted only for a job's first attempt since its push or retry, and only if it had no parents.
-        Otherwise it is not known here since when the job could have begun.
+        A wait is counted only for a job's first attempt since its push or retry, and only if the job had no parents.
+        For all other attempts it is not known here since when the job could have begun.
         """
         for each in held:
             counts = self._row.get(each.job.jobtype) or self._counts(each.job.jobtype)
@@ -130,8 +130,8 @@ class Tally:
 
 
 def counts_of(row: dict[str, Counts], jobtype: str) -> Counts:
-    """Return a jobtype's counts in a row; add it if it is missing. If the row has NAMES_MAX jobtypes already, return
-    the counts of EVERYBODY, which stands for all further jobtypes."""
+    """Return a jobtype's counts in a row. If they are missing, add new ones. If the row has NAMES_MAX jobtypes already,
+    return the counts of EVERYBODY, which stands for all further jobtypes."""
     counts = row.get(jobtype)
     if counts is None:
         counts = row.setdefault(jobtype if len(row) < NAMES_MAX else EVERYBODY, Counts())

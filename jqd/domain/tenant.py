@@ -59,7 +59,7 @@ def any_of(tenant: str) -> str:
 
 
 def in_scope(scopes: Sequence[str], name: str) -> bool:
-    """Return whether a jobtype is in one of the scopes. A scope is a jobtype, or a prefix with a * at the end. A
+    """Return whether a jobtype is in one of a token's scopes. A scope is a jobtype, or a prefix with a * at the end. A
     handler in the scopes includes its versions, such as `name@3`."""
     handler, _, number = name.rpartition("@")
     own = (name, handler) if number.isdecimal() else (name,)

@@ -93,17 +93,19 @@ class Token(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"Token({self.role}, tenant={self.tenant!r})"
 
     def holds(self, now_ms: int) -> bool:
-        """Return whether the token is neither revoked nor expired. The tokens above it are not checked."""
+        """Return whether the token is neither revoked nor expired. The tokens from which it was derived are not
+        checked."""
         return not self.revoked_at_ms and (not self.until_ms or now_ms < self.until_ms)
 
     def is_over(self, now_ms: int) -> bool:
-        """Return whether the token, and all earlier tokens in its slot, expired so long ago that no daemon's clock
-        takes one of them for valid."""
+        """Return whether the token expired so long ago that no daemon's clock takes it for valid. All earlier tokens in
+        its slot (the name of its setting) must have expired so long ago, too."""
         return bool(self.until_ms) and now_ms - self.last_ms > OVER_S * 1000
 
     @property
     def last_ms(self) -> int:
-        """When the token, and all earlier tokens in its slot, have expired (Unix ms)."""
+        """Return by when the token, and all earlier tokens in its slot (the name of its setting), have expired (Unix
+        ms)."""
         return max(self.until_ms, self.kept_ms)
 
 
@@ -112,7 +114,7 @@ _decoder = msgspec.msgpack.Decoder(Token)
 
 
 def over(setting: Setting, now_ms: int) -> bool:
-    """Return whether a setting is a token that expired long ago."""
+    """Return whether a setting is a token that expired long ago (see `Token.is_over`)."""
     if setting.kind != TOKEN or setting.is_deleted:
         return False
     return _read(setting).is_over(now_ms)
@@ -149,15 +151,15 @@ class Tokens:
         return self._known.get(token_id)
 
     def ended(self, token_id: str) -> bool:
-        """Return whether a token is invalid: it, or a token above it, is unknown, revoked or expired. False for a text
-        that does not have the form of a token id."""
+        """Return whether a token is invalid: it, or a token from which it was derived, is unknown, revoked or expired.
+        False for a text that does not have the form of a token id."""
         if not is_token_id(token_id):
             return False
         token = self._known.get(token_id)
         return token is None or not self._holds(token, self._clock.wall_ms())
 
     def line(self, token_id: str) -> Iterator[str]:
-        """Yield a token's id, and then the ids of all tokens above it, nearest first."""
+        """Yield a token's id, and then the ids of the tokens from which it was derived, nearest first."""
         for _ in range(DEPTH_MAX + 1):
             yield token_id
             token = self._known.get(token_id)
@@ -166,7 +168,8 @@ class Tokens:
             token_id = token.parent
 
     def in_slot(self, slot: str) -> Token | None:
-        """Return the latest token in a slot, which may have expired; None if there was none, or it expired long ago."""
+        """Return the latest token in a slot (the name of a derived token's setting). It may have expired. None if there
+        was none, or it expired long ago."""
         return self._known.get(self._in_slot.get(slot, ""))
 
     def of(self, text: str) -> tuple[str, Token] | None:
@@ -181,7 +184,8 @@ class Tokens:
         return (found[1], token) if token is not None and same and is_valid else None
 
     def _holds(self, token: Token, now_ms: int) -> bool:
-        """Return whether a token and all tokens above it are known, and neither revoked nor expired."""
+        """Return whether a token and all tokens from which it was derived are known, and neither revoked nor
+        expired."""
         for _ in range(DEPTH_MAX + 1):
             if not token.holds(now_ms) or not token.parent:
                 return token.holds(now_ms)

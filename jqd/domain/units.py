@@ -71,7 +71,7 @@ def has_unit(text: str) -> bool:
 
 
 def duration_s(given: Duration) -> float:
-    """Return a duration in seconds; a number is returned as it is. Raises ValueError."""
+    """Return a duration, which may be a text, a number or a timedelta, in seconds. Raises ValueError."""
     if isinstance(given, timedelta):
         return given.total_seconds()
     if not isinstance(given, str):
@@ -83,7 +83,7 @@ def duration_s(given: Duration) -> float:
 
 
 def durations_s(given: Durations) -> float | list[float]:
-    """Return one duration or several in seconds. Raises ValueError."""
+    """Return one duration in seconds, or a list of durations as a list of seconds. Raises ValueError."""
     if isinstance(given, float | int | str | timedelta):
         return duration_s(given)
     return [duration_s(each) for each in given]

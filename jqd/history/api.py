@@ -26,7 +26,7 @@ SUCCEEDED, FAILED, DEAD = (OUTCOMES.index(name) for name in ("succeeded", "faile
 
 
 class HistoryQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """The query of numbers over time."""
+    """The query parameters of `GET /v1/history`."""
 
     name: str | UnsetType = UNSET
     """A jobtype; left out: all together."""
@@ -119,8 +119,8 @@ class _OfType(NamedTuple):
 
 
 class _Sums:
-    """Sums up rows of the store in the requested steps. The last step is the last whole minute; if steps have ten
-    minutes, it is the present step."""
+    """Sums up rows of the store in the requested steps. Steps of one minute end with the last whole minute. Steps of
+    ten minutes end with the present one, which is not over."""
 
     def __init__(self, services: Services, query: HistoryQuery) -> None:
         self._principal, self._by_type = services.principal, query.types in YES

@@ -12,8 +12,9 @@ USER_TIMEOUT_MS = 20_000  # a vanished peer is noticed after so long, not after 
 def bind(address: str, *, shared: bool = False) -> socket.socket:
     """Return a listening TCP socket bound to `host:port` (port 0: any free port).
 
-    `shared`: allow several processes of the same user to have a socket there; the kernel distributes the connections
-    among these. A shared socket does not listen yet. Raises ConfigError if the address is taken or unavailable.
+    `shared`: whether several processes of the same user may bind sockets to this address; the kernel distributes the
+    connections among them. A shared socket does not listen yet. Raises ConfigError if the address is taken or
+    unavailable.
     """
     try:
         at = parse(address)

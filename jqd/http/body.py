@@ -16,7 +16,7 @@ _TRAILER = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[^\x00-\x08\x0a-\x1f\x7f]*
 
 
 class Chunked:
-    """Parses one chunked body."""
+    """Parses the chunked body of one request."""
 
     __slots__ = ("_chunks", "_content", "_left", "_trailer", "_within", "done")
 
@@ -29,8 +29,8 @@ class Chunked:
         self._trailer = -1  # bytes of the trailer so far; below 0 before it begins
 
     def take(self, buffer: bytearray) -> bytes:
-        """Remove the bytes of the body from the beginning of `buffer`; return the decoded content. Sets `done` when the
-        body ends. Raises Refused."""
+        """Remove the bytes of the chunked body from the beginning of `buffer`, and return the content decoded from
+        them. Sets `done` when the body ends. Raises Refused if they are malformed."""
         pieces: list[bytes] = []
         while not self.done and self._step(buffer, pieces):
             continue

@@ -1,4 +1,4 @@
-"""Settings of a listener."""
+"""The limits and the TLS files of a listener: a listening socket and its connections."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,7 +41,7 @@ class ListenerConfig:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """Return all files that are used for TLS."""
+        """Return the paths of all files that are used for TLS; without TLS, none."""
         return () if self.certificate is None else (*self.certificate, *((self.clients,) if self.clients else ()))
 
     def __post_init__(self) -> None:
@@ -68,6 +68,6 @@ class ListenerConfig:
         return max(1, int(self.total() * ADDRESS_SHARE))
 
     def for_newcomers(self) -> int:
-        """Return how many connections are reserved for addresses that have few; 0 if one address may have all
-        connections."""
+        """Return how many of all connections are reserved for addresses that have few connections. It is 0 if one
+        address may have all connections."""
         return max(0, min(self.total() // NEW_SHARE, self.total() - self.of_one_address()))

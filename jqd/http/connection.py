@@ -59,8 +59,7 @@ class ServerContext:
         self._kept = lru_cache(maxsize=KEPT_HEADS)(read_head)
 
     def change(self, config: ListenerConfig) -> None:
-        """Put other limits into force now. Cached heads are dropped, because they were checked against the old
-        limits."""
+        """Use other limits from now on. Drops the cached heads, because they were checked against the old limits."""
         self.config = config
         self.limit.total_max, self.limit.address_max = config.total(), config.of_one_address()
         self.limit.new_max = config.for_newcomers()
@@ -121,8 +120,8 @@ class Connection:
         await self.run()
 
     def look(self, now_s: float) -> None:
-        """Check the connection, as the listener does every now and then: end it if it is too slow; cancel the work for
-        its request if the client has left."""
+        """Check the connection; the listener does so at short intervals. If its data comes or goes too slowly, end the
+        connection. If the client has left, cancel the work for its request."""
         if self._asked is not None:
             self._asked.look()
         wire = self._wire
@@ -132,8 +131,7 @@ class Connection:
             self._scope.cancel()
 
     def give_way(self) -> None:
-        """Close the connection at once, without waiting for the client, because its place is already given to another
-        connection."""
+        """Close the connection at once, without waiting for the client, because a new connection is opened instead."""
         self._linger = self._within = False
         self._scope.cancel()
 
@@ -141,7 +139,7 @@ class Connection:
         self._wire.config = config
 
     def close_soon(self) -> None:
-        """Let the connection close after the present request."""
+        """Let the connection close after the request that is being served."""
         self._wire.closing = True
 
     # ------------------------------------------------------------ its life
@@ -164,8 +162,8 @@ class Connection:
             self._send_last(refused.status, refused.detail)
 
     async def _handshake(self) -> None:
-        """Do the TLS handshake, if the listener uses TLS. Handshakes are much work, so addresses with many of them must
-        wait for those of other addresses."""
+        """Do the TLS handshake, if the listener uses TLS. Handshakes are much work. So an address with many handshakes
+        has to wait for those of other addresses."""
         limiter, wire, entered = self._context.lines.handshakes, self._wire, False
 
         async def turn() -> None:
@@ -183,8 +181,8 @@ class Connection:
                 limiter.leave(self.address)
 
     async def _read_head(self) -> Head | None:
-        """Read and return the head of the next request; None if there is none. Raises Refused,
-        trio.BrokenResourceError."""
+        """Read and return the head of the next request; None if the client has closed the connection or the listener is
+        closing. Raises Refused, trio.BrokenResourceError."""
         wire, config, limit = self._wire, self._context.config, self._context.limit
         buffer = wire.buffer
         self._asked = None
@@ -220,7 +218,8 @@ class Connection:
             buffer += more
 
     def _is_next(self) -> bool:
-        """Mark the connection as idle until its next request. Returns False if no further request is accepted."""
+        """Mark the connection as idle until its next request. Returns False if no further request is accepted, because
+        the listener is closing."""
         if self._wire.closing:
             return False
         self._within = False
@@ -260,7 +259,8 @@ class Connection:
         return False
 
     def _overdue(self) -> None:
-        """Prepare a response 408, if the time ran out within a request and nothing has been answered to it."""
+        """Make a response 408 the last response, if a request had begun but not arrived completely when the connection
+        was ended for slowness, and no other response was begun."""
         exchange = self._asked
         if exchange is not None and (exchange.complete or exchange.sent or exchange.whole):
             return
@@ -330,7 +330,7 @@ def problem_answer(status: int, detail: str, *, fault: str = "", retry_after_s: 
 
 
 def render_whole(answer: Response, date: bytes) -> bytes:
-    """Return a response as bytes, for use where there is no `Exchange`."""
+    """Return a complete response as bytes, for connections on which no request was read. `date`: see `Dates.line`."""
     fields = [*answer.fields(), ("content-length", str(len(answer.body)))]
     lines = header_lines("".join(f"{name}: {value}\r\n" for name, value in fields), len(fields))
     return render_head(answer.status, lines, date, b"") + answer.body

@@ -14,7 +14,7 @@ class LimitedConnection(Protocol):
     address: str
 
     def give_way(self) -> None:
-        """Close at once: the place of this connection is given to another one."""
+        """Close this connection at once: a new connection is opened instead."""
         ...
 
 
@@ -25,15 +25,16 @@ FEW = 4  # an address with fewer connections may use the reserved places: enough
 class ConnectionLimit(Generic[G]):
     """The open connections. If there are too many, one of them is closed for a new one.
 
-    It is the connection that has been idle for longest: its client can open another one, and silent clients must not
-    keep everybody out. A new connection is refused only if no connection is idle.
+    Closed is the connection that has been idle for longest: its client can open another one, and silent clients must
+    not keep everybody out. A new connection is refused only if no connection is idle.
 
-    Some places are reserved for addresses with few connections. Otherwise two addresses that keep all their connections
-    busy could take all places.
+    Some of the allowed connections are reserved for addresses that have few. Otherwise two addresses that keep all
+    their connections busy could use up the whole limit.
     """
 
     def __init__(self, total_max: int, address_max: int, new_max: int = 0) -> None:
-        """`new_max`: how many places are reserved for addresses with few connections."""
+        """`total_max`: most connections in all. `address_max`: most connections of one address. `new_max`: how many of
+        `total_max` are reserved for addresses with few connections."""
         self.total_max = total_max
         self.address_max = address_max
         self.new_max = new_max
@@ -42,7 +43,7 @@ class ConnectionLimit(Generic[G]):
         self._idle: OrderedDict[G, None] = OrderedDict()
 
     def join(self, guest: G) -> bool:
-        """Add a connection; if there is no place, close an idle one for it. Returns False if that is not possible."""
+        """Add a connection. If a limit is reached, close an idle connection for it; if none is idle, return False."""
         home = self._addresses.get(guest.address)
         if home is not None and home.present >= self.address_max and not self._make_room(home.idle):
             return False

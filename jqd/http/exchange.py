@@ -36,7 +36,7 @@ class Ends(NamedTuple):
 
 
 class Dates:
-    """Makes the Date header of responses, anew once a second."""
+    """Makes the Date header of responses. It is computed once a second."""
 
     def __init__(self) -> None:
         self._clock = SystemClock()
@@ -53,7 +53,7 @@ class Dates:
 
 
 class Wire:
-    """Reads and writes the data of one connection, and has the deadlines for both."""
+    """Reads and writes the data of one connection. Has the deadlines for reading and for writing."""
 
     __slots__ = (
         "_began_s",
@@ -85,12 +85,12 @@ class Wire:
         self._began_s: float | None = None
 
     def begin_request(self) -> None:
-        """Note that a request begins. The time is only read by `began_s`, because most requests arrive as a whole and
-        never need it."""
+        """Mark the beginning of a request. The clock is read only when `began_s` is called, because most requests
+        arrive as a whole and never need the time."""
         self._began_s = None
 
     def began_s(self) -> float:
-        """Return when the present request began, by trio's clock."""
+        """Return when the present request began, by trio's clock: the time of the first call since `begin_request`."""
         if self._began_s is None:
             self._began_s = trio.current_time()
         return self._began_s
@@ -196,8 +196,8 @@ class Exchange(Request):
         return None
 
     def _due_s(self) -> float:
-        """Return by when more of the body must have arrived, given the time limit of the request and the lowest allowed
-        rate."""
+        """Return by when, by trio's clock, more of the request's body must have arrived. That follows from the time
+        limit of a request and the lowest allowed rate."""
         config = self.wire.config
         return self.wire.began_s() + min(config.request_s, config.body_grace_s + self._received / config.body_rate)
 
@@ -224,8 +224,8 @@ class Exchange(Request):
                 self._work = None
 
     def look(self) -> None:
-        """Cancel the work for the request if the client had left at the previous check, too. One check is not enough: a
-        client that closed only its sending side may still read the answer."""
+        """Check whether the client has left. If this check and the one before found that, cancel the work for the
+        request. One check is not enough: a client that closed only its sending side may still read the answer."""
         if self._work is None or not self.wire.pipe.has_left():
             return
         if self._silent:
@@ -248,8 +248,8 @@ class Exchange(Request):
                     on_lost()
 
     async def _stream(self, stream: Stream) -> str | None:
-        """Write a streamed body, and watch whether the client leaves. Returns why the stream stopped early; None if it
-        did not."""
+        """Write a streamed body, and watch whether the client leaves. Returns why the body could not be written to its
+        end; None if it was written, or nobody reads it any more."""
 
         async def write(piece: bytes) -> bool:
             if piece:
@@ -322,7 +322,8 @@ class Exchange(Request):
         return render_head(self._status, self._lines, self.wire.dates.line(), added)
 
     def _heed(self, name: str, value: str) -> None:
-        """Note a header of the application that the server itself writes (length and connection)."""
+        """Apply a header that the application set, but the server writes itself: take the length of the body from
+        Content-Length, or close the connection after the response for `Connection: close`."""
         if name == "content-length":
             self._owed = int(value)
         elif name == "connection":

@@ -50,7 +50,7 @@ Whose = Callable[[Request], str]
 
 
 class Urgency(enum.IntEnum):
-    """Whether a request may begin before other requests of its owner that wait."""
+    """Whether a request goes before other waiting requests of its owner."""
 
     NOT = 0
     SMALL = 1
@@ -131,9 +131,10 @@ class FairQueue:
         others: OtherAddresses | None = None,
         also: OtherAddresses | None = None,
     ) -> None:
-        """`each`: how many requests of an owner begin in a turn. `beside`: the same while several owners send requests.
-        `pauses`: length of the pause after a turn, in multiples of the turn. `others`: notes the owners of these
-        requests. `also`: knows the owners of another queue's requests, who count as others, too."""
+        """`each`: how many requests of an owner begin in a turn. `beside`: how many begin in a turn while several
+        owners send requests. `pauses`: length of the pause after a turn, in multiples of the turn. `others`: records
+        the owners of this queue's requests. `also`: records the owners of another queue's requests, which count as
+        well."""
         self._each = each
         self._beside = beside
         self._pauses = pauses
@@ -167,14 +168,15 @@ class FairQueue:
         return begin
 
     def enter(self, owner: str) -> bool:
-        """Count a request of an owner, until `leave`. Returns False if the request has to `wait` before it begins."""
+        """Count a request of an owner as under way, until `leave`. Returns False if the owner has more than `each`
+        under way, so that the request may have to `wait` before it begins."""
         number = self._under_way.get(owner, 0) + 1
         self._under_way[owner] = number
         self.others.note(owner)
         return number <= self._each
 
     def leave(self, owner: str) -> None:
-        """Note that a request of an owner was answered or given up."""
+        """Count a request of an owner as under way no longer: it was answered or given up."""
         number = self._under_way[owner] - 1
         if number:
             self._under_way[owner] = number
@@ -182,12 +184,13 @@ class FairQueue:
             del self._under_way[owner]
 
     def _is_full(self, owner: str) -> bool:
-        """Return whether even small requests of an owner have to wait that has more than EACH under way: if it has more
-        than ALONE, or several owners send requests."""
+        """Return whether even a small request of an owner has to wait: the owner has more than ALONE requests under
+        way, or several owners send requests. Asked only if the owner has more than `each` under way."""
         return self._under_way[owner] > ALONE or self.others.ask()
 
     async def wait(self, owner: str, weight: float = 1) -> None:
-        """Wait until a request of an owner may begin."""
+        """Wait until a request of an owner may begin in one of the turns. `weight`: as how many ordinary requests it
+        counts."""
         me = _Waiting(weight)
         self._lines.setdefault(owner, {})[me] = None
         try:
@@ -204,7 +207,7 @@ class FairQueue:
                 self._hand_over()
 
     async def _pause(self) -> bool:
-        """Wait until the next turn is to start. Returns whether several owners send requests."""
+        """Pause before the next turn, for some time if several owners send requests. Returns whether they do."""
         await trio.lowlevel.checkpoint()
         now_s = trio.current_time()
         if not (self.others.ask(now_s) or self._also.ask(now_s)):
@@ -214,8 +217,8 @@ class FairQueue:
         return True
 
     def _turn(self, *, beside: bool) -> None:
-        """Start a turn: let the first requests in each owner's line begin, up to a total weight. `beside`: whether
-        several owners send requests."""
+        """Start a turn: let the first requests in each owner's line begin, up to a total weight for each owner.
+        `beside`: whether several owners send requests."""
         self._began_s, self._weight = trio.current_time(), 0
         for owner, line in [*self._lines.items()]:
             left: float = min(self._each, self._beside) if beside else self._each
@@ -245,7 +248,7 @@ class FairQueue:
 
 
 class AddressQueues:
-    """The queues of a listener, one for each kind of request."""
+    """The queues of a listener, one for each kind of request, and one for TLS handshakes."""
 
     def __init__(self) -> None:
         self.requests = FairQueue()
@@ -256,7 +259,8 @@ class AddressQueues:
         self.handshakes = FairQueue(also=self.requests.others)
 
     def share(self, app: App, whose: Whose, urgent: Urgent) -> App:
-        """Wrap an application, so that each request waits in the queue for its urgency."""
+        """Wrap an application, so that each request waits in the queue for its urgency. `whose`: returns a request's
+        owner. `urgent`: returns its urgency."""
         soon, large, behind = (line.share(app, whose) for line in (self.urgent, self.reports, self.requests))
 
         def begin(asked: Exchange) -> Awaitable[Response | None]:

@@ -103,8 +103,8 @@ def read_head(data: bytes) -> Head:
 
 
 def check_method(method: bytes) -> None:
-    """Check the method of a request. Raises Refused 400 for an unknown one; the usual status 501 would count as an
-    error of the daemon."""
+    """Check the method of a request. Raises Refused with status 400 if it is unknown. The usual status would be 501,
+    but would count as an error of the daemon."""
     if method in METHODS:
         return
     if _METHOD.fullmatch(method) is None:
@@ -145,7 +145,8 @@ def check_start(data: bytes | bytearray) -> None:
 
 
 def _interpret(head: Head) -> None:
-    """Set the fields of a head that follow from its headers: the body's length, and so on. Raises Refused."""
+    """Set those fields of a head that follow from its headers: the body's length, whether it is chunked, and whether
+    the client keeps the connection. Raises Refused."""
     check_single(head.headers)
     has_host, lengths, encodings, connection, expect = False, None, None, None, None
     for name, value in head.headers:

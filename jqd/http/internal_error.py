@@ -16,20 +16,22 @@ def new_id() -> str:
 
 
 def place_of(error: BaseException) -> str:
-    """Return where an error was raised and the callers, innermost first: files, lines and functions, without values."""
+    """Return where an error was raised, and from where that function was called, innermost first: files, lines and
+    functions, without values."""
     frames = traceback.extract_tb(leaf(error).__traceback__, limit=-FRAMES_MAX)
     return " < ".join(f"{_short(frame.filename)}:{frame.lineno} {frame.name}" for frame in reversed(frames))
 
 
 def leaf(error: BaseException) -> BaseException:
-    """Return the first exception within an exception group that is no group itself; any other exception as it is."""
+    """Return the first exception within an exception group that is not itself a group. Any other exception is returned
+    as it is."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
 
 
 def log_internal_error(log: Any, event: str, error: BaseException, **fields: object) -> str:
-    """Log an error in one line, and return the id of the log's entry. Never raises."""
+    """Log an error in one line, under a new id, and return that id. Never raises."""
     fault = new_id()
     log_event(log.error, event, id=fault, error=type(leaf(error)).__name__, place=place_of(error), **fields)
     return fault

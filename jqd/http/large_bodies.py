@@ -18,7 +18,7 @@ LARGE_S_MAX = 1.0  # the next large body waits no longer for one under way, whic
 
 
 class _Large:
-    """The state of the large bodies of one owner."""
+    """What is known of one owner's large bodies: how many there are, and until when the next one must wait."""
 
     __slots__ = ("began_s", "costly_s", "free_s", "left", "line", "there")
 
@@ -37,11 +37,13 @@ class _Large:
         """Until when the owner's smaller bodies count as large, too."""
 
     def due_s(self) -> float:
-        """Return the latest time at which the owner's next large body may begin."""
+        """Return when the owner's next large body may begin, by trio's clock: after the owner's pause. While the latest
+        large body is still processed, LARGE_S_MAX after that began, at the earliest."""
         return self.free_s if self.left.is_set() else max(self.free_s, self.began_s + LARGE_S_MAX)
 
     def is_over(self, now_s: float) -> bool:
-        """Return whether the state of this owner can be dropped."""
+        """Return whether this state can be dropped: the owner has no large bodies under way, its pause is over, and its
+        smaller bodies count as large no longer."""
         return not self.there and now_s >= max(self.free_s, self.costly_s)
 
 
@@ -67,13 +69,14 @@ class LargeBodyQueue:
         return known is not None and size > SOME_BYTES and trio.current_time() < known.costly_s
 
     def note(self, owner: str, held_s: float) -> None:
-        """Note for how many seconds a request of an owner blocked the event loop."""
+        """Tell the queue for how many seconds a request of an owner blocked the event loop. After more than COSTLY_S,
+        the owner's smaller bodies count as large for OTHERS_S."""
         if held_s > COSTLY_S:
             self._of(owner).costly_s = trio.current_time() + OTHERS_S
 
     async def breathe(self) -> None:
-        """Let other tasks run between two steps of long work. If several owners send requests, wait long enough for the
-        pushes of others."""
+        """Let other tasks run between two steps of long work. If several owners send requests, wait for PAUSE_S, so
+        that the pushes of other owners are handled."""
         if self.others.ask():
             await trio.sleep(PAUSE_S)
         else:
@@ -81,8 +84,8 @@ class LargeBodyQueue:
 
     @asynccontextmanager
     async def turn(self, owner: str, size: int) -> AsyncIterator[None]:
-        """Wait until a large body of `size` bytes may be processed, and measure its processing, which is the `with`
-        block."""
+        """A context manager: waits until a large body of `size` bytes may be processed, which is done in the `with`
+        block. After the block its owner has to pause, the longer the more work the block was."""
         bodies = self._of(owner)
         bodies.there += 1
         try:

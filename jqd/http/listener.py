@@ -96,8 +96,7 @@ class Listener:
                 nursery.cancel_scope.cancel()
 
     def change(self, config: ListenerConfig) -> None:
-        """Put other limits into force from the next request on, and read the certificate again, for the next
-        connections.
+        """Use other limits from the next request on. Read the certificate's files again, for new connections.
 
         If fewer connections are allowed than are open, none is closed for that. Raises ConfigError for a bad
         certificate, before anything changes.

@@ -107,8 +107,8 @@ class Request:
         await trio.sleep_forever()
 
     def while_there(self) -> AbstractContextManager[trio.CancelScope]:
-        """Cancel the `with` block within a second after the client has left. Quick requests pay nothing for it, because
-        connections are checked only now and then."""
+        """Return a context manager that cancels its `with` block about a second after the client has left. Quick
+        requests pay nothing for it, because connections are checked only now and then."""
         return trio.CancelScope()
 
     def wait_s(self, asked_s: float, max_s: float) -> float:
@@ -117,8 +117,8 @@ class Request:
         return 0.0 if self.hurried else min(max(asked_s, 0.0), max_s)
 
     def media_type(self) -> str:
-        """Return the Content-Type without parameters, in lower case, or the type that `plain` gives for it; empty if
-        there is none."""
+        """Return the type in the Content-Type header, without parameters and in lower case; empty if there is none. If
+        `plain` names another type for it, return that one."""
         kind = media.bare(self.headers.get("content-type", ""))
         return self.plain.get(kind, kind)
 
@@ -132,9 +132,9 @@ class BodyBudget:
     """The memory for the bodies of all requests together. A request for which there is no memory is refused.
 
     Small bodies may use all of it, larger reports of workers 15/16, and larger pushes 12/16, so that pushes cannot keep
-    out reports. While several owners send requests, the larger bodies of one owner, which may wait long for processing,
-    may take at most half of what the other owners leave. But one body of each owner is always accepted if there is
-    memory.
+    out reports. While several owners send requests, larger bodies of one owner may wait long for processing. So
+    together they may take at most half of what the other owners leave. But one body of each owner is always accepted if
+    there is memory.
     """
 
     def __init__(self, bytes_max: int, whose: Callable[["Request"], Owner], shared: Callable[[], bool]) -> None:
@@ -176,7 +176,7 @@ class BodyBudget:
         self._add(request, size)
 
     def release(self, request: Request) -> None:
-        """Drop a request's body and stop counting it, because sending the answer may take long."""
+        """Drop a request's body and count it no longer. To be called before the answer is sent, which may take long."""
         request.body, request.packed = b"", None
         self._add(request, -request.held_bytes)
 

@@ -179,7 +179,7 @@ _BEFORE_VALIDITY = 3  # items before the validity: serial number, algorithm, iss
 
 
 class Certificate:
-    """The certificate in use, and whether newer files could be read."""
+    """The certificate in use, which is replaced when its files change, and what is wrong with newer files."""
 
     def __init__(self, config: ListenerConfig, log: Any, clock: Clock) -> None:
         """Read the certificate from the configured files. Raises ConfigError."""
@@ -207,7 +207,8 @@ class Certificate:
         self._seen, self._wrong = seen, ""
 
     def _refuse_worse(self, config: ListenerConfig, begins_ms: int, ends_ms: int) -> None:
-        """Raise ConfigError if the new certificate is not valid now, but the one in use is."""
+        """Raise ConfigError if the new certificate is not valid now, while the one in use is valid. `begins_ms`,
+        `ends_ms`: validity of the new one."""
         now = self._clock.wall_ms()
         if self.context is None or not self._begins_ms <= now < self._ends_ms or begins_ms <= now < ends_ms:
             return
@@ -239,7 +240,8 @@ class Certificate:
 
     @property
     def complaint(self) -> str | None:
-        """Return a warning about the certificate; None if nothing is wrong."""
+        """Return text that warns of what is wrong with the certificate in use, or with newer files; None if nothing
+        is."""
         if self._config.certificate is None:
             return None
         now = self._clock.wall_ms()
@@ -302,7 +304,7 @@ def _date(kind: int, text: bytes) -> int:
 
 
 def _item(der: bytes, at: int) -> tuple[int, bytes, int]:
-    """Parse the DER item at a byte position; return its tag, its content, and the position of the next item. Raises
+    """Parse the DER item at byte `at`. Returns its tag, its content, and the byte at which the next item begins. Raises
     ValueError."""
     try:
         tag, size, begin = der[at], der[at + 1], at + 2

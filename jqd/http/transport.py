@@ -30,9 +30,9 @@ class Transport(Protocol):
     """Sends and receives the data of one connection."""
 
     async def begin(self, turn: Turn) -> None:
-        """Do the TLS handshake, if the connection uses TLS; to be called first. When the peer has sent something,
-        `turn` is awaited before the expensive work. Raises Refused if the peer speaks plain HTTP, NotAgreedError,
-        trio.BrokenResourceError."""
+        """Do the TLS handshake, if the connection uses TLS; to be called first. Awaits `turn` when the peer has sent
+        something, before the expensive part of the handshake. Raises Refused if the peer speaks plain HTTP,
+        NotAgreedError, trio.BrokenResourceError."""
         ...
 
     async def receive_some(self, size: int) -> bytes:

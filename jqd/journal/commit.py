@@ -54,7 +54,7 @@ class Refusal(NamedTuple):
 
 
 class Void(NamedTuple):
-    """Positions that were given out and then refused: start < position <= end."""
+    """Positions of frames that `write` accepted and the disk then refused: start < position <= end."""
 
     start: int
     end: int
@@ -128,12 +128,12 @@ class Commits:
 
     @property
     def refusing(self) -> str | None:
-        """Return why nothing can be written now; None: it can."""
+        """Return, as a text, why writes are refused now; None: they are taken."""
         return refusal.why if (refusal := self.refusal) else None
 
     @property
     def steady_s(self) -> float:
-        """Return for how many seconds no write was refused; infinite: none was since the journal was opened."""
+        """Return for how many seconds no write was refused: 0 while they are, infinite if none was since the start."""
         return 0.0 if self.refusal else self._clock.mono_s() - self._steady_since_s
 
     @property
@@ -185,10 +185,10 @@ class Commits:
     async def wsync(self, position: int | None = None, *, since: int | None = None, shielded: bool = False) -> None:
         """Wait until the frame that ends at `position` (by default the last one) is on disk.
 
-        `since`: to wait for several frames: `written` as it was before the first. After a refusal the journal goes on,
-        so the last frame may be on disk and others not. Raises JournalRefused if the disk refused any of them: then
-        none may be acknowledged. Cancelling ends the wait and nothing else. `shielded`: the wait cannot be cancelled.
-        That saves a cancel scope and a check at every commit, a tenth of a push's time."""
+        `since`: to wait for several frames, the value of `written` before the first of them. It is needed because the
+        journal goes on after a refusal: the last frame may be on disk and others not. Raises JournalRefused if the disk
+        refused any of the frames: then none may be acknowledged. Cancelling ends the wait and nothing else. `shielded`:
+        the wait cannot be cancelled, which makes a push a tenth faster than a cancel scope of the caller would."""
         position = self.written if position is None else position
         assert position <= self.written, f"position {position} was never given out; the last one is {self.written}"
         while True:
@@ -255,7 +255,7 @@ class Commits:
             self._due, self._due_s = self.written, math.inf
 
     async def _linger(self) -> None:
-        """Wait for more frames: at most as long as configured, and until they fill one commit."""
+        """Wait for more frames until they fill one commit, or the configured time is over."""
         with trio.move_on_after(self._config.commit_linger_ms / 1000):
             while self.pending_bytes < self._config.commit_bytes_max:
                 await self._work.wait()
@@ -363,7 +363,7 @@ class Commits:
         return Start(self.written, self._accepted_end, self._next_seq, self._last_at_ms)
 
     def _enlist(self) -> None:
-        """Add the segment that the writer began to `segments`; delete the one before if it has no frame."""
+        """Append the writer's newest segment to `segments`; delete the segment before it if that has no frame."""
         newest = self._writer.segment
         assert newest is not None
         if self.segments and self.segments[-1] is newest:

@@ -52,8 +52,8 @@ class Files:
         self._directory = self._second_fd = None
 
     def lock(self, path: Path) -> int:
-        """Lock `path` for this process until the descriptor is closed. Raises JournalLocked, which names the other
-        process."""
+        """Lock the file `path` for this process, and return its descriptor. Closing the descriptor ends the lock.
+        Raises JournalLocked, which names the other process."""
         fd = self._open(path, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -78,7 +78,8 @@ class Files:
         return self._open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
 
     def open(self, path: Path, *, write: bool = False) -> int:
-        """Open an existing file to read; `write`: also to cut and sync it. Refuses a pipe, which could block."""
+        """Open an existing file to read; `write`: also to cut and sync it. Returns its descriptor. Refuses a pipe,
+        which could block."""
         fd = self._open(path, (os.O_RDWR if write else os.O_RDONLY) | os.O_NONBLOCK)
         if stat.S_ISREG(os.fstat(fd).st_mode):
             return fd
@@ -172,8 +173,8 @@ def closing(files: Files, fd: int) -> Iterator[int]:
 
 @contextlib.contextmanager
 def holding(files: Files, directory: Path) -> Iterator[tuple[int, Path]]:
-    """Make the directory and lock it during the block; yield the lock. Raises JournalLocked. Blocks only for short
-    calls."""
+    """Make the journal's directory if it is missing, and lock it during the block. Yields the lock: descriptor and path
+    of the lock file. Raises JournalLocked. Blocks only for short calls."""
     path = directory / LOCK
     try:
         files.open_directory(directory)

@@ -121,7 +121,10 @@ def _seed(segment_id: bytes, position: int) -> int:
 def pack_frame_header(
     segment_id: bytes, position: int, *, kind: int, records: int, back: int, seq: int, at_ms: int, body: bytes
 ) -> bytes:
-    """Return the header (FRAME_HEADER_BYTES) of a frame that begins at `position`; `body` is written behind it."""
+    """Return the header (FRAME_HEADER_BYTES) of a frame that begins at `position`. The caller writes `body` behind it.
+
+    `records`: how many are in the body. `back`: bytes from the start of the frame's commit to the frame. `seq`: the
+    frame's number. `at_ms`: when it was written."""
     seed = _seed(segment_id, position)
     summed = _SUMMED.pack(len(body), zlib.crc32(body, seed), records, back, seq, at_ms, kind)
     return FRAME_MAGIC + zlib.crc32(summed, seed).to_bytes(4, "little") + summed
@@ -150,10 +153,12 @@ def body_holds(segment_id: bytes, position: int, header: FrameHeader, body: byte
 def plain_frames(
     segment_id: bytes, position: int, data: bytes, offset: int, end: int, *, lane: Lane | None, frames_max: int
 ) -> list[Plain]:
-    """Return good frames of `data` from `offset` on, up to the first that is bad, sealed or not wholly in `data`.
+    """Return the good frames in `data` from `offset` on, at most `frames_max`. Stop before the first frame that is bad,
+    sealed, or not wholly in `data`.
 
-    The caller judges that frame by `unpack_frame_header` and `body_holds`, which cost five times as much. With `lane`
-    only bodies of that lane are verified and returned; without it all bodies are verified and none is returned."""
+    The caller examines the frame where this stopped with `unpack_frame_header` and `body_holds`, which cost five times
+    as much. With `lane` only the bodies of that lane are verified and returned; without it all bodies are verified and
+    none is returned. `position`: that of `offset`. `end`: the position behind the last frame to return."""
     found: list[Plain] = []
     take, unpack, crc32, base = found.append, _PLAIN.unpack_from, zlib.crc32, zlib.crc32(segment_id)
     last = min(len(data), offset + end - position)

@@ -117,7 +117,7 @@ class SegmentView:
 def snapshot(files: Files, directory: Path, under: str = "") -> list[SegmentView]:
     """Return all segments, oldest first. Raises JournalRefused when the directory or a file in it cannot be read.
 
-    `under`: is put before their names, if there are several directories."""
+    `under`: a text put before the names of the segments, if there are several directories."""
     try:
         missed = ""
         while isinstance(listed := _listed(files, directory, missed, under), str):
@@ -131,7 +131,8 @@ def snapshot(files: Files, directory: Path, under: str = "") -> list[SegmentView
 def _listed(files: Files, directory: Path, missed: str, under: str) -> list[SegmentView] | str:
     """Return the segments. If one was deleted meanwhile, return its name, so that the caller lists them again.
 
-    Raises OSError if that name is `missed`, which was found deleted before: it stays in the directory."""
+    `missed`: the name that the call before returned. Raises OSError if that file is missing again: its name stays in
+    the directory, but it cannot be opened."""
     names = sorted(files.names(directory))
     listed: list[SegmentView] = []
     for name in names:
@@ -234,7 +235,8 @@ def _reaches(files: Files, seen: SegmentView, position: int) -> bool:
 
 
 def _bound(seen: SegmentView, following: SegmentView) -> None:
-    """Lower a segment's end to its accepted end, which the next segment's head names."""
+    """Lower a segment's end to its accepted end, which the head of the next segment (`following`) names. Add missing
+    bytes and refused bytes to the segment's `places`."""
     if following.header is None:
         seen.end = min(seen.end, following.first)  # an upper bound: the accepted end is unknown
         return
@@ -313,7 +315,8 @@ class _Judge:
             self._doubtful = [(gap, kind) for gap, kind in self._doubtful if gap.start >= synced]
 
     def rest(self) -> Iterator[Place]:
-        """Yield the gaps behind which no good frame came, or only frames of the same commit."""
+        """Yield, as torn, the gaps that are not known to be damage. They lie within the segment's last commit, or
+        behind its last good frame."""
         doubtful, self._doubtful = self._doubtful, []
         tail = [gap.start for gap, _ in doubtful if gap.end > self._good_end]
         for gap, _ in doubtful:

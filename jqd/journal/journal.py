@@ -87,16 +87,18 @@ class Journal(Commits):
 
     @property
     def retired(self) -> int:
-        """Return the position before which jobs are never read again: they ended, or were copied behind it."""
+        """Return the position before which jobs are never read again, as they ended or were copied to later
+        positions."""
         return self._retired.position
 
     @property
     def others_s(self) -> float:
-        """Return how long outcomes and cancels are kept for a daemon that does not report."""
+        """Return for how many seconds after retention outcomes and cancels are kept for a daemon that does not
+        report."""
         return self._config.others_s
 
     def oldest(self, lane: Lane) -> int:
-        """Return the position from which the lane is read at first."""
+        """Return the position of the oldest records of the lane that are still read."""
         return max(self.start, self.retired) if lane in CARRIED else self.start
 
     def read_point(self, lane: Lane, reader: int = 0) -> int:
@@ -174,7 +176,7 @@ class Journal(Commits):
         return sentence
 
     def rsync(self, lane: Lane, position: int, reader: int = 0) -> None:
-        """Note that the store has all records of the lane before that position."""
+        """Note that the store has all records of the lane before `position`."""
         self._read_points[lane, reader] = max(position, self.read_point(lane, reader))
 
     def read_cancel(self, lane: Lane, position: int, reader: int = 0) -> None:
@@ -199,7 +201,7 @@ class Journal(Commits):
         return f"position {position}"
 
     def reached(self, lane: Lane, position: int) -> int:
-        """Return `position`; or the journal's end, if no frame of the lane follows."""
+        """Return `position`; or the journal's end, if no frame of the lane lies behind `position`."""
         return self.end if position >= self.last_end[lane] else position
 
     def is_behind(self, lane: Lane, reader: int = 0) -> bool:
@@ -218,9 +220,11 @@ class Journal(Commits):
         self._config = config
 
     def retirable(self, position: int) -> int:
-        """Return the position up to which jobs before `position` are past retention; at least `retired`.
+        """Return the position before which all jobs are past retention: the end of a segment, not after `position` and
+        at least `retired`.
 
-        This is the end of the open segment if frames no longer come: that segment would keep its jobs for ever."""
+        The open segment counts, too, if it is old and wholly before `position`: if no more frames come, it is never
+        closed, and would keep its jobs for ever."""
         config = self._config
         retirable, left = self.retired, sum(segment.size for segment in self.segments if segment.end > self.retired)
         for segment, following in itertools.pairwise(self.segments):
@@ -237,7 +241,8 @@ class Journal(Commits):
         return self.end if whole else retirable
 
     def overdue(self, position: int) -> int:
-        """Return the end of the closed segments up to `position` that need no longer be kept for other daemons."""
+        """Return the end of the oldest closed segments that need no longer be kept for other daemons, not after
+        `position`: they are too old, or take too many bytes."""
         config, overdue, left = self._config, self.start, self._bytes()
         for segment, following in itertools.pairwise(self.segments):
             too_old = self._age_s(following) >= config.retention_s + config.others_s
@@ -267,7 +272,7 @@ class Journal(Commits):
         return max((segment.end for segment in self.segments[:-1] if segment.end <= position), default=self.start)
 
     async def retire(self, position: int) -> None:
-        """Save durably that jobs before that position are never read again. Raises JournalRefused."""
+        """Save durably that jobs before `position` are never read again. Raises JournalRefused."""
         assert self.retired <= position <= self.end, f"{position} is retired already, or was never on disk"
         retired = Retired(position, self.end)
         try:

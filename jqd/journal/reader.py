@@ -70,8 +70,8 @@ class Reader:
         """Return the lane's records from token.start on, up to the token's limits. Lowers token.end to where it
         stopped.
 
-        Raises OSError, and JournalStuck when token.end would not lie behind token.start. After either nothing is
-        skipped: the next call begins anew."""
+        Raises OSError, and JournalStuck when token.end would not lie behind token.start. After such an error the next
+        call opens the segment again, and no record is skipped."""
         try:
             slices = self._read(token, segments)
             _expect_progress(token, slices)
@@ -115,7 +115,8 @@ class Reader:
         return slices
 
     def _skip_plain(self, lane: Lane, at: int, position: int) -> int:
-        """Walk from `at` to `position`, or to the first frame that `Walker.plain` does not return.
+        """Walk from `at` to `position`, or to the first frame that `Walker.plain` does not return. Return the position
+        reached.
 
         Frames before the range count towards no limit; else a range deep in a segment would never be reached: half a
         million single jobs fill a segment, and are passed in half a second."""
@@ -125,7 +126,8 @@ class Reader:
         return at
 
     def _take_plain(self, lane: Lane, at: int, stop: int, slices: list[Slice]) -> int:
-        """Take whole good frames from `at` on; return the position where it stopped."""
+        """Append to `slices` the whole good frames of the lane from `at` on, but none behind `stop`. Return the
+        position where this stopped."""
         assert self._walker is not None
         left, self._frame_start = self._left, at
         while not left.out() and (plain := self._walker.plain(at, stop, lane, min(left.frames, PLAIN_FRAMES))):
@@ -141,7 +143,8 @@ class Reader:
         return at
 
     def _take(self, segment: Segment, piece: Frame | Gap, lane: Lane, position: int, slices: list[Slice]) -> int:
-        """Take the records of this lane in `piece` from `position` on, or report its damage; return where to go on."""
+        """Append to `slices` the lane's records in `piece` from `position` on; if `piece` is damaged, report that.
+        Return the position to read next."""
         left = self._left
         left.frames -= piece.end > position  # frames before the range count towards no limit
         behind = max(position, piece.end)

@@ -80,8 +80,8 @@ class Recovered:
 def recover(files: Files, directory: Path) -> Recovered:
     """Read the journal's directory and mend it.
 
-    Raises JournalVersion for a segment of another format, JournalDamaged for files of two journals, OSError when it
-    cannot be read. In each of these cases the directory is unchanged."""
+    Raises JournalVersion for a segment of another format, JournalDamaged for files of two journals, OSError when the
+    directory cannot be read. In each of these cases the directory is unchanged."""
     names = sorted(files.names(directory))
     found = Recovered()
     headless = _read_headers(files, directory, names, found)
@@ -151,7 +151,8 @@ def _read_head(files: Files, path: Path) -> SegmentHeader | None:
 
 
 def _bound_by_next(found: Recovered) -> None:
-    """Lower each segment's end to its accepted end, which the next segment's head names."""
+    """Lower each segment's end to its accepted end, which the next segment's head names. Report missing bytes in
+    `found.damaged`."""
     for segment, following in zip(found.segments, found.segments[1:], strict=False):
         accepted = max(segment.first, following.header.previous_end)
         if segment.end < accepted:
@@ -232,8 +233,8 @@ def _mend_newest(files: Files, found: Recovered, scan: Scan) -> None:
 
 
 def _sync(files: Files, fd: int, segment: Segment, found: Recovered) -> None:
-    """Sync good frames that a killed daemon may have left unsynced. Even if this fails they count as durable from now
-    on, because the last commit may have been acknowledged."""
+    """Sync good frames that a killed daemon may have left unsynced. If this fails, `found.damaged` says so; the frames
+    count as durable all the same, because the last commit may have been acknowledged."""
     try:
         files.sync(fd)
     except OSError as error:

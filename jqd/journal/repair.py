@@ -93,7 +93,8 @@ class _Mender:
         return self._done
 
     def _segment(self, seen: SegmentView, like: SegmentHeader | None, *, last: bool) -> SegmentHeader:
-        """Mend one segment; return its head."""
+        """Mend one segment; return its head. `like`: the head of another segment, which has the journal's id; None: no
+        head is good. `last`: whether this is the newest segment, whose torn tail is cut."""
         lost = seen.header is None
         header = self._head(seen, like)
         seen.header = header
@@ -122,7 +123,8 @@ class _Mender:
     # ------------------------------------------------------------ heads
 
     def _head(self, seen: SegmentView, like: SegmentHeader | None) -> SegmentHeader:
-        """Return the head that the segment should have; write it if the file has another one."""
+        """Return the head that the segment should have; write it if the file has another one. `like`: see
+        `_segment`."""
         header, why = seen.header, "one copy of its head was bad: written anew from the other"
         if header is None:
             header, why = self._found(seen, like)
@@ -148,7 +150,8 @@ class _Mender:
         return header
 
     def _found(self, seen: SegmentView, like: SegmentHeader | None) -> tuple[SegmentHeader, str]:
-        """Return a head for a segment that lost both copies, and a sentence that explains it."""
+        """Return a head for a segment that lost both copies, and a sentence that explains it. `like`: see
+        `_segment`."""
         end = seen.first if self._end is None else self._end
         blank = SegmentHeader(self._random_bytes(16), b"", seen.first, end, 1, 0)
         header = found_head(self._files, seen, like or blank, self._random_bytes)

@@ -13,8 +13,8 @@ class WriterThread:
     """Makes one call after another in a thread, during its block. A daemon thread: a disk that hangs keeps no process
     alive.
 
-    It signals the end of a call by a socket on which the caller waits. Trio's queue for threads would cost another pass
-    of the event loop, and take half as much time again."""
+    It signals the end of a call by a socket on which the caller waits. With Trio's queue for threads, a call would cost
+    another pass of the event loop, and take half as long again."""
 
     _done_receiver: socket.socket
     _done_sender: socket.socket

@@ -103,7 +103,7 @@ class Writer:
         return self._fd is not None
 
     def _make(self, path: Path, head: bytes) -> int:
-        """Make a file with that head, synced; return its descriptor. Raises OSError."""
+        """Make a file with `head` as its content, synced; return its descriptor. Raises OSError."""
         fd = self._files.create(path)
         try:
             self._write_all(fd, [head])
@@ -116,8 +116,8 @@ class Writer:
         return fd
 
     def commit(self, frames: Sequence[Pending]) -> None:
-        """Write and sync frames. After JournalRefused none of them may be acknowledged, and `begin` must be called
-        next."""
+        """Write and sync frames. If this raises JournalRefused, none of the frames may be acknowledged, and `begin`
+        must be called next."""
         assert self.segment is not None
         assert self._fd is not None
         segment = self.segment

@@ -1,8 +1,9 @@
-"""Checks that all daemons of a partition age jobs by the same period; else the order of jobs depends on who claims.
+"""Compares the ageing periods of all daemons of a partition: how long a waiting job takes to gain a step of priority.
+If the periods differ, the order of jobs depends on which daemon claims them, and health warns.
 
-Each daemon writes its period to the store when it joins, before jobs of its journal are ready there (docs/adr/0048).
-The periods are compared again now and then, as daemons may join with another setting. The longest period counts.
-"""
+Each daemon saves its period in the store when it joins, before the store makes jobs of its journal ready
+(docs/adr/0048). The periods are compared again now and then, because a daemon may join with another setting. In the
+store the longest period counts."""
 
 from jqd.domain.clock import Clock
 from jqd.domain.log import get_logger
@@ -15,7 +16,7 @@ NAMED_MAX = 3  # daemons in one complaint
 
 class Ageing:
     def __init__(self, store: Store, membership: Membership, clock: Clock, period_ms: int) -> None:
-        """`period_ms`: 0: jobs do not age at this daemon. Then only daemons where jobs age report a difference."""
+        """`period_ms`: this daemon's ageing period; 0: jobs do not age here, and this daemon reports no difference."""
         self.period_ms, self._store, self._membership, self._clock = period_ms, store, membership, clock
         self._at_s = float("-inf")
         self._others: dict[str, int] = {}
@@ -39,7 +40,7 @@ class Ageing:
             await self.compare()
 
     async def compare(self) -> None:
-        """Write our ageing period to the store, and read the periods of daemons that have a different one."""
+        """Save our ageing period in the store, and note which daemons have a different one, for `complaint`."""
         self._at_s = self._clock.mono_s()
         before, self._others = self._others, await self._store.save_ageing(self._membership.sysid, self.period_ms)
         if self._others != before:

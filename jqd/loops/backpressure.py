@@ -34,7 +34,7 @@ RETRY_S = {"waiting_jobs": 10, "journal_bytes": 5, "lag_s": 2}  # the client's d
 
 @dataclass(frozen=True, slots=True)
 class BackpressureConfig:
-    """Limits at which pushes are refused; `release`: when they are accepted again."""
+    """Limits of the store, the journal and the event loop at which pushes are refused."""
 
     waiting_jobs_max: Count = 10_000_000
     """Waiting jobs in the store, dated ones too: some 3.5 GiB of its memory at 200 B a job. Set it by the memory your

@@ -71,9 +71,10 @@ class Claims:
         log_fields: Mapping[str, object] | None = None,
         died: Callable[[Mapping[str, int]], None] = lambda numbers: None,
     ) -> None:
-        """`outdated`: called when the store's constraints differ from this daemon's. `rules_at`: returns the number of
-        the last change of settings that we have; `refresh_settings`: fetches newer ones. `barred`: returns why no job
-        may be started, or None. `died`: called with jobtype → how many jobs the store itself ended."""
+        """`started`: called with a worker's id and the jobs claimed for it. `outdated`: called when the store's
+        constraints differ from this daemon's. `rules_at`: returns the number of the last change of settings that we
+        have; `refresh_settings`: fetches newer settings. `barred`: returns why no job may be started, or None. `died`:
+        called with jobtype → how many jobs the store itself ended."""
         self.backoff = LoopBackoff("dispatch", source=source)
         self.reply_lost = False
         """Whether the answer of a claim was lost: the store may have leased jobs to us that we do not know of."""
@@ -118,16 +119,15 @@ class Claims:
 
     @property
     def must_compare(self) -> bool:
-        """Whether to compare our jobs in flight with those that the store leased to us: after a lost answer, and once
-        in each lease, because a claim with a lost answer may reach the store late. Also while `barred` forbids to start
-        jobs."""
+        """Whether to compare our jobs in flight with the jobs that the store leased to us. This is due when the answer
+        to a claim was lost, and once in each lease, because such a claim may reach the store late."""
         is_due = self.reply_lost or self._clock.mono_s() >= self._compare_at_s
         return is_due and self._membership.not_ready_reason() is None
 
     @property
     def reason(self) -> str | None:
-        """Why claims bring nothing: the store has had other constraints than this daemon for too long; None: it has
-        not."""
+        """Why claims bring no jobs: the store's constraints have differed from this daemon's for too long. None: they
+        have not."""
         since_s = self._outdated_since_s
         if since_s is None or self._clock.mono_s() - since_s < OUTDATED_S:
             return None
@@ -144,15 +144,14 @@ class Claims:
         return self.runner.is_working
 
     def wake(self) -> None:
-        """Note that jobs may have become ready, so that they are queried soon. Without this hint the next query comes
-        later."""
+        """Note that jobs may have become ready, so that the next query of the store comes sooner."""
         self.is_stale = self._hinted = True
         self._found_none = False
         self._hinted_at_s = self._clock.mono_s()
         self.changed()
 
     def freed(self) -> None:
-        """Note that a worker can take more jobs. The rows stay valid, and are chosen from again where possible."""
+        """Note that a worker can take more jobs. Choose from the known rows again where possible, else query first."""
         if self._is_looking or not self._holds:
             self.wake()
         elif not self.is_claiming:  # else the end of the claim chooses again
@@ -160,7 +159,7 @@ class Claims:
             self.changed()
 
     def arrived(self, jobs: Sequence[Job]) -> None:
-        """Note that the store took new jobs. If no jobs waited before, these are claimed without a query."""
+        """Note that the store took new jobs. If no jobs waited before, the new ones are claimed without a query."""
         if any(job.eligible_at_ms or job.expires_at_ms or job.change for job in jobs):
             self.wake()
             return
@@ -177,8 +176,8 @@ class Claims:
         self.changed()
 
     def ended(self, outcomes: Sequence[Outcome]) -> None:
-        """Note that the store applied these outcomes. Query again if that may have made jobs ready: after a retry, or
-        if constraints or suspects exist. Freed slots are reported to `freed`."""
+        """Note that the store applied these outcomes. Query again if they may have made jobs ready: if one is a retry,
+        or if constraints or suspects exist. Slots that they freed are the matter of `freed`."""
         is_retried = any(outcome.fate is RETRY for outcome in outcomes)
         if is_retried or self._constraints.version or any(row.suspect for row in self.rows):
             self.wake()
@@ -204,7 +203,8 @@ class Claims:
         suspects: Suspects,
         taken: Callable[[int], None] | None,
     ) -> None:
-        """Start a task in `nursery` that claims jobs of this row. `taken`: called with how many jobs it claimed."""
+        """Start a task in `nursery` that claims jobs of this row, `no_worse_than` a rank. `taken`: called with their
+        number."""
         self.is_claiming = True
 
         async def claim() -> None:
@@ -224,16 +224,16 @@ class Claims:
 
     @property
     def _is_looking(self) -> bool:
-        """Whether a query is running: it may miss jobs that arrive now."""
+        """Whether a query is running, which may miss jobs that arrive now."""
         return self.since_s is not None and not self.is_claiming
 
     @property
     def _holds(self) -> bool:
-        """Whether the known rows may be chosen from again without a query."""
+        """Whether the rows (waiting jobtypes) of the last query may be chosen from again without a query."""
         return bool(self.rows) and not self.is_stale and self._clock.mono_s() < self._hold_until_s
 
     def _choose_again(self) -> None:
-        """Choose from the known rows again if workers take the same jobs as at the last query; else query again."""
+        """Choose from the last query's rows again if workers still take the same jobs as then; else query again."""
         wanted = self.runner.wanted()
         self.is_fresh = wanted == self._wanted
         self.is_stale = bool(wanted) and not self.is_fresh
@@ -297,7 +297,7 @@ class Claims:
         return max(IDLE_S, self.rest_s * LOOK_SHARE, quiet_s)
 
     async def _promote(self, late_s: float) -> bool:
-        """Make due jobs ready, unless that was done in the last `late_s` s. Returns whether any job may be ready."""
+        """Make scheduled jobs that are due ready, at most every `late_s` s. Returns whether any job may be ready."""
         now_s = self._clock.mono_s()
         # A job may become due sooner than was known; the daemon that pushed it gets a hint.
         if now_s < self._promoted_at_s + min(late_s, self._due_s):

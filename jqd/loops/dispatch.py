@@ -51,14 +51,14 @@ class Dispatch:
         self._hint.set()
 
     async def _note_free(self) -> None:
-        """Tell all partitions whenever a slot is free, because they share the workers."""
+        """Report each free slot to the claims of all partitions, because they share the workers. Never returns."""
         while True:
             await self._claims[0].runner.wait_free()
             for each in self._claims:
                 each.freed()
 
     def _round(self, nursery: trio.Nursery) -> float:
-        """Start the calls that are due. Returns for how many seconds there is nothing else to do."""
+        """Start the calls to the store that are due. Returns for how many seconds at most to wait for a hint."""
         now_s = self._clock.mono_s()
         awaited_s = [
             each.since_s + MOMENT_S - now_s

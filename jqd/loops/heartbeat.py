@@ -117,9 +117,8 @@ class Heartbeat:
     def _trust(self, owner: Owner, sent_at_s: float, answer: Renewed) -> None:
         """Trust the lease again after a renewal, so that jobs may start.
 
-        If the lease had run out, jobs in flight are stopped first, as other daemons may have them; not if owner and
-        life are the same.
-        """
+        If the lease had run out, and our epoch or the store's life is not that of the last renewal, other daemons may
+        have our jobs in flight. Then these are stopped first."""
         trusted_as = owner, self._membership.life
         if self._membership.work_left_s <= 0 and trusted_as != self._trusted_as:
             self._stop_work()  # `run_trust_check` is late when the machine was suspended

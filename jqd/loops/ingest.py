@@ -124,7 +124,7 @@ class Ingest(Generic[Record]):
 
     @property
     def mine(self) -> Callable[[Record], bool] | None:
-        """Returns whether a record belongs to this partition; None: all do."""
+        """The function that returns whether a record belongs to this partition; None: all records do."""
         return self._settings.mine
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -167,13 +167,13 @@ class Ingest(Generic[Record]):
 
     @property
     def done(self) -> int | None:
-        """The position up to which nothing is left to apply; None: unknown. It lies beyond `position` where the lane
-        has no records."""
+        """The position before which no record waits to be applied; None: unknown. It lies beyond `position` if the lane
+        has no records in between."""
         return None if self.position is None else max(self.position, self._journal.read_point(self.lane, self.reader))
 
     @property
     def last_position(self) -> int | None:
-        """The last known position in the store, even while it must be asked for again; None before the first answer."""
+        """The store's position at its last answer, even while it must be asked again; None before the first answer."""
         return self._position
 
     def recheck(self) -> None:
@@ -202,7 +202,7 @@ class Ingest(Generic[Record]):
             await self._moved.wait()
 
     async def wait_skipped(self, position: int) -> None:
-        """Wait until the store's position is at least `position`. A lane without records is advanced to it."""
+        """Wait until the store's position is at least `position`. It gets there even if the lane has no records."""
         self._pass_to = max(self._pass_to, position)
         if not self._flights:
             self._waiting.cancel()
@@ -261,7 +261,7 @@ class Ingest(Generic[Record]):
             raise stuck
 
     async def _read_on(self, nursery: trio.Nursery) -> bool:
-        """Send durable records, or wait until there are some. Returns whether all of them were sent."""
+        """Send durable records to the store, or wait until there are some. Returns whether all were sent."""
         at: int | None = None
         if trio.current_time() < self._due_s:
             with trio.CancelScope(deadline=self._due_s) as self._gathering:
@@ -305,16 +305,16 @@ class Ingest(Generic[Record]):
         return self._flights[-1].end if self._flights else self._position
 
     async def _skip_deleted(self, nursery: trio.Nursery) -> bool:
-        """If the store's position lies in the deleted range of the journal, skip that range: then copies of jobs from
-        there count as new. Returns False if this call was not sent.
-        """
+        """Advance the store's position past the deleted part of the journal, if it lies there. Then the store takes
+        copies of jobs from there as new jobs. Returns False if that is due and the lane has to stop before."""
         oldest = self._journal.oldest(self.lane)
         if self.lane not in WITH_JOBS or self._end >= oldest:
             return True
         return await self._send_behind(nursery, Chunk(oldest, []), gone=True)
 
     async def _send_behind(self, nursery: trio.Nursery, chunk: Chunk[Record], *, gone: bool = False) -> bool:
-        """Send the chunk as soon as fewer than FLIGHTS_MAX calls are in flight. Returns whether it was sent."""
+        """Send the chunk once fewer than FLIGHTS_MAX calls are in flight. Returns False if the lane has to stop
+        before."""
         while len(self._flights) >= FLIGHTS_MAX:
             await self._moved.wait()
         if self._stopped:

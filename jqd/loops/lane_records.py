@@ -73,7 +73,8 @@ class LaneFrames(Generic[Record]):
 async def read_unapplied(
     journal: Journal, lanes: Iterable[Lane], applied: Mapping[Lane, int], mine: Mine | None = None
 ) -> int:
-    """Read all records of these lanes that a store has not applied; return the highest fence of their outcomes.
+    """Read all records of these lanes that a store has not applied. Returns the highest fence (number of a claim) in
+    their outcomes; 0: there are no outcomes.
 
     `mine`: returns whether a record belongs to that store; None: all do. Waits while the disk fails. Raises
     JournalStuck for a frame that cannot be read or decoded."""
@@ -88,7 +89,7 @@ async def read_unapplied(
 
 
 def _highest(frames: LaneFrames[Any], slices: Sequence[Slice], mine: Mine | None) -> int:
-    """Decode slices and return the highest fence of their outcomes."""
+    """Decode slices and return the highest fence (number of a claim) in their outcomes; 0: there are no outcomes."""
     highest = 0
     for piece in slices:
         for record in frames.records(piece)[piece.first : piece.stop]:
@@ -98,8 +99,9 @@ def _highest(frames: LaneFrames[Any], slices: Sequence[Slice], mine: Mine | None
 
 
 async def brings_again(journal: Journal, applied: Mapping[Lane, int]) -> bool:
-    """Return whether the store had jobs that outcomes brought (followers), and forgot them. The sign: an outcome that
-    it has not applied brings a job that later records of this journal name. Raises as `read_unapplied` does."""
+    """Return whether the store may have lost followers, the jobs that it makes from an outcome. It has lost some if a
+    record of this journal names a follower of an outcome that it says it has not applied. True, too, if there are too
+    many followers to compare. Raises as `read_unapplied` does."""
     brought: set[str] = set()
     for lane in (Lane.OUTCOMES, Lane.CANCELS, Lane.CHANGES):
         frames = LaneFrames[Any](lane, journal)
@@ -114,7 +116,8 @@ async def brings_again(journal: Journal, applied: Mapping[Lane, int]) -> bool:
 
 
 def _meets(frames: LaneFrames[Any], slices: Sequence[Slice], brought: set[str], retired: int) -> bool:
-    """Return whether a record in these slices names a job in `brought`; add ids of jobs that their outcomes bring."""
+    """Add the ids of followers in these slices' outcomes to `brought`. Returns True if a record names a job already in
+    it, or if it has become too large."""
     for piece in slices:
         for record in frames.records(piece)[piece.first : piece.stop]:
             if (split_cancel(record)[0] if isinstance(record, str) else _id_of(record)) in brought:
@@ -129,10 +132,9 @@ def _id_of(record: Job | Outcome) -> str:
 
 
 def job_bytes(job: Job, *, is_known: bool = False) -> int:
-    """Return how many bytes of a chunk a job counts for. A changed job counts for at least its share of a call's time.
+    """Return how many bytes of a chunk a job counts for: at least its share of a call's time in the store.
 
-    `is_known`: the store has lost no names (ids that pushers chose).
-    """
+    `is_known`: the store has lost no names (ids that pushers chose), so that it checks a named job faster."""
     size = len(job.argument) + RECORD_BYTES
     if job.change is None:
         return size
@@ -142,7 +144,7 @@ def job_bytes(job: Job, *, is_known: bool = False) -> int:
 
 
 def outcome_bytes(outcome: Outcome) -> int:
-    """Return how many bytes of a chunk an outcome counts for, with the jobs that it brings (followers)."""
+    """Return how many bytes of a chunk an outcome counts for, together with its followers (the jobs made from it)."""
     size = outcome.content_bytes + RECORD_BYTES
     return size + count_followers(outcome) * (CHUNK_BYTES // FOLLOWERS) if outcome.follows else size
 

@@ -1,7 +1,7 @@
 """This daemon's membership among the daemons of the store, shared by its loops: `recovery` joins, `heartbeat` renews,
 `dispatch` and `outcomes` act as members. The states and their transitions are in `store_standing.py`; this file has the
-lease, the clock, and the events that wake waiting tasks.
-"""
+lease, the clock, and the events that wake waiting tasks. A *life* of the store lasts from one loss of its data to the
+next."""
 
 import math
 from dataclasses import replace
@@ -58,7 +58,7 @@ class Membership:
 
     @property
     def life(self) -> str | None:
-        """The life of the store that we are a member of; None: we are no member."""
+        """The life of the store (time without a loss of its data) that we are a member of; None: we are no member."""
         return self.state.known.life if isinstance(self.state, Seated | Through) else None
 
     @property
@@ -102,7 +102,7 @@ class Membership:
     # ------------------------------------------------------------ what happened
 
     def begin_sync(self, look: StoreLook) -> None:
-        """Note which life of the store answered. Ignored if a disturbance was noted since the store was asked."""
+        """Note which life of the store answered `look`. Ignored if `disturbed` was called since the store was asked."""
         if self._disturbed.is_set():
             return
         known = Known(look.identity, self._clock.mono_s(), look.settled)
@@ -134,7 +134,8 @@ class Membership:
         self._notify(hurry=True)
 
     def mark_restored(self) -> None:
-        """Note that the store has also applied all other jobs that our journal had when this recovery began."""
+        """Note that the store has applied all other records of jobs, too, that our journal had when this recovery
+        began."""
         match self.state:
             case Through(known):
                 self.state = replace(self.state, restored=True)
@@ -155,17 +156,16 @@ class Membership:
         self._notify(hurry=self.may_note_settled)  # until the store notes that, it reserves no names
 
     def disturbed(self) -> None:
-        """Note that another life of the store answers, or that the store took our epoch away. Recovery then joins anew.
+        """Note that another life of the store answers, or that the store took our epoch away. This ends the membership,
+        and `recovery` joins again.
 
-        The lease of jobs in flight stays trusted to its end: a daemon that reaps our epoch waits longer than that.
-        """
+        The lease of jobs in flight stays trusted until it runs out: a daemon that reaps our epoch waits longer."""
         self.state = store_standing.back(self.state)
         self._disturbed.set()
 
     def rolled_back(self) -> bool:
-        """Note that a lane's position in the store went back: the store lost data. Returns False if that is no news,
-        because we last came through recovery in another life of the store, or have left.
-        """
+        """Note that the store lost data, as a lane's position went back. Returns False if nothing is to be done: the
+        loss is explained by a change of the store's life since our last recovery, or this daemon has left."""
         match self.state:
             case Looked(back, known) | Seated(back, known) if back.past not in (Past.START, known.life):
                 return False
@@ -200,7 +200,8 @@ class Membership:
 
     @property
     def life_to_end(self) -> str | None:
-        """The life of the store in which positions went back, until `begin_sync` is called next; else None."""
+        """The life of the store to be ended, as positions went back in it; None: `begin_sync` was called since, or none
+        did."""
         return self.state.past if isinstance(self.state, Suspect) else None
 
     @property

@@ -1,10 +1,10 @@
 """Takes stopped jobs from the runner: outcomes go to the journal, untried jobs back to the store.
 
 An outcome is acknowledged to the worker as a push is to its client: it goes to the journal first, and the `outcomes`
-lane of `ingest` applies it. An untried job goes straight back with `release_jobs`. So does an interrupted job while the
-journal refuses writes; no attempt is counted. Jobs stay in flight until the store knows their end. While the journal
-takes no outcomes no job is claimed. After a minute `recovery` leaves the jobs in flight to others (docs/adr/0006).
-"""
+lane of `ingest` applies it. An untried job goes straight back with `release_jobs`, and no attempt is counted. So does
+an interrupted job while the journal refuses writes. Jobs stay in flight until the store knows their end. While the
+journal takes no outcomes no job is claimed. After a minute `recovery` leaves the jobs in flight to other daemons
+(docs/adr/0006)."""
 
 import math
 import random
@@ -109,7 +109,8 @@ class OutcomesLoop:
                 await self.backoff.attempt(self._release if self._returned else self._release_undelivered)
 
     def _take(self) -> Sequence[Outcome]:
-        """Take stopped jobs from the runner. Returns outcomes to write; `run_returns` gives the other jobs back."""
+        """Take stopped jobs from the runner. Returns outcomes to journal; `run_returns` gives the jobs without one
+        back."""
         stopped = self._runner.get_stopped_jobs(OUTCOMES)
         jobtypes = [outcome.jobtype for outcome in stopped.outcomes] + [held.job.jobtype for held in stopped.returned]
         for jobtype, count in Counter(jobtypes).items():
@@ -141,7 +142,8 @@ class OutcomesLoop:
         self._runner.mark_durable()
 
     def _hand_back(self, outcomes: Sequence[Outcome], error: JournalRefused) -> Sequence[Outcome]:
-        """Give interrupted jobs back to the store instead of journaling their outcomes. Returns the other outcomes."""
+        """Give interrupted jobs back to the store, as the journal refused their outcomes. Returns the other
+        outcomes."""
         self._runner.refused(error)
         interrupted = [(outcome.job_id, outcome.fence) for outcome in outcomes if outcome.reason == INTERRUPTED]
         self._returned += ((Release.UNGET, claim) for claim in interrupted)
@@ -173,7 +175,8 @@ class OutcomesLoop:
         return len(batch)
 
     async def _release_undelivered(self) -> None:
-        """Give back batches that their worker never received, before a worker timeout counts an attempt for them."""
+        """Give jobs back to the store that may not have reached their pull worker, before a worker timeout counts an
+        attempt."""
         how, batch = _alike(self._undelivered)
         released = await self._store.release_entrusted(batch, how)
         for _ in batch:
@@ -182,7 +185,8 @@ class OutcomesLoop:
 
 
 def _alike(queue: Sequence[tuple[Release, T]]) -> tuple[Release, list[T]]:
-    """Return the claims at the head of a queue that one call can release, as all are released in the same way."""
+    """Return how the first claim of a queue is to be released, and the claims from it on that are released in that way,
+    for one call."""
     how, _ = next(iter(queue))
     return how, [claim for _, claim in islice(takewhile(lambda pair: pair[0] is how, queue), OUTCOMES)]
 

@@ -1,9 +1,8 @@
 """Decides when to claim a suspect: a job that was in flight at two daemons when they died.
 
-A suspect runs alone, so that no other job dies with it. If this daemon does not become empty in EMPTYING_S, the suspect
-is claimed beside other jobs, and a death then does not count against it. Where there are many suspects, other jobs get
-most of the time.
-"""
+A suspect runs alone, so that no other job dies with it. To get there, this daemon claims nothing until it has no jobs.
+If that takes longer than EMPTYING_S, the suspect is claimed beside other jobs, and a death then does not count against
+it. Where there are many suspects, other jobs get most of the time."""
 
 from jqd.domain.clock import Clock
 from jqd.store import Suspects
@@ -15,7 +14,8 @@ OTHERS = 3  # times as long as a suspect ran, only other jobs run afterwards
 
 
 class PoisonGuard:
-    """Decides how suspects are claimed. One guard serves all partitions, as a crash ends jobs of all."""
+    """Decides how suspects are claimed. One guard serves all partitions, as a dying daemon drops jobs of all of
+    them."""
 
     def __init__(self, clock: Clock, alone_s: float = 60.0) -> None:
         """`alone_s`: for how many seconds at most a suspect runs alone."""
@@ -32,7 +32,7 @@ class PoisonGuard:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether this daemon is being emptied for a suspect, or runs one alone."""
+        """Whether this daemon has stopped claiming so that a suspect can run alone, or a suspect runs alone."""
         return self._since_s is not None or self._taken_s is not None
 
     def judge(self, *, suspect: bool, empty: bool, working: bool) -> Suspects | None:

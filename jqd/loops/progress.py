@@ -45,7 +45,7 @@ class Progress:
             await rest(LOOK_S)
 
     def look(self) -> None:
-        """Update `reason`: compare the progress of each lane with the last look."""
+        """Update `reason`: find lanes with records to apply that have made no progress for STALLED_S."""
         now_s, excused, reasons = self._clock.mono_s(), self._excused(), []
         for ingest in self._lanes:
             waits = ingest.is_behind

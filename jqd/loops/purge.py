@@ -1,4 +1,4 @@
-"""Deletes records from the store that were kept long enough: ended jobs, results, notes of jobs that never arrived."""
+"""Deletes what the store has kept long enough: ended jobs, results, and notes about ids whose job never arrived."""
 
 import random
 

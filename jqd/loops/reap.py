@@ -23,7 +23,7 @@ REAP_JOBS = 500  # jobs a call puts back: a function must stay below about 5 ms
 
 
 class Reap:
-    """Watches the daemons that each renewal reports, and gives back the jobs of dead ones."""
+    """Finds dead daemons by the heartbeats in each renewal's answer, and gives their jobs back to the store."""
 
     def __init__(
         self, *, store: Store, membership: Membership, clock: Clock, source: random.Random, departures: Departures
@@ -55,7 +55,7 @@ class Reap:
             self._found.set()
 
     def store_changed(self) -> None:
-        """Forget earlier heartbeats, because the store was away or is another one."""
+        """Forget all heartbeats and dead daemons, because the store was away, or another store answers."""
         self._heartbeats.forget()
         self._dead.clear()
         self._others = {}
@@ -79,9 +79,8 @@ class Reap:
         self._depart(sysid, self._ages.pop(sysid, BeatAge(math.inf, math.inf)), total)
 
     def _note_left(self, others: dict[str, Member]) -> None:
-        """Note daemons that left in good order: they are members no more, and their heartbeats changed until lately. A
-        silent daemon is noted when it is reaped.
-        """
+        """Record the departure of daemons that left in good order: they are no longer members, and their heartbeats
+        changed until lately. The departure of a silent daemon is recorded when it is reaped."""
         now_s = self._clock.mono_s()
         for sysid in self._others.keys() - others.keys() - self._dead.keys():
             age = self._heartbeats.age(sysid, now_s)

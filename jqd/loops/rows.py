@@ -28,7 +28,7 @@ class Row(NamedTuple):
 
 
 def rows_of(jobs: Iterable[Job], claims: "Claims") -> Iterable[Row]:
-    """Return rows made of newly arrived jobs, for a partition where none waited before."""
+    """Return rows (waiting jobtypes) made of newly arrived jobs, for a partition where no jobs waited before."""
     rows: dict[str, Row] = {}
     for job in jobs:
         row = rows.get(job.jobtype) or Row(job.jobtype, job.priority, job.id, 0, False, job.priority, claims)
@@ -47,6 +47,7 @@ def with_jobs(rows: Sequence[Row], jobs: Sequence[Job]) -> list[Row]:
 
 
 def without_jobs(rows: Sequence[Row], jobtype: str, jobs: int) -> list[Row]:
-    """Return the rows without `jobs` claimed jobs of that type; empty if none are left in its row: query again."""
+    """Return the rows after `jobs` jobs of a type were claimed. Empty: its row has no known jobs left, so query
+    again."""
     left = [row._replace(waiting=row.waiting - jobs) if row.jobtype == jobtype else row for row in rows]
     return left if any(row.jobtype == jobtype and row.waiting > 0 for row in left) else []

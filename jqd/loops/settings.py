@@ -1,9 +1,8 @@
 """Syncs settings between daemons, and drops those that nobody needs.
 
 A setting goes to the store through the journal, in the lane `rules`, and to every partition, so any partition that
-answers has all settings. Daemons fetch new ones twice a second; a daemon that is alone, once. The same call exchanges
-workers' signs of life, and each daemon's view of the workers (docs/adr/0028).
-"""
+answers has all settings. Daemons fetch new settings twice a second, a daemon that is alone once a second. The same call
+exchanges workers' signs of life, and each daemon's view of the workers (docs/adr/0028)."""
 
 import random
 from collections import Counter
@@ -100,7 +99,7 @@ class SettingsSync:
 
     @property
     def life(self) -> str:
-        """The life of the store that we are a member of; empty: we are no member."""
+        """The life of the store (time without a loss of its data) that we are a member of; empty: we are no member."""
         return (self._membership.life or "").partition(".")[2]
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -129,11 +128,11 @@ class SettingsSync:
             return (is_lacking or self._membership.life is not None) and await self._ask()
 
     async def publish_view(self) -> None:
-        """Save our view of the workers in the store, unless the store has it. Called before jobs that a worker refused
-        go back, so that no other daemon sends them to that worker.
+        """Save this daemon's view of the workers in the store, unless the store has it. Called before jobs that a
+        worker refused go back, so that no other daemon sends them to that worker.
 
-        Raises StoreAway, StoreRefused. Saves nothing in another life of the store, where the release of jobs fails,
-        too."""
+        Raises StoreAway, StoreRefused. Does not raise, and may save nothing, if another life of the store answers: then
+        the jobs do not go back, either."""
         revision = self._views.look().revision
         if self._has_view(revision):
             return
@@ -203,7 +202,7 @@ class SettingsSync:
         return answer.more or len(signs) == SIGNS_PER_CALL
 
     async def forget(self, settings: Sequence[Setting]) -> Sequence[Setting]:
-        """Drop settings in this partition. Returns settings that stay there, or may stay because the call failed."""
+        """Drop settings in this partition. Returns settings that it still has, or may have because the call failed."""
         if self._life is None or self._life != self._membership.life:
             return settings  # `_signs_at` is of another life
         try:
@@ -214,7 +213,7 @@ class SettingsSync:
 
 
 class SettingsUpkeep:
-    """Reads the settings of this daemon's journal at the start, and journals new ones of other daemons."""
+    """Reads the settings of this daemon's journal at the start, and journals new settings of other daemons."""
 
     def __init__(
         self,
@@ -228,7 +227,8 @@ class SettingsUpkeep:
         clock: Clock,
         source: random.Random,
     ) -> None:
-        """`unneeded`: returns records that delete options which nobody needs."""
+        """`follows`: one for each partition. `save`: journals the settings that its argument returns. `unneeded`:
+        returns deletions of jobtype options that nobody needs, as (kind, name) → body."""
         self.backoff = LoopBackoff("settings", source=source)
         self._follows = follows
         self._journal = journal
@@ -256,7 +256,8 @@ class SettingsUpkeep:
             self._tidy_at_s = self._clock.mono_s() + TIDY_S
 
     async def tidy(self) -> None:
-        """Drop unneeded settings and stale views in all partitions; here, too, unless some partition keeps them.
+        """Drop unneeded settings and stale views in all partitions. Once no partition has one, this daemon drops it,
+        too.
 
         Raises JournalRefused."""
         self._workers.forget_silent()
@@ -271,7 +272,8 @@ class SettingsUpkeep:
             self._log.info("settings.forgotten", count=len(gone) - len(kept))
 
     async def _read_own(self) -> None:
-        """Read the settings of our own journal: new revisions must be greater, even while no store answers.
+        """Read the settings of our own journal, so that new revisions are greater than theirs even while no store
+        answers.
 
         Segments that the disk does not give are read again after all others, in rounds, until a store has sent its
         settings by the end of a round."""
@@ -287,7 +289,8 @@ class SettingsUpkeep:
         settings.loaded.set()
 
     async def _was_read(self, first: int, end: int) -> bool:
-        """Take the settings in a range of the journal. Returns False if the disk does not give all of it."""
+        """Put the settings in a range of the journal into the table. Returns False if the disk does not give all of the
+        range."""
         try:
             async with aclosing(self._journal.read_range(Lane.RULES, first, end)) as pieces:
                 async for slices in pieces:
@@ -304,7 +307,8 @@ class SettingsUpkeep:
             self._log.error("settings.unreadable", error=str(error))
 
     async def _keep(self) -> None:
-        """Journal settings of other daemons, so that they hold here after a restart and can be sent to any store.
+        """Journal settings of other daemons, so that they are in force here after a restart and can be sent to any
+        store.
 
         The registration of a worker that a store does not know is journaled again under its old revision: a new
         revision would undo a deletion that has not arrived here yet."""
@@ -337,8 +341,8 @@ def _pieces(settings: Sequence[Setting]) -> Iterator[list[Setting]]:
 
 
 async def find_unneeded(settings: SettingTable, workers: WorkerRegistry, now_ms: int) -> list[Setting]:
-    """Return settings to drop at all daemons, the oldest of each sort first. Lets other tasks run: there may be
-    100,000."""
+    """Return settings that all daemons are to drop, the oldest of each sort first. Lets other tasks run meanwhile:
+    there may be 100,000."""
     silent = sorted(workers.silent(), key=lambda pair: pair[0])
     deleted = sorted(await _filter(settings.every(but=AUDIT), _is_deleted), key=lambda setting: setting.at_ms)
     kept, left, gone = Counter[str](), Counter(map(_kind_and_tenant, deleted)), list[Setting]()
@@ -362,7 +366,7 @@ async def find_unneeded(settings: SettingTable, workers: WorkerRegistry, now_ms:
 
 
 def carried(settings: SettingTable, frame: Sequence[Setting], now_ms: int) -> list[Setting]:
-    """Return the settings of a frame to copy before its segment is deleted: those that hold and are not stale."""
+    """Return the settings of a frame to copy before its segment is deleted: those still in force, and not stale."""
     return [setting for setting in frame if settings.holds(setting) and not is_stale(setting, now_ms)]
 
 

@@ -33,14 +33,14 @@ NAMED_MAX = 3  # of the daemons that are waited for: an operator examines one af
 
 
 class Past(Enum):
-    """Why this daemon has not come through recovery in any life of the store."""
+    """Why this daemon has not come through recovery in any life of the store (time without a loss of its data)."""
 
     START = "start"
     RESIGNED = "resigned"
 
 
 class Known(NamedTuple):
-    """What is known of the life of the store that answers now."""
+    """What is known of the store's life (the time since it last lost data), by its last answer."""
 
     life: str
     looked_at_s: float
@@ -62,7 +62,7 @@ class Out:
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """State: the store lost data within one life. That life must be ended, so that all daemons notice."""
+    """State: the store lost data, but names the same life. That life must be ended, so that all daemons notice."""
 
     past: str
 

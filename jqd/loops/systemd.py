@@ -50,7 +50,7 @@ class SystemdNotifier:
         self._send("READY=1", f"STATUS={self._status()}")
 
     def stop(self, drain_s: float) -> None:
-        """Report that shutdown has begun. The dispatcher is no longer watched."""
+        """Report that shutdown has begun, and may take `drain_s` seconds. The dispatcher is no longer watched."""
         self._stopping = True
         self._send("STOPPING=1", f"EXTEND_TIMEOUT_USEC={int((drain_s + ENDING_S) * 1e6)}", f"STATUS={self._status()}")
 

@@ -1,8 +1,8 @@
 """Examines the store's settings and the journal's disk regularly, because a change at run time may lose jobs.
 
-A setting that would lose jobs turns health red and keeps new jobs in the journal, where they are safe. Jobs already in
-the store run and end, and pushes are accepted. New jobs are applied again as soon as the setting is mended.
-"""
+A setting of the store that would lose jobs turns health red and keeps new jobs in the journal, where they are safe.
+Jobs already in the store run and end, and pushes are accepted. New jobs are applied to the store again as soon as its
+setting is mended."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
@@ -31,7 +31,7 @@ class Apply(Protocol[Record]):
 
 class Watch:
     def __init__(self, examine: Examine, *, accept_loss: bool) -> None:
-        """`accept_loss`: report findings that would lose jobs, but go on all the same."""
+        """`accept_loss`: report findings that would lose jobs, but still apply new jobs to the store."""
         self._examine = examine
         self._accept_loss = accept_loss
         self._known = False  # whether the server that answers now was examined
@@ -53,7 +53,7 @@ class Watch:
         return [*(f"accepted: {finding}" for finding in accepted), *map(str, passing)]
 
     async def start(self) -> None:
-        """Examine the store at the start. Raises StoreUnsafe if it must not be used. One that is away is examined
+        """Examine the store at the start. Raises StoreUnsafe if it must not be used. A store that is away is examined
         later."""
         try:
             await self.look()

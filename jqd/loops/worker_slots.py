@@ -1,4 +1,4 @@
-"""Frees slots of workers that hold jobs by themselves (a 202), when another daemon received the jobs' outcomes."""
+"""Frees slots of workers that answered 202 and hold their jobs, when another daemon received the jobs' outcomes."""
 
 import random
 from collections.abc import Callable
@@ -15,7 +15,7 @@ NONE_S = 0.5  # between looks while no worker holds jobs by itself
 
 
 class WorkerSlots:
-    """Frees slots whose jobs, of one partition, ended at another daemon. It reads leases and renews none."""
+    """Frees slots whose jobs, of one partition, ended at another daemon. Asks the store which leases still stand."""
 
     def __init__(self, *, store: Store, capacity: Capacity, mine: Callable[[str], bool], source: random.Random) -> None:
         """`mine`: returns whether a job id belongs to this partition."""

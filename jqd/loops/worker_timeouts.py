@@ -1,13 +1,12 @@
-"""Ends the attempts of workers that hold jobs by themselves and sent no sign of life for too long.
+"""Ends the attempts of jobs whose worker holds them by itself (a 202 or a pull) and has given no sign of life too long.
 
     look ──▶ the present number in the store's sequence of signs of life, noted with the time here: a mark
-      │      for each timeout that leases have ──▶ the number of the mark that long ago
-      └────▶ leases with a lower number have timed out: one daemon gets each, and journals their ends
+      │      for each timeout that leases have ──▶ the number in the mark that is as old as the timeout
+      └────▶ leases with a lower number have timed out: one daemon gets each, and journals its jobs' outcomes
 
 Only this daemon's clock judges a worker, and the cost of a look does not grow with the number of leases. If the daemon
-that got a lease dies before it wrote the ends, another daemon gets the lease after `lease_s`. Where no mark is old
-enough, because this daemon just started or the store changed, the timeouts of workers begin anew.
-"""
+that got a lease dies before it wrote the outcomes, another daemon gets the lease after `lease_s`. Where no mark is old
+enough, because this daemon just started or the store changed, the timeouts of workers begin anew."""
 
 import random
 from collections.abc import Iterator

@@ -26,7 +26,7 @@ _process = ProcessCollector(registry=None)
 
 
 async def metrics(parts: ApiContext, request: Request) -> Response:
-    """Counters for Prometheus, in its text format or as OpenMetrics; for tokens of no tenant."""
+    """Metrics of daemon and store, as Prometheus text or OpenMetrics. Not for a tenant's tokens."""
     services, form = parts.services, chosen(request.headers.get("accept", ""))
     meter = services.feature(Meter)
     labels = ("tenant", "type") if meter.config.tenants else ("type",)
@@ -39,7 +39,7 @@ async def metrics(parts: ApiContext, request: Request) -> Response:
 
 
 async def _of_all(parts: ApiContext, request: Request, own: bytes, form: Format) -> bytes:
-    """Return the samples of all processes that share the port, each sample with the label `process`."""
+    """Return the metrics of all processes that share the port, as one document. Each sample has the label `process`."""
     found = {parts.siblings.process.number: own} | await parts.siblings.ask(request, request.path, form.kind, SCRAPE_S)
     rows = [((str(number),), isinstance(document, bytes)) for number, document in sorted(found.items())]
     head = await in_steps(render(gauges(*UP, ("process",), rows), form), request.breathe)

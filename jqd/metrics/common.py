@@ -23,7 +23,7 @@ STATES = tuple(state.value for state in State)
 
 @dataclass(slots=True)
 class TypeRow:
-    """The numbers for one label (jobtype, perhaps with its tenant)."""
+    """The numbers of jobs that one label reports: of a jobtype, perhaps of one tenant."""
 
     counts: list[int] = field(default_factory=lambda: [0] * len(STATES))
     oldest_s: float = 0.0
@@ -32,7 +32,7 @@ class TypeRow:
 
 @dataclass(slots=True)
 class Common:
-    """The data for one scrape."""
+    """The store's numbers and the settings that one scrape reports."""
 
     store: StoreStats | None = None
     """The numbers of the store; None: it is away, and there are no samples of jobs."""

@@ -11,7 +11,7 @@ Types = Annotated[int, Meta(ge=1, le=TYPES_MAX, description=f"1 to {TYPES_MAX:,}
 
 @dataclass(frozen=True, slots=True)
 class MetricsConfig:
-    """Which labels `GET /metrics` has. All daemons of a store need the same."""
+    """Which labels `GET /metrics` has. All daemons of a store need the same values."""
 
     types_max: Types = 200
     """Jobtypes with a label of their own; further ones count as `other`. Each has some 45 samples at each daemon."""

@@ -35,7 +35,7 @@ class Meter:
         self._clock = clock
 
     def look_at_disk(self, directory: Path) -> Iterable[Diagnostic]:
-        """Note the free bytes of the directory's disk; return no findings. Called from a thread. Raises OSError."""
+        """Note the free bytes of the directory's disk. Returns no findings. Called from a thread. Raises OSError."""
         state = os.statvfs(directory)
         self.disk_free_bytes = state.f_bavail * state.f_frsize
         return ()
@@ -43,8 +43,8 @@ class Meter:
     async def watch(
         self, end: Callable[[], int], behind: Callable[[], int], *, task_status: trio.TaskStatus[None]
     ) -> None:
-        """Sample the lag every second. `end`: returns the journal's end; `behind`: returns how many bytes the store
-        lacks."""
+        """Sample the lag every second, for ever. `end`: returns the position of the journal's end; `behind`: returns
+        how many bytes of the journal the store lacks."""
         task_status.started()
         while True:
             now_s, written = self._clock.mono_s(), end()
@@ -60,7 +60,8 @@ class Lag:
         self._steps: deque[tuple[float, int]] = deque(maxlen=STEPS_MAX)
 
     def note(self, now_s: float, end: int, applied: int) -> None:
-        """Take a sample. `end`: the journal's end; `applied`: the position up to which the store has the journal."""
+        """Take a sample. `end`: the journal's end (a position); `applied`: the position up to which the store has
+        it."""
         steps = self._steps
         steps.append((now_s, end))
         while len(steps) > 1 and steps[1][1] <= applied:

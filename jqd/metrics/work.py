@@ -29,7 +29,7 @@ class Totals:
         """Tenant → number of its labels. A tenant (but "") gets a new one only if more labels are free than it has."""
 
     def add(self, row: Row) -> None:
-        """Add a row of counts that were made since the last call."""
+        """Add the counts in a row, which were made since the last call, to the totals of its label."""
         for qualified, counts in row.items():
             self._counts(qualified).add(counts)
 

@@ -45,8 +45,8 @@ class Failure(NamedTuple):
 
 
 class Group(Struct, omit_defaults=True):
-    """Failures with one jobtype and error line, which are reported together. It is deleted when such failures have
-    stopped."""
+    """Failures with the same jobtype and error line, which are reported together. A group is deleted when no such
+    failure has come for a while."""
 
     jobtype: str
     line: str
@@ -116,8 +116,7 @@ class Notice(Struct, omit_defaults=True):
 
 
 def alone_in(keys: Iterable[Key]) -> str:
-    """Return the tenant to which all these groups belong; empty if they belong to several tenants, or to the tenant
-    ""."""
+    """Return the tenant to which all these groups belong; empty if they belong to several tenants or to none."""
     tenants = {tenant_of(jobtype) for jobtype, _ in keys}
     return tenants.pop() if len(tenants) == 1 else ""
 
@@ -160,8 +159,8 @@ class Groups:
         self._of_tenant = Counter(tenant_of(group.jobtype) for group in groups)
 
     def home(self, failure: Failure, now_ms: int) -> Group:
-        """Return the group in which a failure is counted, and create it if needed. If there would be too many groups,
-        it is one that collects other failures."""
+        """Return the group to count a failure in. Makes one for its jobtype and error line if needed; where there are
+        too many groups, a group that collects other failures."""
         key = self._key(failure)
         group = self._known.get(key)
         if group is None:

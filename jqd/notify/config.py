@@ -24,7 +24,7 @@ _MAILBOX = re.compile(rf"(?=.{{1,254}}\Z)(?=[^@]{{1,64}}@)(?!.*=\?){_ATOM}(\.{_A
 
 @dataclass(frozen=True, slots=True)
 class NotifyConfig:
-    """How the administrator is told of jobs that failed for good. All daemons of a store need the same."""
+    """How the administrator is told of jobs that failed for good. All daemons of a store need the same values."""
 
     smtp_host: str = ""
     """The mail server that takes the notices; without it no mail is sent."""

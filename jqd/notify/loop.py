@@ -69,23 +69,24 @@ class Reading:
         self.is_behind = True
 
     def went_back(self, now_ms: int, asked_at_s: float) -> bool:
-        """Whether the store's clock was set back since the list was last read. `now_ms`: its time now; `asked_at_s`:
-        when this daemon asked for that, by its monotonic clock."""
+        """Whether the store's clock was set back since the list was last read. `now_ms`: the store's time;
+        `asked_at_s`: when this daemon asked for it, by its monotonic clock."""
         went_ms = now_ms - self.now_ms
         return went_ms < (0 if self.now_s is None else max(0, (asked_at_s - self.now_s) * 1000 - BACK_MS))
 
     def has(self, at_ms: int, job_id: str) -> bool:
-        """Whether the failure of this date and job may have been counted already."""
+        """Whether a failure, given by its date and job, may have been counted already."""
         return (at_ms, job_id) <= self.counted
 
     def look_again(self, now_ms: int, now_s: float, from_ms: int) -> None:
-        """Let the next reading begin at failures that are `from_ms` older than `now_ms`."""
+        """Note that the list was read to its end at `now_ms`. The next reading begins at failures `from_ms` before
+        that."""
         self.now_ms, self.now_s = now_ms, now_s
         self.place = max(0, now_ms - from_ms), ""
 
 
 class NoticeLoop:
-    """Counts failures and sends notices, if this daemon is the one that does it for all."""
+    """Counts failures and sends notices for all daemons, if this daemon is the one to do so."""
 
     def __init__(
         self,
@@ -132,7 +133,7 @@ class NoticeLoop:
             await trio.sleep(rest_s)
 
     def complaints(self) -> list[str]:
-        """Return why notices do not arrive. All daemons return the same, as they read it from the shared state."""
+        """Return why notices do not arrive; empty: they do. All daemons return the same, from the shared state."""
         return [f"notices: {trouble}" for trouble in ([self._stuck] if self._stuck else self._troubles)]
 
     async def act(self) -> float:
@@ -167,14 +168,14 @@ class NoticeLoop:
         return BUSY_S if is_behind else LOOK_S
 
     def _take(self, version: int, state: bytes) -> None:
-        """Replace this daemon's copy of the state by the one in the store, which another daemon wrote, or which is of a
-        replaced store. It may lack failures read here, so reading starts again from the positions in it."""
+        """Replace this daemon's copy of the state by the one that the store has. It may lack failures that this daemon
+        read, so reading starts again from the positions in it."""
         self._readings.clear()
         self._version, self._packed, self._stands_since_s = version, state, self._clock.mono_s()
 
     def _may_act(self, board: Board) -> bool:
-        """Return whether this daemon may send notices: it is the one that does, there is none, or the one that does has
-        written nothing for HOLD_S."""
+        """Return whether this daemon may send notices for all. It may if it already does so, if no daemon does, or if
+        that daemon has written nothing for HOLD_S."""
         is_silent = self._clock.mono_s() - self._stands_since_s > HOLD_S
         return board.holder in ("", self._sysid) or is_silent
 
@@ -188,7 +189,7 @@ class NoticeLoop:
             board.channels.setdefault(name, Channel())
 
     def _settle(self, board: Board, now_ms: int) -> bool:
-        """Record the results of sent notices in the state. Returns whether there were any."""
+        """Record the results of sent notices in the state. Returns whether any were recorded."""
         for name, (notice_id, result) in [*self._results.items()]:
             notice = board.channels[name].notice
             if notice is not None and notice.id == notice_id:

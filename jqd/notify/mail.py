@@ -44,8 +44,9 @@ class MailError(JqdError):
         done: Sequence[str] = (),
         reached: bool = False,
     ) -> None:
-        """`is_final`: trying again would fail, too. `was_read`: the server got the text, which may be the reason.
-        `done`: recipients that have the mail, or never will. `reached`: the server answered for the recipients."""
+        """`is_final`: trying again would fail, too. `was_read`: the server got the text, which may be why it refused
+        the mail. `done`: recipients that have the mail, or never will. `reached`: the server answered for the
+        recipients."""
         super().__init__(message)
         self.is_final, self.may_have_arrived, self.was_read, self.done = is_final, may_have_arrived, was_read, done
         self.reached = reached
@@ -136,8 +137,8 @@ class Session:
             raise MailError(f"{where} takes no login here: {_words_of(error)}; {mend}", is_final=True) from error
 
     def _start_tls(self, smtp: smtplib.SMTP) -> None:
-        """Send STARTTLS and switch to TLS. Forgets what the server announced before, as anybody on the network may have
-        sent that."""
+        """Send STARTTLS and switch to TLS. Then forget what the server announced before TLS, as anybody on the network
+        may have sent it."""
         what = f"{self._where} offers no STARTTLS, and nothing is sent without"
         mend = "set notify.smtp_security to 'tls', mostly with port 465, or to 'none' in a network you trust"
         if not smtp.has_extn("starttls"):
@@ -264,8 +265,8 @@ async def deliver(config: NotifyConfig, mail: EmailMessage, recipients: list[str
 
 
 def mail_of(notice: Notice, config: NotifyConfig) -> EmailMessage:
-    """Return the mail for a notice; the same notice gives the same mail. It refers to an id for each of its groups, so
-    that mail programs show all mails about a group as a thread."""
+    """Return the mail for a notice; the same notice gives the same mail. Mails about the same group refer to one
+    message id, so that mail programs show them as a thread."""
     domain = _domain(config)
     mail = _mail(config, subject(notice), text(notice, config.link), notice.at_ms)
     mail["Message-ID"] = f"<{notice.id}@{domain}>"

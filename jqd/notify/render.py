@@ -146,8 +146,8 @@ def _jqd(row: Row) -> list[str]:
 
 
 def _retry(row: Row) -> str:
-    """Return the shell command that retries exactly the jobs of a row; empty if there is none, as their names are
-    unknown or cannot be typed."""
+    """Return the shell command that retries exactly the jobs of a row. Empty: the row collects several error lines or
+    jobtypes, or has a name that cannot be typed."""
     _, name = name_of(row)
     if not name or row.line == OTHERS or not (name + row.line).isprintable():
         return ""

@@ -1,13 +1,11 @@
-"""Decides when a notice is sent and what it reports. All depends on a channel's state, new failures and the store's
-time.
+"""Decides when a notice is sent and which failures it reports, by a channel's state, new failures and the store's time.
 
     failure ─▶ new group ──first_s──▶ reported ──no failure for resolved_s──▶ over, reported, forgotten
                                        │  ▲
                                        └──┘ ten times as many: after change_s; more: after repeat_s
 
-A notice reports all groups that are due. There is one notice at a time; failures that come before it is sent are in the
-next. Groups count as reported when the notice has arrived, so a notice that is given up loses nothing.
-"""
+A notice reports all groups that are due. A channel has one notice at a time; failures that come before it is sent are
+in the next. Groups count as reported when the notice has arrived, so a notice that is given up loses nothing."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -76,10 +74,9 @@ def count(channel: Channel, failures: Iterable[Failure], now_ms: int, newest_ms:
 
 
 def due_ms(group: Group, config: NotifyConfig, seen_ms: int) -> int | None:
-    """Return when a notice is due that reports this group (Unix ms); None: only after its next failure.
+    """Return when a notice that reports this group is due (Unix ms); None: none is due before the group's next failure.
 
-    `seen_ms`: time up to which failures were read.
-    """
+    `seen_ms`: time up to which failures were read."""
     if not group.notified:
         return group.known_ms + _ms(config.first_s)
     if group.count >= TENFOLD * group.notified or _is_over(group, config, seen_ms):
@@ -88,8 +85,8 @@ def due_ms(group: Group, config: NotifyConfig, seen_ms: int) -> int | None:
 
 
 def compose(channel: Channel, config: NotifyConfig, new_id: Callable[[], str], now_ms: int, seen_ms: int) -> None:
-    """Make a notice that reports all groups that are due, and store it in the channel. Does nothing if none is due,
-    another notice is being sent, or too many were sent. `seen_ms`: see `due_ms`."""
+    """Make a notice that reports all groups that are due, and store it in the channel. Does nothing if no group is due,
+    another notice is being sent, too many were sent lately, or one was refused. `seen_ms`: see `due_ms`."""
     if channel.notice is not None or now_ms < channel.rest_until_ms:
         return
     each = [(group, due_ms(group, config, seen_ms)) for group in channel.groups]
@@ -113,12 +110,10 @@ def compose(channel: Channel, config: NotifyConfig, new_id: Callable[[], str], n
 
 
 def begin(channel: Channel, config: NotifyConfig, now_ms: int) -> Notice | None:
-    """Return the channel's notice if it is to be sent now, and mark it as being sent (`is_out`); None: there is none,
-    or it has to wait.
+    """Mark the channel's notice as being sent (`is_out`) and return it. None: there is no notice, or it has to wait.
 
     If the notice is already marked, sending it was interrupted, perhaps by the end of the daemon. It may have arrived,
-    so it counts as sent; it is sent again unchanged.
-    """
+    so it counts as sent; it is sent again unchanged."""
     notice = channel.notice
     if notice is None:
         return None
@@ -154,8 +149,8 @@ def settle(channel: Channel, result: Result, now_ms: int) -> None:
 
 
 def _fate(notice: Notice, result: Result) -> Fate:
-    """Return how to treat the notice after a result. A notice that reached a server often enough is given up, to make
-    room for the next; health still shows what is wrong."""
+    """Return how the channel goes on with a notice after the result of a try. Once a notice has reached a server often
+    enough, it is given up to make room for the next."""
     is_tried = notice.reached >= TRIES_MAX
     match result.fate:
         case Fate.REFUSED if notice.done:
@@ -175,8 +170,9 @@ def resume(channel: Channel) -> None:
 
 
 def _left(channel: Channel, config: NotifyConfig, now_ms: int, tenant: str) -> int:
-    """Return how many more notices may be sent now. `tenant`: set if the next notice reports only this tenant's
-    failures. One tenant may use at most half of all notices, so that its failures do not hold back those of others."""
+    """Return how many more notices the channel may send now. `tenant`: set if the next notice reports only this
+    tenant's failures. One tenant may use at most half of all notices, so that its failures do not hold back those of
+    others."""
     gone = sum(at_ms <= now_ms - HOUR_MS for at_ms in channel.sent_ms)
     channel.sent_ms, channel.sent_of = channel.sent_ms[gone:], channel.sent_of[gone:]
     left = config.hourly_max - len(channel.sent_ms)
@@ -218,8 +214,8 @@ def _is_over(group: Group, config: NotifyConfig, seen_ms: int) -> bool:
 
 
 def _sorted(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows in the order of the notice: most new failures first, but with tenants, and jobtypes of a tenant,
-    taking turns; groups that are over come last."""
+    """Return the rows in the order of the notice: most new failures first, but tenants take turns, and so do the
+    jobtypes of a tenant. Groups that are over come last."""
     ordered = sorted(rows, key=lambda row: (row.is_over, -row.new, row.key))
     ordered = _interleaved(ordered, lambda row: row.jobtype)
     ordered = _interleaved(ordered, lambda row: tenant_of(row.jobtype))
@@ -227,8 +223,8 @@ def _sorted(rows: Sequence[Row]) -> list[Row]:
 
 
 def _interleaved(rows: Sequence[Row], whose: Callable[[Row], str]) -> list[Row]:
-    """Return the first row of each owner, then the second of each, and so on. `whose`: returns the owner of a row, such
-    as its tenant."""
+    """Return the first row of each owner, then the second of each, and so on. `whose`: returns a row's owner: its
+    tenant, say."""
     places, found = Counter[str](), list[tuple[int, Row]]()
     for row in rows:
         found.append((places[whose(row)], row))

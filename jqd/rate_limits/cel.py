@@ -275,15 +275,15 @@ def _position(entry: bytes) -> tuple[int, int]:
 
 
 def _is_gathered(given: list[bytes]) -> bool:
-    """Return whether `+` has as arguments the result list of a `map` or `filter` loop and a list of new items, so that
-    the items can be appended in place."""
+    """Return whether the arguments `given` to `+` are the result list of a `map` or `filter` loop and a list of new
+    items, so that the items can be appended in place."""
     name, items = _message(given[0]).get(4), _message(given[1]).get(7)
     return name is not None and _message(name[0])[1][0] == b"@result" and items is not None
 
 
 def _append(of: Run, added: Run) -> Run:
-    """Return a function that appends to a loop's result list in place: a copy at each iteration would take quadratic
-    time."""
+    """Return a function that appends the items of `added` to a loop's result list (`of`) in place: a copy at each
+    iteration would take quadratic time."""
 
     def run(scope: Scope, steps: Steps) -> Any:
         found = of(scope, steps)

@@ -140,7 +140,7 @@ class KnownConstraint:
 
     @property
     def complaint(self) -> str:
-        """A sentence for the health report, if the constraint fails on jobs and so holds them back; "": it does not."""
+        """A sentence for the health report, if the constraint failed on jobs and so holds them back; else ""."""
         if not self.failed or self.constraint.on_error == "pass":
             return ""
         whose = f" of tenant {self.tenant!r}" if self.tenant else ""
@@ -160,8 +160,8 @@ class KnownConstraint:
         return (self._only_names is None or name in self._only_names) and self.tenant in ("", tenant)
 
     def item_of(self, fields: Fields, steps: Steps) -> str:
-        """Evaluate the constraint for a job. Return its item in the name of the job's queue; "" if it does not limit
-        the job."""
+        """Evaluate the constraint for a job. Return what the name of the job's queue contains for this constraint: its
+        name, the job's cost and key, or that the evaluation failed. Return "" if it does not limit the job."""
         try:
             asked = self.ask(fields, steps)
         except Failed as error:
@@ -177,8 +177,8 @@ class KnownConstraint:
         return f"{BETWEEN}{self.name}{WITHIN}{cost}{WITHIN}{key}"
 
     def ask(self, fields: Fields, steps: Steps) -> tuple[int, str] | None:
-        """Evaluate the constraint for a job. Return the job's cost and the text of its key; None if it does not match
-        the job. Raises Failed, which names the field."""
+        """Evaluate the constraint for a job. Return the job's cost and the text of its key; None if the constraint does
+        not match the job. Raises Failed, which says whether `match`, `cost` or `key` failed."""
         if self._trouble:
             raise Failed(self._trouble)
         if isinstance(fields, Failed):
@@ -208,7 +208,8 @@ class KnownConstraint:
 
 
 def _value(field: str, expression: Expression, fields: Mapping[str, Any], steps: Steps) -> Any:
-    """Evaluate an expression. `field`: which one it is, for the error. Raises Failed."""
+    """Return the value of an expression for a job. `field`: which expression of the constraint it is, for the error.
+    Raises Failed."""
     try:
         return expression.value(fields, steps)
     except Failed as error:
@@ -229,7 +230,8 @@ def key_text(value: Any) -> str:
 
 
 def digest_of(name: str, constraint: Constraint) -> int:
-    """Return a digest of 32 bits of everything that decides about queues: name, expressions, the highest cost."""
+    """Return a digest of 32 bits of all that decides which queue a job waits in: the constraint's name, expressions,
+    `on_error`, and the highest cost."""
     rate = constraint.rate
     most = rate.limit + rate.burst if rate and constraint.cost else 0
     decides = (name, constraint.match, constraint.key or "", constraint.cost or "", constraint.on_error, most)

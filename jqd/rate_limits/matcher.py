@@ -77,7 +77,7 @@ class Expression:
 
     def value(self, job: Mapping[str, Any], steps: Steps | None = None) -> Any:
         """Return the value of the expression for a job. `steps`: a budget shared with other expressions, of which this
-        one takes at most STEPS_MAX. Raises Failed."""
+        one takes at most STEPS_MAX; None: it has STEPS_MAX alone. Raises Failed."""
         steps = steps or Steps(STEPS_MAX)
         own = Steps(min(STEPS_MAX, steps.left))
         before = own.left

@@ -87,10 +87,10 @@ async def put(services: Services, name: str, wish: Limits, revision: int | None 
 
 
 def _rated_on(constraint: Constraint, before: KnownConstraint | None) -> Constraint:
-    """Return the constraint with `rated_ms` set: since when it has had a rate, which setting it again does not change.
+    """Return the constraint with `rated_ms` set: since when it has had a rate (Unix ms). If `before`, which it
+    replaces, had a rate, too, the date stays.
 
-    So a store that has lost the count of a rate knows that the rate is older, and treats it as used up.
-    """
+    So a store that has lost the count of a rate knows that the rate is older, and treats it as used up."""
     if constraint.rate is None or before is None or before.constraint.rate is None:
         return constraint
     return replace(constraint, rated_ms=before.constraint.rated_ms or before.changed_ms)
@@ -186,10 +186,10 @@ def understood(services: Services, name: str, wish: Limits) -> Constraint:
 
 
 def _delayed(constraint: Constraint, costs: Sequence[int]) -> int:
-    """Return how many jobs with the same key could not start at once, if nothing of the limits was used up yet.
+    """Return how many of some jobs with the same key could not start at once, if no other job had used up any of the
+    constraint's limits.
 
-    `costs`: the cost of each job.
-    """
+    `costs`: the cost of each job."""
     if constraint.until_ms:
         return len(costs)
     rate, slots = constraint.rate, constraint.concurrency or len(costs)
@@ -231,8 +231,8 @@ def why_limited(services: Services, view: JobView, place: QueuePlace) -> WaitRea
 
 
 def _may_know(services: Services, constraint: str) -> bool:
-    """Return whether the principal may see all jobs that a constraint counts. A constraint of no tenant counts all
-    jobs."""
+    """Return whether the principal may see all jobs that a constraint counts. A constraint without a tenant counts the
+    jobs of all tenants."""
     who = services.principal
     return not who.is_bound or (bool(who.tenant) and tenant_of(constraint) == who.tenant and who.can_read)
 

@@ -197,7 +197,8 @@ class Recovery:
 
     async def _take_seat(self, look: StoreLook, *, through: bool, forgot: bool = False) -> None:
         """Join as a member with a new epoch, unless the store still knows our old one. When joining, the store makes
-        jobs of our earlier epoch ready. `through`: whether this daemon is through recovery."""
+        jobs of our earlier epoch ready. `look`: what the store showed when this pass began. `through`: whether this
+        daemon is through recovery. `forgot`: whether jobs of our journal must be applied again all the same."""
         membership = self._membership
         # A member under our name is an earlier process of ours, as the journal's lock proves, or this one if an answer
         # was lost. In the life of the store that we came through it is another copy of this journal.
@@ -226,7 +227,8 @@ class Recovery:
         self._reap.departures.note("daemon", self._membership.sysid, died=True, jobs=jobs)
 
     async def _still_good(self) -> Owner | None:
-        """Renew our last membership. Return it if the store still knows it, so that nobody took our jobs; else None."""
+        """Renew our last membership. Return our owner (sysid and epoch) if the store still knows it, so that nobody
+        took our jobs; else None."""
         owner = self._membership.owner
         if owner is None:
             return None
@@ -305,8 +307,8 @@ class Recovery:
             )
 
     def _others_start(self) -> bool:
-        """Return whether another daemon is known to start jobs. One that is drained, or whose journal takes no
-        outcomes, does not, even while jobs still run there."""
+        """Return whether another daemon is known to start jobs. A daemon that is drained, or whose journal takes no
+        outcomes, starts none, even while jobs still run there."""
         return any(map(self._starts, self._membership.others))
 
     def _not_left(self) -> dict[str, int]:
@@ -351,8 +353,8 @@ class Recovery:
             await self._wait_ended([(outcome.job_id, outcome.fence) for outcome in ended if outcome is not None])
 
     async def _wait_ended(self, claims: Collection[tuple[str, int]]) -> None:
-        """Wait until the store has the outcomes of these claims, as other daemons may have got the jobs. Raises
-        JournalStuck if the journal takes no outcomes for RESIGN_S."""
+        """Wait until the store has the outcomes of these claims (job id, fence), whose jobs other daemons may have got.
+        Raises JournalStuck if the journal takes no outcomes for RESIGN_S."""
         begun_s = trio.current_time()
         for claim in claims:
             is_saved = False

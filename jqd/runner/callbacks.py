@@ -1,11 +1,10 @@
-"""The daemon's own workers: they deliver callbacks, jobs that tell a URL how another job ended.
+"""The daemon's own workers: they deliver callbacks, jobs that tell a URL how another job (the parent) ended.
 
     parent ends ──▶ CALLBACK is ready ──claim──▶ worker of its tenant ──▶ its own URL, as a web hook of one job
 
 Each tenant that ever had a callback has one such worker, so that no tenant waits for the receivers of others. A
-receiver is not a worker: its failures neither stop claims nor unregister anything. Callbacks to a host that does not
-answer are put off here, without an attempt.
-"""
+receiver is the URL of a callback, not a worker: if it fails, its tenant's other callbacks are still claimed, and
+nothing is unregistered. Callbacks to a host that does not answer are put off here, without an attempt."""
 
 import base64
 import hashlib
@@ -32,8 +31,8 @@ Place = tuple[str, str]
 
 
 def callback_worker(tenant: str, secret: str) -> Worker:
-    """Return the worker that delivers a tenant's callbacks. `secret`: the daemon's callback secret; empty: no
-    signatures."""
+    """Return the worker that delivers a tenant's callbacks. `secret`: the daemon's callback secret; empty: requests are
+    not signed."""
     name = annotate(tenant, CALLBACK)
     return Worker(
         name=CALLBACK,
@@ -51,8 +50,8 @@ def callback_worker(tenant: str, secret: str) -> Worker:
 
 
 def secret_of(tenant: str, secret: str) -> str:
-    """Return the secret that signs a tenant's callbacks. It is derived from the daemon's, so a tenant cannot find out
-    another's."""
+    """Return the secret that signs a tenant's callbacks. It is derived from the daemon's `secret`, so that a tenant
+    cannot find out the secret of another tenant."""
     if not tenant:
         return secret
     return PREFIX + base64.b64encode(hmac.digest(key_of(secret), tenant.encode(), hashlib.sha256)).decode()
@@ -69,7 +68,7 @@ def message_id(url: str, argument: bytes) -> str:
 
 
 class Receivers:
-    """Receivers (tenant, host and port) that did not answer callbacks, and how long each is left alone."""
+    """Receivers (tenant, host and port) that did not answer callbacks, and when each may be used again."""
 
     def __init__(self, source: random.Random) -> None:
         self._backoff = Backoff(first_s=REST_FIRST_S, cap_s=REST_MAX_S)

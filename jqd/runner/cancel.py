@@ -1,10 +1,9 @@
 """Sends workers the cancels of their running jobs, each by the protocol of its worker.
 
 A worker need not obey a cancel: the job stays in flight until its worker reports it or its timeout is over. The cancel
-travels on another connection than the job and may overtake it, so it is repeated to a worker that does not know the job
+travels on another connection than the job and may overtake it. So it is repeated if the worker does not know the job,
 or could not be reached. It may also arrive so late that the job has ended, got other content and runs there again. So a
-cancel names the claim (store to runner) or the batch (runner to worker) that it is for.
-"""
+cancel names the claim (store to runner) or the batch (runner to worker) that it is for."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -54,8 +53,8 @@ class Teller:
                 self._by_worker.pop(worker_id, None)
 
     async def _send_once(self, post: Post, delivery: Delivery, job_id: str) -> bool:
-        """Send the cancel once. Returns True when it need not be repeated: the worker accepted it, or supports no
-        cancels."""
+        """Send the cancel once. Returns False if it is to be repeated: the worker did not answer, failed, or does not
+        know the job (404)."""
         assert delivery.sent is not None, "what was not sent is withdrawn instead"
         answer = await post.cancel(delivery.sent, job_id, at_ms=self._shared.clock.wall_ms(), within_s=SEND_S)
         if answer is None:

@@ -33,7 +33,7 @@ Posted = tuple[Worker, CircuitBreaker]
 
 
 class Pause(NamedTuple):
-    """A pause that another daemon reports for a worker: until then no jobs are sent to it."""
+    """A pause that another daemon reported for a worker: until it ends, no jobs are sent to the worker."""
 
     until_s: float
     registered_at_ms: int
@@ -56,8 +56,8 @@ class Capacity:
         clock: Clock,
         connections_max: int = 0,
     ) -> None:
-        """`connections_max`: limit of connections to all workers together; 0, or more than configured: the configured
-        limit."""
+        """`connections_max`: limit of connections to all workers together; the configured limit if this is 0 or
+        larger."""
         self._config = config
         self._ssrf = SsrfGuard(config.worker_networks)
         self._workers = workers
@@ -121,8 +121,8 @@ class Capacity:
         return breaker.has_room(now_s) and bool(self.connections.free_for(worker, workers))
 
     def _following(self, posting: Sequence[Posted], workers: Mapping[str, int], now_s: float) -> set[str]:
-        """Return ids of handler versions for which nothing is claimed, because the handler's other version claims for
-        both."""
+        """Return the ids of handler versions that get no jobs by claims of their own, because the handler's other
+        version claims for both."""
         versions = defaultdict[str, list[VersionRoom]](list)
         for worker, breaker in posting:
             if worker.handler and breaker.takes(worker.handler, now_s) and not breaker.is_open(now_s):
@@ -138,7 +138,8 @@ class Capacity:
         return following
 
     def offer(self, jobtype: str, priority: int, waiting: int | None, linger: Linger) -> Offer | None:
-        """Choose the worker for a job; see `Runner.offer`. `linger`: jobtypes that wait for a fuller batch."""
+        """Choose the worker for a job of this type and priority; None: no worker has room, or each waits for a fuller
+        batch. See `Runner.offer`. `linger`: the jobtypes that wait for a fuller batch; updated."""
         if (pull := self.pulls.best(jobtype, priority)) is not None:
             code = self._workers.code(jobtype)
             jobs_max = min(pull.jobs_max, code.options.batch or 1) if code is not None else pull.jobs_max
@@ -184,8 +185,8 @@ class Capacity:
         return {worker_id: jobs for worker_id, jobs in ((offer.worker.id, leader), (other.id, drawn)) if jobs}
 
     def breaker(self, worker: Worker) -> CircuitBreaker:
-        """Return the circuit breaker of a worker, made or updated for its present registration and this daemon's share
-        of its slots."""
+        """Return the circuit breaker of a worker. Makes it, or adapts it to the worker's present registration and this
+        daemon's share of its slots."""
         share = self._workers.share
         max_jobs, batch = max(1, share(worker.max_jobs, worker)), STYLES[worker.style].batch(worker)
         if batch is not None and batch > worker.max_jobs:
@@ -214,8 +215,8 @@ class Capacity:
         return breaker
 
     def isolate(self, place: tuple[str, str]) -> Site:
-        """Return the crash site of a tenant's host and port, which keeps suspected jobs apart there. The first call
-        makes it from the requests under way there."""
+        """Return the crash site of a tenant's host and port, which keeps suspected jobs apart from others there. The
+        first call makes it from the requests under way to that host and port."""
         if place not in self.sites:
             site = Site(request for request in self.requests if request.worker.place == place)
             self.sites[place] = site
@@ -249,8 +250,7 @@ class Capacity:
     def _begin(self, breaker: CircuitBreaker, worker: Worker) -> None:
         """Reset the breaker of a worker that moved to another host and port, or registered anew.
 
-        If it only registered anew while its address was unreachable, its back-off stays and one job probes it first.
-        """
+        If the worker only registered anew while it was unreachable, its back-off stays, and one job probes it first."""
         now_s = self._clock.mono_s()
         moved = breaker.endpoint != worker.endpoint
         afresh = breaker.registered_at_ms != worker.registered_at_ms

@@ -20,8 +20,8 @@ Settle = Callable[[Delivery, Ending | None], None]
 
 
 class Carrier:
-    """A task that sends deliveries, its cancel scope, and the delivery that it sends now. While idle it has no
-    `delivery`, to free memory."""
+    """A task that sends deliveries, with its cancel scope and the delivery that it sends now. While idle it has no
+    `delivery` attribute, which frees memory."""
 
     __slots__ = ("delivery", "scope", "task")
 
@@ -50,7 +50,7 @@ class Carriers:
         self.nursery = None
 
     def begin(self, delivery: Delivery) -> None:
-        """Start to send a delivery in an idle or a new task. Never waits."""
+        """Have a delivery sent by an idle task, or by a new one. Never waits."""
         if self._idle and self.nursery is not None:
             carrier = self._idle.pop()
             carrier.delivery, delivery.scope = delivery, carrier.scope

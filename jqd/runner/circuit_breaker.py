@@ -101,8 +101,8 @@ class CircuitBreaker:
         return max((speed.rate for speed in self._speeds.values()), default=0.0)
 
     def window(self, jobtype: str | None = None) -> int:
-        """Return how many jobs of a type may be in flight if the worker had no others, at least 1. None: the quickest
-        type."""
+        """Return how many jobs of a type may be in flight at the worker if it had no others, at least 1. None: jobs of
+        the quickest type."""
         rate = self.rate if jobtype is None else self._rate_of(jobtype)
         return max(1, int(self._full_window(rate) * self._share + _ROUNDING))
 
@@ -134,17 +134,17 @@ class CircuitBreaker:
         return not self.failures and self.others_until_s == float("-inf")
 
     def is_well(self, now_s: float) -> bool:
-        """Return whether only its slots limit the worker: it needs no probe, and is not reserved for a job suspected of
-        crashes."""
+        """Return whether only its slots limit the worker: no back-off or probe is under way, and it is not reserved for
+        a job suspected of crashes."""
         return self.is_closed and not self._is_kept(now_s)
 
     def is_open(self, now_s: float) -> bool:
-        """Return whether a back-off by any daemon lasts. Then nothing is sent, not even jobs already claimed for this
-        worker."""
+        """Return whether the worker is backed off by any daemon. Then nothing is sent to it, not even jobs already
+        claimed for it."""
         return now_s < max(self.open_until_s, self.others_until_s + self._grace_s)
 
     def is_shut(self, now_s: float) -> bool:
-        """Return whether a back-off by this daemon itself lasts; those of other daemons do not count."""
+        """Return whether the worker is backed off by this daemon itself. Back-offs by other daemons do not count."""
         return now_s < self.open_until_s
 
     def take(self, jobtype: str, job_ids: Collection[str], now_s: float) -> None:
@@ -157,7 +157,8 @@ class CircuitBreaker:
             self._probes.update(dict.fromkeys(job_ids, math.inf if self._hung else now_s + PROBED_S))
 
     def give(self, jobtype: str, job_ids: Collection[str], now_s: float, *, ended: bool) -> None:
-        """Subtract jobs that have left the worker from the number in flight."""
+        """Subtract jobs that have left the worker from the number in flight. `ended`: whether it ran them to their end,
+        so that they count for its speed."""
         if not job_ids:
             return  # `Speed.give` would count the time since its last call as busy
         speed = self._speeds.get(jobtype) or Speed()
@@ -187,19 +188,18 @@ class CircuitBreaker:
         self._lead_ms = date_ms - at_s * 1000
 
     def accepts(self, date_ms: int, at_s: float) -> bool:
-        """Return whether the worker has accepted a request whose date came from the same clock. False if that clock was
-        set since."""
+        """Return whether the worker has accepted a request whose date came from the same clock as `date_ms`. False if
+        that clock was set since. `at_s`: the same moment by the monotonic clock."""
         return abs(date_ms - at_s * 1000 - self._lead_ms) < SAME_CLOCK_S * 1000
 
     def back_off(
         self, sent_at_s: float, now_s: float, retry_after_s: float | None = None, *, why: str = "", hung: bool = False
     ) -> bool:
-        """Stop sending to a worker that is overloaded or unreachable, for a while. Returns whether this is a new
-        back-off: a request sent before the last one belongs to that.
+        """Stop sending to a worker that is overloaded or unreachable, for a while. Returns False if the request was
+        sent before the last back-off began: then its failure belongs to that back-off, and does not lengthen it.
 
-        `retry_after_s`: the pause that the worker asked for, bounded; None: exponential, by failures. `why`: for logs.
-        `hung`: the worker took jobs and did not answer.
-        """
+        `retry_after_s`: the pause that the worker asked for, which always counts, bounded; None: exponential, by
+        failures. `why`: for logs. `hung`: the worker took jobs and did not answer."""
         self.why = why
         asked_s = self._asked(retry_after_s)
         if asked_s is not None:
@@ -230,7 +230,7 @@ class CircuitBreaker:
         self.unreached = True
 
     def begin(self, now_s: float) -> None:
-        """Reset the breaker, because the worker registered anew or at another address."""
+        """Forget failures, back-offs and complaints, because the worker registered anew or at another address."""
         self.complaint = ""
         self.failures = 0
         self.unreached = self._hung = False
@@ -273,8 +273,7 @@ class CircuitBreaker:
         return self.site is not None and self.site.is_kept(self.url, now_s)
 
     def _asked(self, retry_after_s: float | None) -> float | None:
-        """Return the pause that a worker asked for, bounded; None: it asked for none, or for one that is already
-        over."""
+        """Return the pause that a worker asked for, bounded; None: it asked for none, or for one too short to count."""
         if retry_after_s is None or not retry_after_s >= RETRY_AFTER_S_MIN:
             return None
         return min(retry_after_s, self._retry_after_max_s)
@@ -303,8 +302,8 @@ class CircuitBreaker:
         return speed.rate if speed is not None else 0.0
 
     def _full_window(self, rate: float) -> int:
-        """Return how many jobs may be in flight at that rate (jobs per second): `max_jobs`, plus up to one batch of
-        quick jobs."""
+        """Return how many jobs of a type may be in flight without AIMD, if they end at this rate (jobs per second):
+        `max_jobs`, and up to a batch more of quick jobs."""
         if self._batch is None or self._batch <= self._max_jobs:
             return self._max_jobs
         return max(self._max_jobs, min(self._max_jobs + self._batch, int(rate * WINDOW_S)))

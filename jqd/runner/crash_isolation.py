@@ -85,13 +85,13 @@ class Burst:
 
     @property
     def is_shared(self) -> bool:
-        """Whether, by all signs, one process died that serves several workers."""
+        """Whether all signs say that one process died, and that it served several workers."""
         return len(self.workers) > 1 and not self.is_refuted
 
     @property
     def is_refuted(self) -> bool:
-        """Whether something at this host and port went on after the connections broke, so that it was not one process
-        that died."""
+        """Whether a request at this host and port outlived the broken connections, so that it was not one process that
+        died."""
         return self.outlived or bool(self.spared)
 
     def take(self, number: int, worker: str) -> None:
@@ -122,8 +122,8 @@ class _Loss(NamedTuple):
 
 
 class CrashIsolation:
-    """Keeps the suspects of a daemon: jobs that were running when their connection broke. Each runs alone at the next
-    worker."""
+    """Keeps the suspects of a daemon: jobs that were running when their connection broke. Each is to run alone when it
+    is sent to a worker next."""
 
     def __init__(self) -> None:
         self.known: dict[str, _Loss] = {}
@@ -167,8 +167,7 @@ class _Owner(NamedTuple):
 class Isolation:
     """Reserves one worker, or one host and port, for a request of suspected jobs (each may have crashed a worker).
 
-    A request is entered when it is sent; then the count of its jobs falls as they end.
-    """
+    `entered` counts the jobs of each request when it is sent; the count falls as they end."""
 
     def __init__(self) -> None:
         self.at_work = 0
@@ -192,7 +191,8 @@ class Isolation:
         self._number = 0  # number of the last request sent
 
     def is_kept(self, now_s: float) -> bool:
-        """Return whether no new jobs may be sent there, because a suspected job runs alone or waits to."""
+        """Return whether no new jobs may be sent to this worker, or host and port, because a suspected job runs alone
+        or waits to."""
         return self.wait_s(now_s) > 0 or (bool(self.waiting) and now_s >= self._recess_until_s)
 
     def turn(
@@ -201,9 +201,8 @@ class Isolation:
         """Decide whether the request may be sent now. Returns 0 if it may, within the next `send_s`; else the seconds
         after which to ask again.
 
-        `losses`: how often connections broke while its `jobs` ran; 0: they are not suspected. `group`: how many
-        suspected jobs may run at once.
-        """
+        `losses`: how often connections broke while its jobs ran; 0: its jobs are not suspected. `jobs`: their number.
+        `group`: how many suspected jobs may run at once."""
         wait_s = self.wait_s(now_s)
         if not losses:
             return wait_s
@@ -226,8 +225,8 @@ class Isolation:
         return max(0.0, left_s)
 
     def _own(self, request: object, owner: _Owner, now_s: float) -> float:
-        """Reserve the worker for a request of suspected jobs and return 0. If such requests have had it for long,
-        return for how many seconds other jobs have it first."""
+        """Reserve the worker for a request of suspected jobs and return 0. If suspected jobs have had it for long,
+        reserve nothing, and return for how many seconds other jobs have it first."""
         if not self._owners and now_s - self._held_until_s >= RECESS_S:
             self._held_since_s = now_s
         if now_s - self._held_since_s >= HELD_S:
@@ -259,8 +258,8 @@ class Isolation:
             self._free(now_s, *self._owners)
 
     def is_alone(self, request: object) -> bool:
-        """Return whether no other request ran there since this one was sent, and no connection had broken just
-        before."""
+        """Return whether no other request ran at this worker, or host and port, since this one was sent. False if a
+        connection had broken just before it was sent."""
         return self._alone is request
 
     def lost(self, now_s: float, request: object = None) -> Burst:
@@ -273,8 +272,8 @@ class Isolation:
         return self._burst
 
     def answered(self, request: object) -> None:
-        """Note that a request was answered. If it was sent after the latest breaks of connections began, some process
-        there survived."""
+        """Note that a request was answered. If it was sent after the latest burst began, some process at this host and
+        port survived the burst."""
         self._burst.answered |= self._there.get(request, (0, ""))[0] > self._burst.last
 
     def left(self, request: object, now_s: float) -> None:
@@ -291,16 +290,16 @@ class Isolation:
         return max((owner.until_s - now_s for owner in self._owners.values() if owner.until_s > now_s), default=0.0)
 
     def others_s(self, worker: str, now_s: float) -> float:
-        """Return for how many seconds suspected jobs of this worker must wait for those of other workers; 0: they need
-        not."""
+        """Return for how many seconds suspected jobs of this worker must wait for suspected jobs of other workers; 0:
+        they need not wait."""
         left_s = max((until_s - now_s for until_s in self._borne.values()), default=0.0)
         if left_s <= 0 or (worker == self._bearer and now_s - self._borne_since_s < HELD_S):
             return 0.0
         return min(left_s, HELD_S)
 
     def bear(self, request: object, worker: str, now_s: float, send_s: float) -> None:
-        """Note that a request of suspected jobs of this worker is being sent to this host and port. Those of its other
-        workers wait."""
+        """Note that a request of suspected jobs of this worker is being sent to this host and port. Suspected jobs of
+        other workers there wait meanwhile."""
         if worker != self._bearer or all(until_s <= now_s for until_s in self._borne.values()):
             self._bearer, self._borne_since_s = worker, now_s
         self._borne[request] = now_s + send_s

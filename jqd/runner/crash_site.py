@@ -48,8 +48,8 @@ class Stay:
             self._wait_at(None)
 
     def turn(self, losses: int, now_s: float, send_s: float, *, jobs: int, group: int, extent: Extent) -> float:
-        """Decide whether the request may be sent now; see `Isolation.turn`. While suspected jobs wait, no new jobs are
-        sent to their worker, or to the whole host and port, as their present extent says."""
+        """Decide whether the request may be sent now; see `Isolation.turn`. `extent`: what suspected jobs have to
+        themselves. While they wait, no new jobs are sent to their worker, or to the whole host and port."""
         machine = self._machine
         if not losses:
             wait_s = max(self._own.wait_s(now_s), machine.wait_s(now_s))
@@ -93,7 +93,7 @@ class Stay:
             place.at_work -= jobs
 
     def is_alone(self) -> bool:
-        """Return whether no other request was running at the host and port since this one was sent."""
+        """Return whether no other request was running at the host and port since this request was sent."""
         return self._machine.is_alone(self)
 
     def answered(self) -> None:
@@ -142,11 +142,11 @@ class Site:
         return Stay(url, self._workers.setdefault(url, Isolation()), self.machine)
 
     def is_kept(self, url: str, now_s: float) -> bool:
-        """Return whether that worker, or the whole host and port, is reserved for suspected jobs, or will be for some
-        that wait."""
+        """Return whether the worker at this URL, or the whole host and port, is reserved for suspected jobs that run or
+        wait."""
         own = self._workers.get(url)
         return self.machine.is_kept(now_s) or (own is not None and own.is_kept(now_s))
 
     def keep(self, urls: Collection[str]) -> None:
-        """Forget workers whose URL is not among these and that run no jobs."""
+        """Forget workers that run no jobs and whose URL is not in `urls`."""
         self._workers = {url: each for url, each in self._workers.items() if url in urls or each.at_work}

@@ -1,9 +1,8 @@
-"""The jobs of one request to a worker: which still lack an outcome, how the others ended, and when they time out.
+"""The jobs of one request to a worker: which jobs still lack an outcome, how the others ended, and when they time out.
 
-A worker may run the jobs of a batch one after another, and while it reports outcomes, it works. So a job times out
-when, for its timeout and a margin, no outcome of any job of the same delivery came. The report that a job has begun
-restarts this time as well, once for each job.
-"""
+A worker may run the jobs of a batch one after another, and while it reports outcomes, it works. So a job times out when
+no outcome of any job of the same delivery came for its timeout and a margin. The report that a job has begun restarts
+this time as well, once for each job."""
 
 import math
 import random
@@ -69,8 +68,8 @@ class DeliveryContext:
         return self.in_flight.counters
 
     def end(self, held: Held, report: Report, worker: str, at_ms: int, posted_to: Worker | None = None) -> Outcome:
-        """Return the outcome of a report. `posted_to`: the worker in whose answer it was; its token's scopes bound
-        followers."""
+        """Return the outcome of a report. `posted_to`: the worker in whose answer the report came; its token limits
+        which followers (jobs pushed after a success) are allowed."""
 
         def wrong(follows: bytes) -> str:
             if posted_to is not None and self.workers.is_disowned(posted_to):
@@ -92,7 +91,7 @@ class DeliveryContext:
         )
 
     def entrust(self, entries: Sequence[InFlightJob], worker_id: str, heartbeat_s: float | None) -> int:
-        """Record that the worker now holds these jobs by itself. Returns for how many seconds it may then be silent."""
+        """Record that the worker now keeps these jobs. Returns for how many seconds it may give no sign of life."""
         longest_s = max(entry.held.job.timeout for entry in entries)
         silence_s = allowed_silence_s(heartbeat_s or longest_s + self.config.timeout_margin_s)
         claim = partial(lease_claim, worker=worker_id, silence_s=silence_s)
@@ -206,7 +205,7 @@ class Delivery:
                 self.breaker.accepted(self.sent.sent_at_ms, self.set_out_at_s)
 
     def receive(self, answers: Iterable[Answer]) -> None:
-        """Act on a worker's answers. Outcomes in a row, often hundreds, are handled at once."""
+        """Act on a worker's answers, in order. Adjacent outcomes, often hundreds, are handled together."""
         ended: list[Ended] = []
         try:
             for answer in answers:
@@ -236,7 +235,7 @@ class Delivery:
     # ------------------------------------------------ how jobs leave
 
     def report(self, job_id: str, report: Report) -> bool:
-        """End one job's attempt with a report. False: it has no such job, or the job has an outcome already."""
+        """End one job's attempt with a report. False: the job is not in this delivery, or has an outcome already."""
         entry = self._take(job_id)
         if entry is not None:
             self.end([(entry, report)], self._shared.clock.mono_s(), by_worker=True)
@@ -258,7 +257,8 @@ class Delivery:
         self._leave((), self._shared.clock.mono_s())
 
     def release(self, *, refused: bool = False, interruption: str = "") -> None:
-        """Hand back every job that lacks an outcome. `refused`: the worker says that it began none of them."""
+        """Hand back every job that lacks an outcome. `refused`: the worker says that it began none of them.
+        `interruption`: why begun jobs were stopped."""
         for entry in self.take_all():
             self._return(entry, refused=refused, interruption=interruption)
 
@@ -303,9 +303,8 @@ class Delivery:
     def end(self, ended: Sequence[Ended], now_s: float, *, by_worker: bool = False, cleared: bool = True) -> None:
         """End attempts with their reports.
 
-        `by_worker`: the worker reported them, so it still works. `cleared`: none of these jobs is suspected of a crash
-        any longer; False: those that are retried still are.
-        """
+        `by_worker`: the worker reported them, so it still works. `cleared`: whether these jobs are no longer suspected
+        of a crash; False: those that are retried stay suspected."""
         if not ended:
             return
         if by_worker:
@@ -323,7 +322,7 @@ class Delivery:
         self._leave(job_ids, now_s, ended=True)
 
     def _return(self, entry: InFlightJob, *, refused: bool = False, interruption: str = "") -> None:
-        """Hand back one job. `interruption`: why the worker stopped it; it applies only if the job had begun."""
+        """Hand back one job. `interruption`: the worker stopped the job, and why; ignored if the job had not begun."""
         shared = self._shared
         is_begun = refused or self._had_room or entry.held.job.id in self._begun
         if interruption and entry.phase is RUNNING and is_begun:
@@ -345,7 +344,8 @@ class Delivery:
             self._over_at_s = now_s
 
     def _take(self, job_id: str | None) -> InFlightJob | None:
-        """Remove and return the job that an outcome names; None: it has ended, or is unknown. No id: the only job."""
+        """Remove and return the job of an outcome; None: it has ended, or is unknown. No id: the delivery's only
+        job."""
         if job_id is None and self.size == 1:
             (job_id,) = self._ids
         if job_id is None:
@@ -365,7 +365,7 @@ class Delivery:
         return entries
 
     def _refused(self, job_id: str | None, retry_after_s: float | None, interruption: str) -> None:
-        """Hand back a job that the worker refused or stopped, and send this worker less."""
+        """Hand back a job that the worker refused or stopped, and let fewer jobs be in flight at this worker."""
         if (entry := self._take(job_id)) is not None:
             assert self.sent_at_s is not None
             now_s = self._inactivity.since_s = self._shared.clock.mono_s()
@@ -373,7 +373,7 @@ class Delivery:
             self.breaker.crowded(self.sent_at_s, now_s, retry_after_s)
 
     def _started(self, job_id: str | None) -> None:
-        """Restart the timeout when a worker begins a job. Once a job, or it could hold the job for ever."""
+        """Restart the timeouts when a worker begins a job: once for each job, or the worker could hold it for ever."""
         if job_id is None and self.size == 1:
             (job_id,) = self._ids
         if job_id is None:

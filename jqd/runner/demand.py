@@ -27,8 +27,8 @@ class Demand:
     """
 
     def __init__(self, paused: frozenset[str] = frozenset(), halted: frozenset[str] = frozenset()) -> None:
-        """`paused`: jobtypes for which nothing is claimed. `halted`: paused tenants, each by the name that stands for
-        all its jobtypes."""
+        """`paused`: jobtypes for which nothing is claimed. `halted`: tenants for which nothing is claimed, each as the
+        name that stands for all jobtypes of the tenant."""
         self._paused, self._halted = paused, halted
         self._any: dict[tuple[str, Span], frozenset[str]] = {}  # by tenant and span
         self._named: dict[str, set[Span]] = {}
@@ -82,10 +82,9 @@ class Linger:
         self.since: dict[str, tuple[float, float, float]] = {}  # by jobtype: first seen, last seen, waits until
 
     def waits(self, jobtype: str, waiting: int | None, wanted: int, linger_s: float, now_s: float) -> bool:
-        """Return whether to hold back jobs of this type for up to `linger_s`, because fewer than `wanted` wait.
+        """Return whether to hold back jobs of this type for up to `linger_s`, because fewer than `wanted` jobs wait.
 
-        `waiting`: how many wait; None: unknown, so they are not held back.
-        """
+        `waiting`: how many jobs of the type wait; None: unknown, so they are not held back."""
         if not linger_s or waiting is None or waiting >= wanted:
             return False
         first_s, seen_s, until_s = self.since.pop(jobtype, (now_s, now_s, now_s))
@@ -101,5 +100,5 @@ class Linger:
         self.since.pop(jobtype, None)
 
     def next_s(self, now_s: float) -> float:
-        """Return the seconds until the first jobtype is no longer held back; infinity when none is."""
+        """Return the seconds until the first held-back jobtype may be claimed; infinity if none is held back."""
         return min((until_s - now_s for _, _, until_s in self.since.values() if until_s > now_s), default=float("inf"))

@@ -1,8 +1,7 @@
 """Records which daemons and workers left or died within the last day, and how many of their jobs were handed back.
 
-Each daemon publishes what it saw in its view (`worker_health.py`), so all daemons show the same, even what a daemon saw
-that has left since. Each daemon or worker has one row: its last departure.
-"""
+Each daemon publishes the departures that it saw in its view (`worker_health.py`). So all daemons show the same, even
+departures that only a daemon saw that has left since. Each daemon or worker has one row: its last departure."""
 
 from collections.abc import Iterable
 from typing import Literal, NamedTuple, get_args
@@ -52,7 +51,8 @@ class Departures:
         jobs: int = 0,
         called: str = "",
     ) -> None:
-        """Record that a daemon or a worker died or left. `at_ms`: when; None: now."""
+        """Record that a daemon or a worker died or left. `at_ms`: when; None: now. `jobs`: how many of its jobs were
+        handed back. `called`: the worker's name."""
         now_ms = self._clock.wall_ms()
         at_ms = now_ms if at_ms is None else at_ms
         if now_ms - at_ms > KEPT_MS:
@@ -71,8 +71,8 @@ class Departures:
         self._rows[kind, name] = Departure(kind, name, died, at_ms, last_seen_at_ms, jobs, called, times)
 
     def lost(self, kind: Kind, name: str, jobs: int) -> None:
-        """Count jobs that were handed back because a daemon or worker fell silent or its connection broke. It may be
-        gone."""
+        """Count jobs that were handed back because a daemon or worker fell silent or its connection broke. They are
+        added to its departure, if one is recorded at about the same time."""
         row, now_ms = self._rows.get((kind, name)), self._clock.wall_ms()
         if row is not None and now_ms - row.at_ms <= SAME_MS:
             self._rows[kind, name] = row._replace(jobs=row.jobs + jobs)
@@ -87,8 +87,8 @@ class Departures:
             self._rows.setdefault((row.kind, row.name), row)
 
     def rows(self) -> list[Departure]:
-        """Return the departures of the last day, newest first. If one kind has more than ROWS_MAX, deaths are
-        preferred."""
+        """Return the departures of the last day, newest first. Of daemons and of workers at most ROWS_MAX each are
+        kept, deaths rather than others."""
         since_ms = self._clock.wall_ms() - KEPT_MS
         recent = [row for row in reversed(self._rows.values()) if row.at_ms > since_ms]
         recent.sort(key=_died_first)
@@ -107,8 +107,8 @@ class Gone(NamedTuple):
 
 
 def together(seen: Iterable[tuple[str, Departure]], kind: Kind) -> list[Gone]:
-    """Merge what all daemons saw of one kind into one row for each name, newest first. `seen`: pairs of a daemon and
-    what it saw."""
+    """Merge the departures that all daemons saw: one row for each daemon or worker of this kind, newest first. `seen`:
+    pairs of a daemon, and a departure that it saw."""
     latest: dict[str, list[tuple[str, Departure]]] = {}
     for daemon, row in sorted(seen, key=lambda pair: -pair[1].at_ms):
         if row.kind == kind:
@@ -130,8 +130,8 @@ def together(seen: Iterable[tuple[str, Departure]], kind: Kind) -> list[Gone]:
 
 
 def shown(found: Iterable[Gone]) -> list[Gone]:
-    """Return at most ROWS_MAX departures, newest first. Deaths are preferred, so that a whole fleet that left hides
-    none."""
+    """Return at most ROWS_MAX departures, newest first. Deaths come before other departures when some must be left
+    out."""
     kept = sorted(found, key=lambda gone: _died_first(gone.row))[:ROWS_MAX]
     return sorted(kept, key=lambda gone: -gone.row.at_ms)
 

@@ -84,7 +84,7 @@ def host_of(url: str) -> str:
 
 
 def server_of(url: str) -> tuple[str, str, int]:
-    """Return scheme, host and port of a valid URL; without a port, the default port of the scheme."""
+    """Return (scheme, host, port) of a valid URL. A URL without a port has the default port of its scheme."""
     parts = urlsplit(url)
     return parts.scheme, parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
 
@@ -94,8 +94,8 @@ def fill(url: str, name: str, job_id: str) -> str:
 
 
 def _segment(text: str) -> str:
-    """Percent-encode a segment of a path. Dots alone would mean a parent folder, so in such a segment they are encoded
-    twice."""
+    """Percent-encode a segment of a path. A segment of dots alone would mean this or the parent folder, so it is
+    encoded twice."""
     return quote(text, safe="") if text.strip(".") else text.replace(".", "%252E")
 
 
@@ -121,6 +121,6 @@ def why_no_headers(headers: Mapping[str, str]) -> str | None:
 
 
 def merge(headers: list[tuple[str, str]], own: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return the daemon's headers and those of a registration. One of the same name replaces the daemon's."""
+    """Return the daemon's headers and a registration's `own`, which replace the daemon's of the same name."""
     names = {name.lower() for name, _ in own}
     return [*((name, value) for name, value in headers if name.lower() not in names), *own]

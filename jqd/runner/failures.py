@@ -57,7 +57,8 @@ log = get_logger("runner")
 
 
 def finish(shared: DeliveryContext, delivery: Delivery, ending: Ending) -> list[Delivery]:
-    """Decide about the jobs of a request that have no outcome. Returns new deliveries for those that are sent again."""
+    """Decide about the jobs of an ended request that have no outcome. Returns new deliveries, for jobs to be sent
+    again."""
     now_s = shared.clock.mono_s()
     if doubt := _doubt(shared, delivery, ending):
         _finish_in_doubt(shared, delivery, ending, now_s, doubt)
@@ -104,8 +105,8 @@ def finish(shared: DeliveryContext, delivery: Delivery, ending: Ending) -> list[
 
 
 def put_off(shared: DeliveryContext, delivery: Delivery) -> bool:
-    """Postpone a callback without counting an attempt, if its receiver did not answer lately. Returns whether it did
-    so."""
+    """Postpone the callback of a delivery, without counting an attempt, if its receiver did not answer lately. Returns
+    whether it was postponed."""
     endpoint = delivery.worker.endpoint
     wait_s = shared.capacity.receivers.wait_s(delivery.worker.place, shared.clock.mono_s())
     if wait_s <= 0 or not delivery.missing or not shared.trusts():
@@ -117,8 +118,8 @@ def put_off(shared: DeliveryContext, delivery: Delivery) -> bool:
 
 
 def _finish_callback(shared: DeliveryContext, delivery: Delivery, ending: Ending, now_s: float) -> None:
-    """Report a callback that its receiver did not accept: each failure counts as an attempt, and a 410 ends it for
-    good."""
+    """Report a callback that its receiver did not accept. Each failure counts as an attempt; after a 410 there is no
+    retry."""
     receivers, place = shared.capacity.receivers, delivery.worker.place
     if ending.end is End.STATUS and ending.status not in AWAY:
         receivers.answered(place)
@@ -133,8 +134,8 @@ def _finish_callback(shared: DeliveryContext, delivery: Delivery, ending: Ending
 
 
 def _finish_in_doubt(shared: DeliveryContext, delivery: Delivery, ending: Ending, now_s: float, doubt: str) -> None:
-    """Back the worker off after a refusal that may be due to the signed date. A single job is postponed, so that
-    another job is the next probe, as this one may be bad."""
+    """Back the worker off after a refusal that may be due to the date in our signature. If the request had one job, it
+    is postponed, so that another job probes the worker: this one may be bad."""
     if delivery.is_callback:
         shared.capacity.receivers.failed(delivery.worker.place, now_s)
     else:
@@ -207,7 +208,7 @@ def _finish_status(shared: DeliveryContext, delivery: Delivery, ending: Ending) 
 
 
 def _doubt(shared: DeliveryContext, delivery: Delivery, ending: Ending) -> str:
-    """Return why a refusal may be due to the signed date, in which case no job has failed; "": it is not."""
+    """Return why a refusal may be due to the date in our signature, so that no job has failed; "": it is not."""
     clock, is_refusal = shared.clock, ending.judgement is Judgement.FAILED and ending.status in REFUSES_DATE
     if not (is_refusal and delivery.worker.secrets and isinstance(clock, StoreClock)) or clock.apart_s <= DOUBT_S:
         return ""
@@ -217,8 +218,8 @@ def _doubt(shared: DeliveryContext, delivery: Delivery, ending: Ending) -> str:
 
 
 def _misplaced(delivery: Delivery, ending: Ending, now_s: float) -> str:
-    """Return the error message for jobs of a worker that is not what it registered as. Also log that now and then, and
-    note it for health."""
+    """Return the error message for jobs of a worker that is not what it registered as. Also notes this for health, and
+    logs it now and then."""
     worker, hint = delivery.worker, MISPLACED_HINTS.get(ending.status, "it is not what it registered as")
     if delivery.breaker.complain(f"answers {ending.status}: {hint}", now_s):
         status, why = ending.status, hint
@@ -241,8 +242,8 @@ def _back_off(shared: DeliveryContext, delivery: Delivery, now_s: float, retry_a
 
 
 def _charge(shared: DeliveryContext, delivery: Delivery, report: Report, why: str) -> list[Delivery]:
-    """Handle a request that failed as a whole. If it had one job, that gets the report; several are sent again in two
-    halves."""
+    """Handle a request that failed as a whole. If it had one job, the job ends with the report. If it had several,
+    returns new deliveries, each with half of them."""
     if not delivery.missing:
         return []
     if delivery.size == 1:
@@ -256,8 +257,8 @@ def _charge(shared: DeliveryContext, delivery: Delivery, report: Report, why: st
 
 
 def _hand_on(shared: DeliveryContext, delivery: Delivery) -> list[InFlightJob]:
-    """Take the jobs without outcome out of a delivery, to be sent again in others. Cancelled ones are handed back
-    instead."""
+    """Take the jobs without outcome out of a delivery and return them, to be sent again in other requests. Cancelled
+    jobs are handed back to the store instead."""
     for entry in [entry for entry in delivery.missing.values() if entry.cancelled]:
         delivery.drop(entry)
     entries = delivery.take_all()

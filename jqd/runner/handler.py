@@ -117,7 +117,7 @@ def is_deleted(body: msgspec.Raw) -> bool:
 
 
 def shares(handler: Handler) -> dict[int, int]:
-    """Return version number → how many of a hundred requests with jobs of the handler's name it gets. Versions with 0
+    """Return version number → how many of a hundred requests for the handler's name go to it. Versions that get none
     are left out."""
     running = [version for version in handler.versions if not version.out][-2:]
     parts = {version.number: 100 for version in running[-1:]}
@@ -132,8 +132,8 @@ def newest(handler: Handler) -> Version | None:
 
 
 def code_for(handler: Handler, number: int | None = None) -> Version | None:
-    """Return version `number`, or without a number the newest whose endpoint has not answered 410. None: it is a URL,
-    or does not exist."""
+    """Return version `number`, or without a number the newest version whose endpoint has not answered 410. None: it
+    does not exist, or is a URL, not code."""
     numbered = (version for version in handler.versions if version.number == number)
     found = newest(handler) if number is None else next(numbered, None)
     return found if found is not None and found.is_code else None
@@ -170,7 +170,7 @@ def is_version(text: str) -> bool:
 
 
 def workers_of(name: str, handler: Handler) -> list[Worker]:
-    """Return a worker for each version that is a URL and gets jobs."""
+    """Return a worker for each version that is a URL whose endpoint has not answered 410."""
     parts, found = shares(handler), []
     for version in handler.versions:
         if version.out or version.is_code:

@@ -58,18 +58,18 @@ class InFlightJob:
 
     @property
     def is_entrusted(self) -> bool:
-        """Whether its worker reports it later (it answered 202 or pulled the job), so that the daemon no longer
-        waits."""
+        """Whether the worker will report the job in a request of its own (it answered 202, or pulled it), so that the
+        daemon no longer waits for it."""
         return self.outcome is not None and self.outcome.fate is Fate.ENTRUSTED
 
     @property
     def lease(self) -> int:
-        """The fence (number) of its claim if the worker reports it later, else 0."""
+        """The fence (number) of the job's claim if its worker will report it in a request of its own; else 0."""
         return self.held.fence if self.is_entrusted else 0
 
 
 class Stopped(NamedTuple):
-    """Jobs that stopped since the last call: those with an outcome, and those to be handed back. Each appears once."""
+    """Jobs that stopped since the last call: some with an outcome, others to be handed back. No job appears twice."""
 
     outcomes: list[Outcome]
     returned: list[Held]
@@ -110,7 +110,7 @@ class Counters:
 
 
 class InFlightJobs:
-    """The jobs in flight. Every change of a job's phase goes through here, and is counted."""
+    """The jobs in flight at this daemon. It alone changes their phases, and counts the changes."""
 
     def __init__(self) -> None:
         self.counters = Counters()
@@ -152,7 +152,8 @@ class InFlightJobs:
         return {job_id: entry.held.generation for job_id, entry in self._entries.items() if entry.held.generation}
 
     def take(self, worker_id: str, held: Sequence[Held]) -> list[InFlightJob]:
-        """Add claimed jobs. If a job's last attempt, which has stopped, is still listed, the new entry replaces it."""
+        """Add claimed jobs, and return their entries. An earlier attempt of a job that is still listed must have
+        stopped, and is replaced."""
         entries: list[InFlightJob] = []
         for each in held:
             known = self._entries.get(each.job.id)
@@ -213,8 +214,8 @@ class InFlightJobs:
                 counters.dead += 1
 
     def release(self, entry: InFlightJob, *, refused: bool = False) -> None:
-        """Stop a job that is to be handed back without counting an attempt. `refused`: the worker says that it did not
-        begin it."""
+        """Stop a job that is to be handed back to the store without counting an attempt. `refused`: the worker says
+        that it did not begin the job."""
         assert entry.phase is not STOPPED, f"job {entry.held.job.id} stopped twice"
         entry.phase = STOPPED
         self.at_work -= 1
@@ -227,17 +228,16 @@ class InFlightJobs:
         self._some_stopped.set()
 
     def release_undelivered(self, claims: Iterable[tuple[str, int]], *, maybe_delivered: bool = False) -> None:
-        """List claims of pull workers that did not get their jobs, to be released in the store. `maybe_delivered`: they
-        may have got them."""
+        """List claims (id, fence) of jobs that their pull worker did not get, to be released in the store.
+        `maybe_delivered`: it may have got the jobs."""
         self._undelivered.extend((claim, maybe_delivered) for claim in claims)
         self._some_stopped.set()
 
     def get_stopped(self, limit: int) -> Stopped:
-        """Take up to `limit` outcomes, fewer if they are large, and up to `limit` jobs to hand back. Each is returned
-        once.
+        """Take up to `limit` outcomes, fewer if they are large, and up to `limit` jobs to hand back. No later call has
+        them again.
 
-        While the journal refuses outcomes, none are taken.
-        """
+        While the journal refuses outcomes, none are taken."""
         unsent: list[Held] = []
         undelivered = [self._undelivered.popleft() for _ in range(min(limit, len(self._undelivered)))]
         known = [claim for claim, may_know in undelivered if may_know]
@@ -270,8 +270,8 @@ class InFlightJobs:
         self._unnoted.clear()
 
     def refused(self, error: JournalRefused) -> None:
-        """Note that the journal refuses outcomes. Those already taken are written again and again until `mark_durable`.
-        Jobs that were interrupted are handed back instead, if their outcome was not taken."""
+        """Note that the journal refuses outcomes. Until `mark_durable` none are taken by `get_stopped`. Interrupted
+        jobs whose outcome was not taken yet are handed back to the store instead."""
         self._refusal = error
         outcomes, self._outcomes = self._outcomes, deque()
         for entry, outcome, weight in outcomes:
@@ -286,18 +286,15 @@ class InFlightJobs:
         self._waiters.clear()
 
     async def wait_durable(self, entry: InFlightJob) -> None:
-        """Wait until the outcome is in the journal, on disk. Raises JournalRefused while the journal takes none."""
+        """Wait until a job's outcome is on disk, in the journal. Raises JournalRefused while the journal takes none."""
         while not entry.is_durable:
             if self._refusal is not None:
                 raise JournalRefused(str(self._refusal), full=self._refusal.full)
             await self._waiters.setdefault(entry, trio.Event()).wait()
 
     def forget(self, claims: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
-        """Forget jobs whose end the store knows, by their claims (id, fence). Returns the claims that were not in
-        flight.
-
-        A later claim of the same job is kept.
-        """
+        """Forget jobs whose end the store knows, by their claims (id, fence). Returns the claims that match no such
+        job. A job that was claimed again since, under a later fence, stays."""
         others = []
         for job_id, fence in claims:
             entry = self._entries.get(job_id)

@@ -1,8 +1,7 @@
-"""Leaves claimed jobs to the pull workers that asked for them. They report each job later.
+"""Leaves claimed jobs to the pull workers that asked for them. A worker reports the end of each job in a later request.
 
-The hand-over is recorded like an outcome: in the journal, on disk, then in the store. The worker's poll is answered
-when the store knows of it.
-"""
+The hand-over of a job is recorded like an outcome: in the journal, on disk, then in the store. The worker's poll is
+answered when the store knows of it."""
 
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
@@ -36,7 +35,7 @@ class LeaseHandover:
         the store."""
 
     def begin(self, pull: Pull, entries: Sequence[InFlightJob]) -> None:
-        """Begin to hand jobs over to a worker's poll. If the poll has ended, hand them back instead."""
+        """Begin to hand claimed jobs over to a worker's poll. If the poll has ended, hand them back instead."""
         shared = self._shared
         if pull.is_over:
             for entry in entries:
@@ -50,13 +49,12 @@ class LeaseHandover:
         pull.silence_s = shared.entrust(entries, pull.worker.id, pull.heartbeat_s)
 
     def arrived(self, claims: Iterable[Claim], epoch: int, void: Collection[int] | None) -> None:
-        """Note that the store knows of hand-overs, and answer each poll whose hand-overs are complete. Ignores other
-        claims.
+        """Note that the store knows of hand-overs, and answer each poll whose hand-overs are complete. Claims that are
+        not being handed over are only dropped from `given`.
 
         A claim (id, fence) with a fence below `epoch` is void: this daemon's lease was lost since. `void`: indexes of
         claims that the store refused, because the job has ended or is held elsewhere; None: the store's answer was
-        lost, so any may be void.
-        """
+        lost, so any may be void."""
         if not (self._coming or self.given):
             return
         is_lost = void is None or not self._shared.trusts()

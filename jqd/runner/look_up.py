@@ -31,8 +31,8 @@ class Threads:
 
 
 class Share:
-    """A limiter for `trio.to_thread.run_sync` that takes a token from an owner's limiter and from that for all
-    look-ups."""
+    """A limiter for `trio.to_thread.run_sync`. It takes a token from the limiter of one owner, and one from the limiter
+    of all look-ups."""
 
     def __init__(self, own: trio.CapacityLimiter, all_: trio.CapacityLimiter) -> None:
         self._own, self._all = own, all_
@@ -54,8 +54,8 @@ _threads = RunVar[Threads]("threads of look-ups")
 
 
 async def look_up(host: str, port: int, owner: str) -> list[str]:
-    """Return the addresses of a host name, without duplicates, in the order to try them. `owner`: whose thread limit
-    counts: a tenant or REGISTERING. Raises OSError."""
+    """Return the addresses of a host name, without duplicates, in the order to try them. `owner`: the tenant whose
+    thread limit counts, or REGISTERING. Raises OSError."""
     rows = await resolve(host, port, owner)
     return list(dict.fromkeys(str(row[4][0]) for row in rows))[:ADDRESSES_MAX]
 

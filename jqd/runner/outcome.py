@@ -79,8 +79,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def status_of(how: str, reason: str | None, should_retry: bool | None) -> tuple[int, str]:
-    """Return the status and the reason of a report, from an outcome's fields. `how`: its `type`: `success`, `failure`
-    or `snooze`."""
+    """Return (status, reason) of a report, from the fields of a worker's outcome. `how`: its `type`: `success`,
+    `failure` or `snooze`."""
     if how == "snooze":
         return SNOOZE_STATUS, SNOOZE
     failed = 400 if should_retry is False else 504 if reason == "timeout" else 500
@@ -98,8 +98,8 @@ def interrupted(why: str) -> Report:
 
 
 def nothing_follows(*_: object) -> str:
-    """Refuse all followers (jobs to be pushed when a job succeeds). Returns the reason with which their parent
-    fails."""
+    """Return the error with which a job fails that has followers (jobs to be pushed after a success): none are
+    taken."""
     return "jobs that follow are not taken here"
 
 
@@ -117,11 +117,10 @@ def end_attempt(
     wrong: Callable[[bytes], str] = nothing_follows,
     options: FollowerOptions = by_push,
 ) -> Outcome:
-    """Return the outcome that a report leads to. A result is kept if the job asked for it. A too large one fails a job
-    that requires it.
+    """Return the outcome that a report leads to. The result is kept if the job asked for it. If it is too large to
+    keep, a job that requires its result fails.
 
-    `wrong`: returns why follower jobs cannot be pushed; "": they can.
-    """
+    `wrong`: returns why follower jobs (pushed after a success) cannot be pushed; "": they can."""
     job = held.job
     if report.reason:
         report = _bounded(held, report, max_interruptions)
@@ -199,8 +198,8 @@ def _named(follows: Sequence[Item], held: Held, finished_at_ms: int, options: Fo
 
 
 def _followed(report: Report, job: Job, wrong: Callable[[bytes], str]) -> tuple[Report, Sequence[Item]]:
-    """Return the report of a success, and its follower jobs (those to be pushed now). If these are wrong, return a
-    failure without retry instead."""
+    """Return the report of a success, and its follower jobs (those to be pushed now). If the followers are wrong,
+    return a failure without retry, and no jobs."""
     if report.follows and (why := wrong(report.follows)):
         return Report(status=422, message=f"{INVALID_JOBS}: it succeeded, but what is to follow is wrong: {why}"), ()
     then = b"" if job.flow is None else job.flow.then
@@ -209,11 +208,10 @@ def _followed(report: Report, job: Job, wrong: Callable[[bytes], str]) -> tuple[
 
 def with_then(report: Report, then: bytes, parent: str) -> tuple[Report, Sequence[Item]]:
     """Return the report of a success and its follower jobs: those of its worker, then those of its pusher (`then`, an
-    array or empty). A failure if they are too many, or too large even without the parent's result.
+    array or empty). If they are too many, or too large even without the parent's result, return a failure and no jobs.
 
-    Followers for which copies of the parent's result are too large read it from the store instead. They fail if it was
-    not kept or does not fit an argument.
-    """
+    Followers for which copies of the parent's result are too large read it from the store instead. They fail if the
+    result was not kept, or does not fit an argument."""
     own = items_of(report.follows) if report.follows else []
     if not then:
         return report, own
@@ -253,8 +251,8 @@ def _delay_s(report: Report, own_s: float) -> float:
 
 
 def is_repeat(outcome: Outcome, report: Report) -> bool:
-    """Return whether `report` repeats the report that led to `outcome`. A worker repeats it if it did not get our
-    answer."""
+    """Return whether `report` says the same as the report that led to `outcome`. A worker sends a report again if it
+    did not get our answer."""
     if Exit.of_status(report.status) is Exit.OK:
         return outcome.fate is Fate.SUCCEEDED
     fates = (Fate.FAILED,) if report.should_retry is False else (Fate.RETRY, Fate.DEAD)
@@ -271,10 +269,10 @@ def succeed_late(
     trace: str = "",
     options: FollowerOptions = by_push,
 ) -> Outcome | None:
-    """Return the outcome of an attempt that was given up (timed out, say) but succeeded. `then`, `trace`: of its job.
+    """Return the outcome of an attempt that was given up (timed out, say) but succeeded. `then`: the followers that the
+    job's pusher gave; `trace`: the job's traceparent.
 
-    None if its result is required but too large, is too large for the follower jobs, or is nested too deep.
-    """
+    None if the result is required but too large, is too large for the follower jobs, or is nested too deep."""
     if (attempt.keep_result or then) and nests_deeper(report.result, NESTING_MAX):
         return None
     report, follows = with_then(report, then, attempt.job_id)
@@ -318,7 +316,8 @@ def parse_retry_after(value: str | None, now_ms: int) -> float | None:
 
 
 def _bounded(held: Held, report: Report, max_interruptions: int) -> Report:
-    """Return the report. If the job was snoozed or interrupted too often, change it so that the attempt counts."""
+    """Return the report. A job that was snoozed too often gets a report that counts as an attempt; for a job that was
+    interrupted too often, the report's message says so."""
     if report.reason == SNOOZE and held.snoozes >= SNOOZES_MAX:
         return msgspec.structs.replace(report, reason="")
     if report.reason == INTERRUPTED and held.interruptions >= max_interruptions:
@@ -381,7 +380,7 @@ def _within_limits(report: Report) -> Report:
 
 
 def _log_within(report: Report, bytes_max: int) -> dict[str, Any]:
-    """Return the fields of a report for the last `bytes_max` bytes of its log. A character that is cut in two is left
+    """Return `log` and `log_from` with the last `bytes_max` bytes of a report's log. A character cut in two is left
     out."""
     data = report.log.encode("utf-8", "replace")
     kept = data[-bytes_max:].decode("utf-8", "ignore")

@@ -47,8 +47,8 @@ def may_be_silent_s(worker: Worker) -> float:
 
 
 def sign_every_s(worker: Worker) -> float:
-    """Return the interval in seconds at which a worker's signs of life are passed on to other daemons. A waiting poll
-    gives signs as often."""
+    """Return the interval in seconds at which this daemon passes a worker's signs of life on to other daemons. A poll
+    that waits counts as a sign as often."""
     return SIGN_S if worker.ttl_s is None else min(SIGN_S, worker.ttl_s / SIGNS_PER_TTL)
 
 
@@ -170,7 +170,7 @@ class Presence(ABC):
         return worker.url is not None and bool(worker.token) and self.token_ended(worker.token)
 
     def share(self, of: int, worker: Worker) -> int:
-        """Return this daemon's part of `of` slots of a worker. The parts of all daemons that can reach the worker add
+        """Return this daemon's part of `of` slots of a worker: the parts of all daemons that can reach the worker add
         up to `of`. A worker with a loopback address is reached only from the machine where it registered."""
         now_s = self._clock.mono_s()
         machine = worker.machine if worker.url is not None and _is_near(worker.url) else ""
@@ -183,13 +183,13 @@ class Presence(ABC):
     # ------------------------------------------------------------ signs of life
 
     def signs(self) -> set[str]:
-        """Return a new set to which ids of workers are added when they give a sign of life here. The caller sends them
-        to other daemons and empties the set."""
+        """Return a new set, to which the ids of workers are added from now on when they give a sign of life here. The
+        caller sends the ids to other daemons and empties the set."""
         self._outgoing.append(collected := set[str]())
         return collected
 
     def reached(self, worker_id: str) -> None:
-        """Note a sign of life: the worker answered or made a request. If its registration had expired, it is valid
+        """Note a sign of life: the worker answered or made a request. If its registration had expired, it becomes valid
         again."""
         worker = self._workers.get(worker_id) or self._back(worker_id)
         if worker is None:
@@ -205,8 +205,8 @@ class Presence(ABC):
                 collected.add(worker_id)
 
     def record_signs(self, ages_ms: Mapping[str, int]) -> None:
-        """Note how long ago workers gave a sign of life at some daemon. Call it even without any: each call shows that
-        signs of other daemons arrive, so that a worker's silence counts."""
+        """Note how long ago workers (id → ms) gave a sign of life at some daemon. To be called even with no workers:
+        each call shows that signs of other daemons arrive, so that a worker's silence counts."""
         now_s = self._clock.mono_s()
         if self._looked_at_s is not None and (blind_s := now_s - self._looked_at_s - BLIND_S) > 0:
             self._seen_at_s = {worker_id: at_s + blind_s for worker_id, at_s in self._seen_at_s.items()}
@@ -234,8 +234,8 @@ class Presence(ABC):
                 self.unregister(worker_id, "unreachable")
 
     def is_overdue(self, worker: Worker) -> bool:
-        """Return whether a worker was silent for longer than it may be. One with a ttl is removed then, unless signs of
-        life at other daemons are unknown."""
+        """Return whether a worker was silent for longer than it may be. Removes nothing: a worker with a ttl is removed
+        when workers are read, unless signs of life at other daemons are unknown."""
         at_s = self._seen_at_s.get(worker.id)
         if at_s is None:
             return False
@@ -263,8 +263,8 @@ class Presence(ABC):
         unregistered."""
 
     def _now_s(self) -> float:
-        """Return the time by which silence is judged. It stands still from BLIND_S after the last news from other
-        daemons."""
+        """Return the time (s) by which silence is judged. It stands still once no signs of other daemons came for
+        BLIND_S."""
         now_s = self._clock.mono_s()
         return now_s if self._looked_at_s is None else min(now_s, self._looked_at_s + BLIND_S)
 

@@ -55,7 +55,7 @@ class Pull:
         return not (self.is_promised or self._closes)
 
     def close(self) -> None:
-        """Claim no more jobs for this poll. It ends at once, or when a claim under way has ended."""
+        """Have no more jobs claimed for this poll. It ends at once, or as soon as the claim under way has ended."""
         self._closes = True
         if not self.is_promised:
             self._settle()
@@ -71,7 +71,7 @@ class Pull:
                 self._settle()
 
     def bring(self, held: Sequence[Held]) -> None:
-        """Note the jobs that are being handed over. Then `arrived` or `failed` must be called for each."""
+        """Note that these jobs are being handed over. Then `arrived` or `failed` must be called for each job."""
         self._coming = {each.job.id: each for each in held}
 
     def arrived(self, job_id: str) -> bool:
@@ -94,7 +94,7 @@ class Pull:
         await self._begun.wait()
 
     async def wait(self) -> None:
-        """Wait until the hand-over of each job has succeeded or failed, or until the poll is closed without any."""
+        """Wait until the hand-over of each job has succeeded or failed, or until the poll is closed without jobs."""
         await self._settled.wait()
 
     def _settle(self) -> None:
@@ -159,7 +159,7 @@ class Pulls:
                 pull.close()
 
     def wish(self, demand: Demand) -> None:
-        """Add what all waiting polls take to `demand`, once for each kind of poll."""
+        """Add to `demand` what the waiting polls take. Polls that take the same jobtypes and priorities count once."""
         for (jobs, low, high), pulls in self._kinds.items():
             first = _first(pulls)
             if first is None:
@@ -171,8 +171,8 @@ class Pulls:
                 demand.named(jobtype, (low, high))
 
     def best(self, jobtype: str, priority: int) -> Pull | None:
-        """Return the waiting poll for a job: one that has the jobtype in `warm`, else the one that has waited
-        longest."""
+        """Return the waiting poll that is to get a job of this type and priority: one with the jobtype in `warm`, else
+        the poll that has waited longest; None: no poll takes the job."""
         for pull in self._warm.get(jobtype, ()):
             if pull.is_open and pull.worker.takes(jobtype, priority):
                 return pull
@@ -191,5 +191,5 @@ def _drop(pulls: dict[Key, dict[Pull, None]], key: Key, pull: Pull) -> None:
 
 
 def _first(pulls: Iterable[Pull]) -> Pull | None:
-    """Return the first poll that no claim is under way for. Usually few are skipped, about one per partition."""
+    """Return the first poll that no claim is under way for, or None. Few are skipped, about one per partition."""
     return next((pull for pull in pulls if pull.is_open), None)

@@ -78,12 +78,11 @@ class WorkerRegistry(Presence):
         peer: str | None = None,
         tenant: str = "",
     ) -> Worker:
-        """Check a registration and return its worker. A registered worker keeps its id. Raises Invalid, which names the
-        field.
+        """Check a registration and return the worker to be stored; nothing is registered yet. Raises Invalid, which
+        names the field.
 
-        A registration without an id, but with the URL, name and style of a registered worker, is for that worker.
-        `peer`: the address that it came from; None: this machine.
-        """
+        A registration without an id, but with the URL, name and style of a registered worker, is for that worker, which
+        keeps its id. `peer`: the address that the registration came from; None: this machine."""
         standing = standing_of(peer)
         for field, names in (("worker_id", (spec.id,)), ("jobs", spec.jobs or ())):
             if CALLBACK in names:
@@ -112,11 +111,10 @@ class WorkerRegistry(Presence):
         return Worker(**fields)
 
     def is_registered(self, worker: Worker) -> bool:
-        """Return whether a registration repeats the present one, so that it need not be saved again.
+        """Return whether a registration repeats the present one, or one that it replaced, so that it need not be saved.
 
-        It may come from a more distant caller or another machine: otherwise two such callers would replace each other's
-        registration for ever.
-        """
+        A repeat may come from a more distant caller or another machine: else two such callers would replace each
+        other's registration for ever."""
         known = self._workers.get(worker.id)
         if known is None or known.standing < worker.standing:
             return False
@@ -126,24 +124,22 @@ class WorkerRegistry(Presence):
         return self._is_former(worker, known)
 
     def _secrets(self, worker_id: str, url: str | None) -> Sequence[str]:
-        """Return the secrets for a registration that gives none: those of the worker's earlier registration, even if
-        expired.
+        """Return the secrets for a registration that gives none: those of the worker's earlier registration, even an
+        expired one. Empty if there was none, or if the URL leads to another server.
 
-        A worker that verifies signatures would refuse unsigned requests, and its jobs would fail for good. If the URL
-        leads to another server there are no secrets, for it could pass on signed requests as if the daemon had sent
-        them.
-        """
+        A worker that verifies signatures would refuse unsigned requests, and its jobs would fail for good. But another
+        server could pass on signed requests as if the daemon had sent them."""
         setting = self.settings.get(KIND, worker_id)
         known = _read(setting) if setting is not None and not setting.is_deleted else None
         is_same = known and known.url and url and server_of(known.url) == server_of(url)
         return known.secrets if known and is_same else ()
 
     def _is_former(self, worker: Worker, known: Worker) -> bool:
-        """Return whether a registration was replaced by the present one, while the present one is still being repeated.
+        """Return whether a registration is an earlier one of this worker, to be ignored while the present one is
+        repeated.
 
         During a deploy an old program and its new version behind one URL both repeat their registrations, and each
-        would undo the other's. So the newer one stays until it was not repeated here for its `ttl`.
-        """
+        would undo the other's. So the newer registration stays until it was not repeated here for its `ttl`."""
         if worker.ttl_s is None or known.ttl_s is None or worker.options == known.options:
             return False
         silent_s = self._clock.mono_s() - self._repeated_at_s[worker.id]
@@ -159,7 +155,7 @@ class WorkerRegistry(Presence):
         return worker
 
     async def judge(self, url: str | None, peer: str | None) -> None:
-        """Look up a URL's host. Raises Invalid if a caller at the address `peer` may not name the host's address."""
+        """Look up a URL's host. Raises Invalid if a caller at the address `peer` may not register that host."""
         if url is not None:
             _refuse_unless(url, await self._ssrf.judge_name(host_of(url), standing_of(peer)))
 
@@ -241,7 +237,7 @@ class WorkerRegistry(Presence):
                 del notes[worker_id]
 
     def silent(self) -> Iterator[tuple[float, Setting]]:
-        """Yield registrations whose ttl has run out, each after the number of seconds since then."""
+        """Yield (s, registration) for registrations whose ttl has run out; s: how many seconds ago."""
         now_s = self._now_s()
         for setting in self.settings.all(KIND):
             if setting.name not in self._workers and not setting.is_deleted:

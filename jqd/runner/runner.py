@@ -61,9 +61,10 @@ class Runner:
         wrong: Callable[[bytes, Sequence[str]], str] = nothing_follows,
         options: FollowerOptions = by_push,
     ) -> None:
-        """`trusts`: returns whether the daemon's lease is valid now. `backoff`: delays after failed attempts. `wrong`,
-        `options`: see `DeliveryContext`. `pool`, `capacity`: shared by all partitions, so that together they send a
-        worker no more jobs than it takes."""
+        """`trusts`: returns whether the daemon's lease is valid now. `backoff`: delays after failed attempts. `pool`,
+        `capacity`: shared by all partitions, so that together they send a worker no more jobs than it takes. `wrong`:
+        returns what is wrong with followers (jobs pushed after a success) for a token's scopes; `options`: their
+        default options."""
         self._config = config
         self._workers = workers
         self.paused = Paused(workers.settings)
@@ -148,18 +149,18 @@ class Runner:
         return wanted
 
     def offer(self, jobtype: str, priority: int, waiting: int | None = None) -> Offer | None:
-        """Return the worker for a job of this type: a waiting poll, else the worker with the most free capacity; None:
-        none is free.
+        """Return the worker for a job of this type: that of a waiting poll, else the worker with the most free
+        capacity; None: no worker is free.
 
         `waiting`: how many jobs of the type wait. If they do not fill a batch, a worker may wait for more (see
-        `linger_s`).
-        """
+        `linger_s`)."""
         if self._is_backlogged() or self.paused.holds(jobtype):
             return None
         return self._capacity.offer(jobtype, priority, waiting, self._linger)
 
     def linger_s(self) -> float:
-        """Return the seconds until the first batch that waits for more jobs is sent anyway; infinity if none waits."""
+        """Return the seconds until the first batch that waits for more jobs is claimed anyway; infinity if none
+        waits."""
         return self._linger.next_s(self._clock.mono_s())
 
     def run_jobs(self, worker_id: str, jobtype: str, held: Sequence[Held], pull: Pull | None = None) -> None:
@@ -216,12 +217,12 @@ class Runner:
 
     @property
     def is_working(self) -> bool:
-        """Whether a job is queued or running here. All others in flight have stopped."""
+        """Whether a job is queued or running here. Other jobs in flight have stopped."""
         return self._in_flight.at_work > 0
 
     def get_stopped_jobs(self, limit: int) -> Stopped:
-        """Return up to `limit` outcomes and up to `limit` jobs to hand back, each once. They stay in flight until
-        `forget`."""
+        """Take up to `limit` outcomes and up to `limit` jobs to hand back. No later call has them again. The jobs stay
+        in flight until `forget`."""
         backlogged = self._is_backlogged()
         stopped = self._in_flight.get_stopped(limit)
         if backlogged and not self._is_backlogged():
@@ -229,31 +230,31 @@ class Runner:
         return stopped
 
     def forget(self, claims: Iterable[tuple[str, int]], epoch: int = 0, void: Collection[int] | None = ()) -> None:
-        """Forget claims (id, fence) whose end or hand-over the store knows. `epoch`, `void`: see
-        `LeaseHandover.arrived`."""
+        """Forget claims (id, fence) whose end or hand-over the store knows. For hand-overs: a fence below `epoch` makes
+        it void; `void`: indexes of claims that the store refused, None if unknown."""
         claims = [*claims]
         self._capacity.ended(self._in_flight.forget(claims))
         self._handover.arrived(claims, epoch, void)
 
     def drop_lost(self, job_ids: Iterable[str]) -> None:
-        """Hand back jobs of which the store says that this daemon does not hold them. Nothing is reported for them.
-        Unknown ids are ignored."""
+        """Stop jobs of which the store says that this daemon does not hold them. No outcome is made for them. Unknown
+        ids are ignored."""
         for job_id in job_ids:
             if (delivery := self._shared.deliveries.get(job_id)) is not None:
                 delivery.drop(delivery.missing[job_id])
 
     def skip_succeeded(self, claims: Iterable[tuple[str, int]]) -> None:
-        """Take back jobs that were claimed again although they succeeded in these earlier claims (id, fence), unless
-        already sent."""
+        """Hand back jobs that were claimed again although an earlier claim succeeded, unless already sent. `claims`:
+        (id, fence) of the claims that succeeded."""
         for job_id, fence in claims if self._shared.deliveries else ():
             delivery = self._shared.deliveries.get(job_id)
             if delivery is not None and delivery.missing[job_id].held.fence > fence:
                 delivery.withdraw(job_id)
 
     def cancel(self, claims: Iterable[tuple[str, int]]) -> None:
-        """Cancel claims (id, fence). Jobs that were not sent are handed back; for others the worker is told. A
-        cancel of an unknown claim is remembered for a while, because the answer to that claim may still arrive from
-        the store."""
+        """Cancel the jobs of these claims (id, fence). A job that was not sent is handed back; otherwise its worker
+        gets a cancel. The cancel of an unknown claim is remembered for a while, because the store's answer with its job
+        may still arrive."""
         for job_id, fence in claims:
             entry, delivery = self._in_flight.find(job_id), self._shared.deliveries.get(job_id)
             if entry is None or entry.held.fence < fence:
@@ -319,8 +320,7 @@ class Runner:
     def running(self, job_id: str) -> Running | None:
         """Return where a job is running here; None: it is not.
 
-        A job that its worker reports later counts until the store knows of that.
-        """
+        A job that its worker will report later counts as running here until the store knows that the worker has it."""
         entry = self._in_flight.find(job_id)
         if entry is None or not (entry.phase is Phase.RUNNING or entry.is_entrusted):
             return None
@@ -334,9 +334,8 @@ class Runner:
     def stop_work(self, interruption: str = "") -> None:
         """End all requests and hand back their jobs, because the daemon's lease is no longer trusted.
 
-        The store may still take this daemon for their owner, so it must be told. `interruption`: the reason reported
-        for jobs that had begun.
-        """
+        The jobs stay in flight until the store is told, as it may still have this daemon as their owner.
+        `interruption`: the reason reported for jobs that had begun."""
         if self._in_flight.at_work:
             self._log.warning("runner.stop_work", count=self._in_flight.at_work)
         for delivery in [*self._shared.open]:
@@ -346,8 +345,8 @@ class Runner:
     # ------------------------------------------------
 
     def _posts(self, entries: Sequence[InFlightJob], jobs_max: int) -> Iterator[tuple[list[InFlightJob], int]]:
-        """Divide jobs among requests. Jobs suspected of crashes get requests of their own. Yields each request with how
-        often a connection broke while its jobs ran."""
+        """Divide jobs among requests. Jobs suspected of crashes get requests of their own. Yields (jobs of a request,
+        how often a connection broke while they ran)."""
         found = [(entry, self._capacity.crash_isolation.of(entry.held.job.id)) for entry in entries]
         bytes_max = self._config.batch_bytes_max
         for part in posts_of([entry for entry, why in found if why is None], jobs_max, bytes_max):
@@ -358,15 +357,14 @@ class Runner:
                 yield part, suspicion.losses
 
     def _drop_void(self, held: Held) -> None:
-        """Take back the attempt of a job that was claimed anew. The lease was lost in between, so that attempt is
-        void."""
+        """Stop the earlier attempt of a job that was claimed anew: this daemon's lease was lost in between."""
         delivery = self._shared.deliveries.get(held.job.id)
         if delivery is not None and (entry := delivery.missing[held.job.id]).held.fence < held.fence:
             self._log.warning("runner.void_claim", job_id=held.job.id, fence=entry.held.fence)
             delivery.drop(entry)
 
     def _keep_sound(self, entries: Sequence[InFlightJob], jobtype: str) -> list[InFlightJob]:
-        """Hand back jobs that were cancelled before they were claimed, or have another type. Returns the others."""
+        """Hand back jobs whose cancel came before their claim, or that have another jobtype. Returns the others."""
         sound: list[InFlightJob] = []
         back: list[InFlightJob] = []
         for entry in entries:

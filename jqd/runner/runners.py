@@ -1,4 +1,4 @@
-"""The runners of a daemon, one for each partition of the store. Finds the one of a job, and adds up their counts."""
+"""The runners of a daemon, one for each partition of the store: finds a job's runner, and adds up their counts."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any

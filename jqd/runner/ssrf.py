@@ -70,8 +70,8 @@ def machine() -> str:
 
 
 def standing_here(standing: AddressPolicy, where: str) -> AddressPolicy:
-    """Return the policy that a registration made at machine `where` has on this machine. Loopback counts only on the
-    same machine."""
+    """Return the address policy on this machine for a registration made at machine `where`. Loopback counts only on the
+    machine of the registration."""
     return min(standing, AddressPolicy.INSIDE) if where not in ("", machine()) else standing
 
 
@@ -88,7 +88,7 @@ def standing_of(peer: str | None) -> AddressPolicy:
 
 
 def place_of(address: IP) -> AddressPolicy:
-    """Return the least policy with which a caller may name an address; NEVER: nobody may."""
+    """Return the address policy that a caller needs at least to name an address; NEVER: nobody may name it."""
     inner = _inner(address)
     if inner is not None:
         return max(place_of(inner), AddressPolicy.INSIDE if address in LOCAL_CARRIER else AddressPolicy.OUTSIDE)
@@ -120,7 +120,8 @@ def is_own(address: IP) -> bool:
 
 class SsrfGuard:
     def __init__(self, networks: Sequence[str] = (), callback_networks: Sequence[str] = ()) -> None:
-        """`networks`: if there are any, workers may only be there. `callback_networks`: callbacks may go there, too.
+        """`networks`: the only networks where workers may be; empty: the default rules. `callback_networks`: networks
+        to which callbacks may go, beside public addresses.
 
         Raises ValueError for a text that is not a network."""
         self._networks = [ip_network(each, strict=False) for each in networks]
@@ -158,14 +159,15 @@ class SsrfGuard:
         )
 
     def judge_host(self, host: str, standing: AddressPolicy) -> str | None:
-        """Return why the host of a URL may not be named; None: nothing is known against it. Does not look up names."""
+        """Return why a URL with this host may not be named by a caller with this policy; None: nothing is known against
+        it. Does not look up names."""
         if ip_of(host) is None:
             return self.why_not("127.0.0.1", standing) if _is_localhost(host) else None
         return self.why_not(host, standing)
 
     async def judge_name(self, host: str, standing: AddressPolicy) -> str | None:
-        """Look up the host of a URL, for at most LOOK_UP_S. Returns why it may not be named; None: it may, or was not
-        found."""
+        """Look up the host of a URL, for at most LOOK_UP_S. Returns why a caller with this policy may not name it;
+        None: he may, or the host was not found."""
         if ip_of(host) is not None or _is_localhost(host):
             return self.judge_host(host, standing)
         with trio.move_on_after(LOOK_UP_S):

@@ -16,11 +16,12 @@ class VersionRoom(NamedTuple):
 
 
 def follower(versions: Sequence[VersionRoom]) -> VersionRoom | None:
-    """Return the version that gets jobs only by random draw, while the other claims for both; None: there is only one.
+    """Return the version that gets jobs only by random draw, while the other version claims for both; None: there is
+    only one.
 
-    If both are well it is the one with the smaller share, even while the other is full, so that it never exceeds its
-    share. A version that is not well claims only if the other has no room, or all jobs would wait for its probe.
-    """
+    If both versions are well it is the one with the smaller share, even while the other is full, so that it never
+    exceeds its share. A version that is not well claims only if the other has no room, or all jobs would wait for its
+    probe."""
     if len(versions) < 2:
         return None
     if all(version.is_well for version in versions):

@@ -190,7 +190,7 @@ class Worker(WorkerSpec, frozen=True, kw_only=True, forbid_unknown_fields=False)
 
     @property
     def language(self) -> Format | None:
-        """The format of request bodies; None: plain text without a format."""
+        """The format in which the worker's requests encode arguments; None: plain text without a format."""
         return self.format or next(iter(FORMATS[self.style]), None)
 
     @property
@@ -233,7 +233,8 @@ def takes_type(jobs: Collection[str] | None, jobtype: str) -> bool:
 
 
 def jobs_of(spec: WorkerSpec, tenant: str) -> tuple[str, ...] | None:
-    """Return the jobtypes of a registration with the tenant in front; None: any type, without a tenant."""
+    """Return the jobtypes of a registration, each with the tenant in front. None: a worker without a tenant takes any
+    type."""
     if spec.jobs is None:
         return (any_of(tenant),) if tenant else None
     return tuple(dict.fromkeys(annotate(tenant, name) for name in spec.jobs))

@@ -127,23 +127,23 @@ class WorkerViews:
         return {daemon: view.rows.get(worker_id, WELL) for daemon, view in views if view is not None}
 
     def urls(self, daemons: Iterable[str], peer: str | None) -> list[str]:
-        """Return the URLs of these daemons that a caller at address `peer` can use: loopback URLs only if both are on
-        this machine."""
+        """Return those URLs of these daemons that a caller at address `peer` can use. A loopback URL counts only if
+        caller and daemon are both on this machine."""
         views = [view for daemon in daemons if (view := self._known.get(daemon)) is not None and view.url]
         near = standing_of(peer) is AddressPolicy.LOOPBACK
         here = [not address.is_loopback(host_of(view.url)) or (near and view.machine == machine()) for view in views]
         return [view.url for view, is_reached in zip(views, here, strict=True) if is_reached]
 
     def begins(self, daemon: str, machine: str | None = None) -> bool:
-        """Return whether a daemon starts jobs; True if its view is unknown. `machine`: whether it does so now, at
-        workers on that machine; "": at any worker; None: whether it ever does."""
+        """Return whether a daemon starts jobs; True if its view is unknown. `machine`: None: whether it ever does; "":
+        whether it does now, or has jobs in flight; a machine: the same, and whether it is on that machine."""
         view = self._known.get(daemon)
         if view is None or not view.begins:
             return view is None
         return machine is None or (not view.is_drained and machine in ("", view.machine))
 
     def starts_jobs(self, daemon: str) -> bool:
-        """Return whether a daemon starts jobs now. False if its view is unknown."""
+        """Return whether a daemon starts jobs now, by its published view. False if its view is unknown."""
         view = self._known.get(daemon)
         return view is not None and view.starts_jobs
 
@@ -166,7 +166,8 @@ class WorkerViews:
         return [setting for setting in self._settings.all(VIEW) if now_ms - setting.at_ms > KEPT_S * 1000]
 
     def _rows(self) -> dict[str, WorkerHealth]:
-        """Return worker id → row, for each worker that is not well, even a removed one while it is backed off."""
+        """Return worker id → how this daemon sees it, for each worker that is not well. A removed worker is included
+        while it is backed off."""
         ailing = self._capacity.ailing()
         now_ms, now_s = self._settings.now_ms(self._clock), self._clock.mono_s()
         known = {worker.id for worker in self._workers.list()} if ailing else ()
@@ -187,8 +188,8 @@ class WorkerViews:
         return rows
 
     def _until_ms(self, worker_id: str, breaker: CircuitBreaker, now_ms: int) -> int:
-        """Return the end of a worker's pause by the store's clock. It is computed once, and anew if that clock was
-        set."""
+        """Return when a worker's pause ends, by the store's clock (Unix ms). It is computed once, and anew if that
+        clock was set."""
         until_ms = round(now_ms + (breaker.open_until_s - self._clock.mono_s()) * 1000)
         until_s, before_ms = self._ends.get(worker_id, (0.0, 0))
         if until_s == breaker.open_until_s and abs(until_ms - before_ms) < SAME_MS:
@@ -217,8 +218,8 @@ class WorkerViews:
                 self._capacity.breaker(worker).resume(pause.until_s, self._known[self._daemon].rows[worker_id].why)
 
     def _pauses(self, daemon: str, before: WorkerView | None) -> dict[str, Pause]:
-        """Return worker id → pause, as another daemon published it in its view, by this machine's clock. Workers that
-        the daemon merely cannot reach are left out, because this one may reach them."""
+        """Return worker id → pause by this machine's clock, from another daemon's view. Workers that the other daemon
+        merely cannot reach are left out, because this daemon may reach them."""
         view, known = self._known.get(daemon), self._capacity.pauses(daemon)
         now_ms, now_s = self._settings.now_ms(self._clock), self._clock.mono_s()
         pauses: dict[str, Pause] = {}
@@ -235,8 +236,8 @@ class WorkerViews:
 
 
 def _fair(worker_ids: Iterable[str], ailing: Mapping[str, CircuitBreaker], now_s: float) -> list[str]:
-    """Order workers for a view without room for all: backed-off ones first, unreachable ones last. Within each group,
-    tenants alternate."""
+    """Return the workers in the order in which they get a place in a view without room for all: backed-off workers
+    first, unreachable ones last. Within each group, tenants alternate."""
     ranked: list[tuple[int, int, str]] = []
     ranks = Counter[tuple[int, str]]()
     for worker_id in sorted(worker_ids):

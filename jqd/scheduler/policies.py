@@ -34,7 +34,7 @@ Weights = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class SchedulerConfig:
-    """What goes first among jobs of equal priority."""
+    """Settings of the order among jobs of equal priority, and of ageing."""
 
     policy: Literal["fair", "strict", "random"] = "fair"
     """How equal priorities are ordered (SCHEDULING.md#what-goes-first). The same at all daemons."""
@@ -80,13 +80,12 @@ class Policy(Protocol):
     """Chooses among waiting jobtypes of equal rank."""
 
     def rank(self, row: Waiting) -> tuple[Any, ...]:
-        """Return the sort key of rows of equal rank, smallest first.
+        """Return a sort key that orders rows (waiting jobtypes) of equal rank, smallest first.
 
-        It changes only when jobs begin, so that the first row stays first until then.
-        """
+        The key changes only when jobs begin, so that the first row stays first until then."""
 
     def chosen(self, row: Waiting) -> None:
-        """Note that this row was chosen, as the best of all rows that may run now."""
+        """Note that this row (a waiting jobtype) was chosen, as the best of all rows that may run now."""
 
     def started(self, jobtype: str, count: int) -> None:
         """Note that `count` jobs of this type began."""
@@ -106,7 +105,7 @@ class Strict:
 
 
 class Random:
-    """Each jobtype has the same chance; the order is drawn anew after jobs began."""
+    """Each jobtype has the same chance to go first. The order is drawn anew after jobs began."""
 
     def __init__(self, source: random.Random) -> None:
         self._source = source
@@ -157,8 +156,8 @@ class Fair:
 
 
 class _Times:
-    """Virtual time of each tenant, or of each jobtype of a tenant. `reached` sets a least time, so that idle ones get
-    no credit."""
+    """Virtual times: of tenants, or of one tenant's jobtypes. Idle names get no credit, as `reached` sets the least
+    time."""
 
     def __init__(self) -> None:
         self._of: dict[str, float] = {}
@@ -169,12 +168,12 @@ class _Times:
         return time if time > self._first else self._first
 
     def reached(self, name: str) -> None:
-        """Note that this name has the least time of all that wait: from now on no name has less."""
+        """Note that this tenant or jobtype has the least time of all that wait: from now on none has less."""
         self._first = self.of(name)
 
     def pass_by(self, name: str, time: float) -> str | None:
-        """Add `time` to a name's virtual time. At most REMEMBERED names are kept; returns the name that was forgotten,
-        or None."""
+        """Add `time` to the virtual time of a tenant or jobtype. At most REMEMBERED names are kept; returns the name
+        that was forgotten, or None."""
         now = self.of(name) + time
         self._of.pop(name, None)
         self._of[name] = now  # moved to the end: the first one is forgotten first

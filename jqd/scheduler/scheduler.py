@@ -18,7 +18,8 @@ Row = TypeVar("Row", bound=Waiting)
 
 
 class Selection(NamedTuple, Generic[Row]):
-    """A row to claim a batch from, and the worst rank that jobs of the batch may have."""
+    """A row (jobtype that waits in a partition) to claim a batch from, and the worst rank that jobs of the batch may
+    have."""
 
     row: Row
     no_worse_than: int
@@ -35,18 +36,17 @@ class Scheduler:
         self._running: dict[str, int] = {}
 
     def ranked(self, waiting: Iterable[Row]) -> list[Row]:
-        """Return the rows of one partition, best first."""
+        """Return the rows (waiting jobtypes) of one partition, best first."""
         return sorted(waiting, key=self._rank)
 
     def select_rows_to_run(
         self, waiting: Sequence[Sequence[Row]], *, may_run: Callable[[Row], bool]
     ) -> Iterator[Selection[Row]]:
-        """Yield the rows to claim from, best first: all rows of the best rank that may run. Nothing when nothing may
-        run.
+        """Yield the rows (waiting jobtypes) to claim from, best first: all rows of the best rank that may run. Yields
+        nothing if no row may run.
 
         `waiting`: the rows of each partition, as `ranked` returns them. `may_run` is called in that order, for no more
-        rows than needed.
-        """
+        rows than needed."""
         best: Row | None = None
         for row in waiting[0] if len(waiting) == 1 else heapq.merge(*waiting, key=self._rank):
             if row.waiting < 1 or not may_run(row):

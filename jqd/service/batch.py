@@ -66,7 +66,7 @@ class Batch(Struct):
 
     @property
     def places(self) -> list[int]:
-        """Return the indexes in the request of the accepted jobs."""
+        """Return, for each accepted job in order, its index in the request."""
         bad = {fault.place for fault in self.refused}
         return [place for place in range(self.size) if place not in bad]
 
@@ -76,13 +76,13 @@ class Batch(Struct):
         return [found.get(place) for place in range(self.size)]
 
     def only(self, kept: Sequence[int]) -> tuple[bytes, list[JobSpec]]:
-        """Return `array` and `jobs` reduced to some of the accepted jobs. `kept`: their indexes in `jobs`."""
+        """Return some of the accepted jobs, as a MessagePack array and as a list. `kept`: their indexes in `jobs`."""
         items = _items_decoder.decode(self.array)
         return _encoder.encode([items[at] for at in kept]), [self.jobs[at] for at in kept]
 
     def without(self, faults: Mapping[int, Fault]) -> "Batch":
-        """Return the batch without jobs whose faults were found later. `faults`: index in `jobs` → fault of that
-        job."""
+        """Return the batch with some of its accepted jobs refused. `faults`: index in `jobs` → why the job is
+        refused."""
         if not faults:
             return self
         array, jobs = self.only([at for at in range(len(self.jobs)) if at not in faults])
@@ -162,8 +162,8 @@ def _read_good(data: bytes, single: bool, config: ServiceConfig) -> Batch | None
 
 
 def _longest_if_good(jobs: Sequence[JobSpec], bytes_max: int) -> tuple[int, bool] | None:
-    """Return the bytes of the longest argument, and whether all jobs are plain (`Batch.plain`). Return None if `faults`
-    would find a fault."""
+    """Return the size in bytes of the longest argument or `then`, and whether all jobs are plain (`Batch.plain`).
+    Return None if any job has a fault. `bytes_max`: the largest allowed argument."""
     longest, plain = 0, True
     for job in jobs:
         size = len(job.argument)
@@ -202,7 +202,7 @@ def _longest_if_good(jobs: Sequence[JobSpec], bytes_max: int) -> tuple[int, bool
 
 
 def expect_bytes(size: int, single: bool, config: ServiceConfig) -> None:
-    """Raise TooLarge if a request of `size` bytes exceeds the limit for one job or for an array."""
+    """Raise TooLarge if a request of `size` bytes exceeds the limit for one job (`single`), or else for an array."""
     limit = config.job_bytes_max if single else config.array_bytes_max
     if size > limit:
         what = "one job has" if single else "an array of jobs has"
@@ -210,13 +210,15 @@ def expect_bytes(size: int, single: bool, config: ServiceConfig) -> None:
 
 
 def expect_alone(array: bytes, config: ServiceConfig) -> None:
-    """Raise TooLarge if an array has only one job, and that job is larger than a job sent without an array may be."""
+    """Raise TooLarge if the only job of an array exceeds the limit for a job that is sent without an array. An array of
+    several jobs is not checked."""
     if array_items(array) == 1:
         expect_bytes(len(array) - ONE_HEAD[array[0]], True, config)
 
 
 def expect_size(size: int | None, config: ServiceConfig) -> None:
-    """Raise TooLarge for too many jobs, and Unreadable for an empty array. Without a known size (None) do nothing."""
+    """Raise TooLarge if an array has too many jobs, Unreadable if it has none. `size`: the number of its jobs; None:
+    unknown, so nothing is checked."""
     if size is None:
         return
     if size == 0:
@@ -265,8 +267,8 @@ def in_order(faults: Iterable[Fault]) -> list[Fault]:
 
 
 def with_trace(batch: Batch, given: str) -> Batch:
-    """Return the batch with the request's `traceparent` header set on the jobs that have none. An invalid header is
-    ignored, as the specification says: it must not fail a request."""
+    """Return the batch with the request's `traceparent` header (`given`) set on the jobs that have none. An invalid
+    header is ignored, as the specification says: it must not fail a request."""
     if _TRACEPARENT.fullmatch(given) is None or not any(job.traceparent is None for job in batch.jobs):
         return batch
     packed = Raw(_encoder.encode(given))

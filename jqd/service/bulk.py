@@ -110,8 +110,8 @@ class Tally(msgspec.Struct):
 
 
 async def cancel_many(services: Services, wanted: Filter) -> Tally:
-    """Cancel the matching jobs that have not ended. `changed` counts the cancels in the journal. Raises Invalid,
-    Interrupted."""
+    """Cancel the matching jobs that have not ended. `Tally.changed` counts the cancels that were journaled. Raises
+    Invalid, Interrupted."""
 
     async def act(found: Sequence[Found], tally: Tally) -> None:
         await record_cancels(services, found)
@@ -143,10 +143,11 @@ async def delete_many(services: Services, wanted: Filter) -> Tally:
 async def _change_many(
     services: Services, what: str, wanted: Filter, states: Sequence[State], done: str, act: Act
 ) -> Tally:
-    """Find the jobs that match the filter and are in one of `states`, and call `act` with them.
+    """Find the jobs that match the filter and are in one of `states`, and call `act` with them. A filter with neither a
+    state nor ids finds failed jobs only, if `states` contains that state.
 
-    Raises Invalid if the filter is empty or asks for another state.
-    """
+    `what`: the action's name for the audit log. `done`: its past participle for error messages. Raises Invalid if the
+    filter is empty, or asks for a state that is not in `states`."""
     if all(getattr(wanted, each) is None for each in WORDS):
         raise Invalid(f"a filter of nothing is every job there is; give {', '.join(WORDS[:-1])} or {WORDS[-1]}")
     if wanted.state is not None and wanted.state not in states:  # a 0 would read as if there were no such jobs
@@ -166,7 +167,7 @@ def _may_act_on(services: Services, states: Sequence[State], view: Found) -> boo
 
 
 def _recorded(note: Note, act: Act) -> Act:
-    """Return a function like `act`, which first writes the request to the audit log."""
+    """Return a function that calls `act`, but before its first call writes the request to the audit log (`note`)."""
 
     async def recorded(found: Sequence[Found], tally: Tally) -> None:
         await note()
@@ -209,7 +210,7 @@ async def clean(services: Services, wanted: Clean) -> Tally:
 
 
 def _from(cursor: str, before_ms: int) -> int:
-    """Return the date (Unix ms) up to which a clean continues: the cursor's date if it has one, but at most
+    """Return the date (Unix ms) up to which jobs are deleted: the date in `cursor` if it has one, but never later than
     `before_ms`."""
     date = cursor.removeprefix(MORE)
     return min(before_ms, int(date)) if cursor.startswith(MORE) and date.isdecimal() and date.isascii() else before_ms
@@ -230,8 +231,8 @@ def counting_changes(tally: Tally) -> Iterator[None]:
 
 
 async def _each_piece(services: Services, wanted: Filter, tally: Tally, may: Test, act: Act) -> None:
-    """Find the jobs that match the filter and for which `may` returns true, page by page. Count them, and call `act`
-    with them unless it is a dry run."""
+    """Find the jobs that match the filter and for which `may` returns true, page by page. Count them in `tally`, and
+    call `act` with them unless the filter asks for a dry run."""
     wanted.expect_dates()
     with counting_changes(tally):
         if wanted.job_ids is not None:
@@ -260,8 +261,8 @@ def _jobs_in(found: Sequence[Found]) -> int:
 
 
 async def _named(services: Services, wanted: Filter, tally: Tally, may: Test) -> list[Found]:
-    """Look up the jobs that the filter names. Return those that match it and for which `may` returns true; add the
-    others to `tally.refused`."""
+    """Look up the jobs that the filter names. Return those jobs that match the filter and for which `may` returns true;
+    add the other jobs to `tally.refused`."""
     found: dict[str, Found | NotFound] = {}
     wished = list(dict.fromkeys(wanted.job_ids or ()))
 
@@ -308,10 +309,10 @@ def _fits(view: Found, wanted: Filter) -> bool:
 
 
 async def _retry_each(services: Services, views: Sequence[Found], wanted: Filter, tally: Tally) -> None:
-    """Retry each of these jobs, unless somebody else changed it meanwhile.
+    """Retry the jobs in `views`, and count the retried jobs in `tally`. Jobs whose state no longer allows a retry are
+    left as they are.
 
-    Raises the first error. If that is a spent quota, the error tells how many jobs are left unchanged.
-    """
+    Raises the first error. If a quota is used up, the error tells how many of the jobs were not retried."""
     left = len(views)
     await services.hooks.count_usage(services)
 
@@ -337,8 +338,8 @@ async def _retry_each(services: Services, views: Sequence[Found], wanted: Filter
 
 
 async def _without_results(services: Services, found: Sequence[Found]) -> list[str]:
-    """Return the ids of the jobs that have no kept result. Listed jobs come without results, so a job that may have one
-    is looked up."""
+    """Return the ids of the jobs in `found` that have no kept result. The jobs in `found` come without their results,
+    so a job that may have one is looked up in the store."""
     free = [job.id for job in found if not (isinstance(job, JobView) and job.keep_result)]
 
     async def look_up(job_id: str) -> None:

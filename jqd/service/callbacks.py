@@ -56,10 +56,10 @@ def callback(
 
 
 async def group_callback(services: Services, url: str, group: str, members: Sequence[str]) -> dict[str, Any]:
-    """Return the fields of the callback of a closed group. If the group has no members, the callback is sent at once.
+    """Return the fields of the callback of a closed group, which waits for all `members`. If there are none, the
+    callback can start at once; then the setting of `expect_called` is saved here.
 
-    Raises NotYet, JournalRefused.
-    """
+    Raises NotYet, JournalRefused."""
     argument: dict[str, Any] = {"group": group}
     if not members:
         await expect_called(services, services.principal.tenant)
@@ -73,7 +73,7 @@ def message(kind: str, at: str, data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def expect_called(services: Services, tenant: str) -> None:
-    """Save a setting, once per tenant, that makes every daemon run the tenant's callbacks. Raises NotYet,
+    """Save the setting that makes every daemon run the tenant's callbacks, unless it is saved already. Raises NotYet,
     JournalRefused."""
     name = annotate(tenant, CALLBACK)
 

@@ -22,11 +22,11 @@ CANCELS_MAX = 3  # cancels per request: a job that is replaced while it is cance
 
 
 async def cancel(services: Services, given: str) -> State:
-    """Cancel a job and return its state: CANCELLED only if it will never start. `given`: the daemon's or pusher's id.
+    """Cancel a job and return its state. CANCELLED means that the job will never start. `given`: the daemon's or
+    pusher's id.
 
     If the returned state is not final, the cancel is journaled, but the job is running or the store did not confirm the
-    cancel in time. Raises NotFound, JournalRefused, StoreRefused.
-    """
+    cancel in time. Raises NotFound, JournalRefused, StoreRefused."""
     job_id = await resolve(services, given)
     is_away = False
     try:
@@ -79,9 +79,9 @@ async def record_cancels(
     """Journal cancels of these jobs, and wait until the store has applied them: then none of these jobs starts any
     more.
 
-    Returns job → last generation that is cancelled; None if the store is not known to have applied the cancels.
-    `as_seen`: see `cancelled_to`. `is_away`: the store did not answer a moment ago, and is not asked again.
-    """
+    Returns job id → last generation that is cancelled; None if the store is not known to have applied the cancels.
+    `as_seen`: see `cancelled_to`. `is_away`: the store did not answer a moment ago, so do not wait for it, and return
+    None."""
     up_to, sure = await cancelled_to(services, found, as_seen=as_seen, is_away=is_away)
     position = write_cancels(services, up_to)
     await services.journal.wsync(position, shielded=True)
@@ -103,13 +103,13 @@ def write_cancels(services: Services, up_to: Mapping[str, int]) -> int:
 async def cancelled_to(
     services: Services, found: Sequence[JobView | Coming], *, as_seen: bool = False, is_away: bool = False
 ) -> tuple[dict[str, int], bool]:
-    """Return job → last generation that a cancel made now applies to, and whether the store gave all these numbers.
+    """Return job id → the last generation to which a cancel made now applies, and whether the store gave all these
+    generations.
 
     A job under its pusher's id may have a replacement that is acknowledged but not in the store yet: the cancel applies
     to the replacement, too. With `as_seen` it applies only to the contents in `found`. This is for jobs that are
     cancelled because a parent failed, since a replacement may have other parents; `Flow.cancelled_for` recognizes such
-    cancels by their generation.
-    """
+    cancels by their generation."""
     seen = {job.id: 0 if isinstance(job, Coming) else job.generation for job in found}
     moving = [
         job.id for job in found if isinstance(job, Coming) or job.name or job.generation or job.state is State.CANCELLED
@@ -121,11 +121,10 @@ async def cancelled_to(
 async def _up_to_now(
     services: Services, job_ids: Sequence[str], *, is_away: bool = False
 ) -> tuple[dict[str, int], bool]:
-    """Return job → a generation above that of all its contents so far, and whether the store gave all these numbers.
+    """Return job id → a generation higher than that of any content which the job has had, and whether the store gave
+    all these generations.
 
-    If the store is away, the generation is this daemon's clock in microseconds; the store makes its own in the same
-    way.
-    """
+    While the store is away, this daemon makes the generation from its clock (microseconds), as the store does."""
     numbers: dict[frozenset[int], int] = {}  # one for each partition
     sure = True
     for job_id in job_ids:

@@ -103,7 +103,8 @@ async def _change_own(services: Services, given: str, act: str, kind: Kind, fiel
 
 
 def _fields(services: Services, wanted: Edit) -> dict[str, Any]:
-    """Return the keyword arguments for `change`, after checking the limits of a push. Raises Invalid."""
+    """Check the wanted changes by the limits of a push, and return them as keyword arguments for `change`. Raises
+    Invalid."""
     if wanted == Edit():
         raise Invalid(f"a change is a map of what changes: {', '.join(Edit.__struct_fields__)}")
     run_at = None if wanted.run_at is msgspec.UNSET else wanted.run_at
@@ -146,8 +147,8 @@ async def latest(services: Services, given: str) -> JobView:
 
 
 async def change(services: Services, view: JobView, kind: Kind, **fields: Any) -> JobView:
-    """Journal a change, wait until the store has applied it, and return the changed job. After a release the job is
-    returned as it was before: the caller need only know that it no longer waits.
+    """Journal a change, wait until the store has applied it, and return the changed job. For `Kind.RELEASE` the
+    returned job is still as it was before the change.
 
     `fields`: priority, eligible_at_ms, argument; for a release also `failed`, the reason why the job is to fail.
     Raises
@@ -156,8 +157,7 @@ async def change(services: Services, view: JobView, kind: Kind, **fields: Any) -
         NotYet      the store will apply the change but has not yet, or lost data, or another change is in progress
         Overtaken   `fields` were computed from a content that another change has replaced
         Overloaded  a quota does not allow it
-    and JournalRefused, StoreUnsettled, StoreAway, StoreRefused.
-    """
+    and JournalRefused, StoreUnsettled, StoreAway, StoreRefused."""
     _expect_fitting(view, kind, fields)
     async with _with_key(services, view, kind) as journaled:
         if kind is Kind.RELEASE or not services.principal.tenant:
@@ -217,12 +217,11 @@ async def _change(
 
 
 async def _reserve(services: Services, view: JobView, kind: Kind, fields: dict[str, Any]) -> tuple[JobView, EditGiven]:
-    """Reserve a revision for the new change in the store. Return the job's latest content, so that no change in between
-    is lost, and the revision.
+    """Reserve in the store the revision number of a change. Return the job's latest content, to which the change is to
+    be applied, and the revision.
 
-    The latest content must allow the change as `view` did, and must be `view` if `fields` were computed from it. Raises
-    Conflict, Denied, Invalid, NotYet, Overtaken, StoreUnsettled, StoreAway, StoreRefused.
-    """
+    If another change has replaced `view`, the newer content must allow this change, too. Raises Conflict if it does
+    not, Overtaken if `_is_outdated`; also Denied, Invalid, NotYet, StoreUnsettled, StoreAway, StoreRefused."""
     # A release does not wait for another change of the job: after that its parents are looked at again.
     deadline_s = trio.current_time() + (0 if kind is Kind.RELEASE else services.config.cancel_s)
     while True:
@@ -250,8 +249,8 @@ async def _reserve(services: Services, view: JobView, kind: Kind, fields: dict[s
 
 
 def _is_outdated(view: JobView, again: JobView, kind: Kind) -> bool:
-    """Return whether the change, or a unique key reserved for it, was computed from `view` and is wrong for the newer
-    content `again`."""
+    """Return whether a change does not fit the job's newer content `again`, because the change, or the unique key
+    reserved for it, was computed from the older content `view`."""
     if kind is Kind.RELEASE:  # its argument has results in it, or it is to fail for a parent
         return True
     keys = [each.flow.unique if each.flow is not None else "" for each in (view, again)]
@@ -260,10 +259,10 @@ def _is_outdated(view: JobView, again: JobView, kind: Kind) -> bool:
 
 @asynccontextmanager
 async def _with_key(services: Services, view: JobView, kind: Kind) -> AsyncIterator[Journaled]:
-    """Reserve the unique key of a job for its retry (`with`), and release the key if the retry is not journaled.
+    """Reserve the unique key of a job during its retry (`async with`), and release the key if the caller has not noted
+    in the yielded `Journaled` that the retry is journaled.
 
-    Raises Conflict if another live job has the key, NotYet if another job may be about to get it.
-    """
+    Raises Conflict if another live job has the key, NotYet if another job may be about to get it."""
     journaled = Journaled()  # a journaled retry itself tells the store of the key
     if kind is not Kind.RETRY or view.flow is None or not view.flow.unique:
         yield journaled
@@ -305,8 +304,8 @@ def _expect_fitting(view: JobView, kind: Kind, fields: dict[str, Any]) -> None:
 
 
 def _expect_not_callback(view: JobView, kind: Kind, fields: dict[str, Any]) -> None:
-    """Refuse a new argument for a callback, since only jqd writes that, and running it before the end of the job that
-    it reports. Raises Conflict."""
+    """Raise Conflict for two changes of a callback: a new argument, since only jqd writes that; and a start before the
+    end of the job that the callback reports."""
     if bare(view.jobtype) != CALLBACK or kind is Kind.RELEASE:
         return
     if "argument" in fields:
@@ -372,9 +371,9 @@ def _frame(
 
 
 def _released(flow: Flow | None, kind: Kind, fields: dict[str, Any]) -> dict[int, str]:
-    """Return the `released` field of the frame's head, if the job no longer waits for its parents after the change:
-    index of the job in the frame (0) → why it is to fail, or "". Else return {}, as for a retried job that failed
-    because of a parent, which waits for its parents again."""
+    """Return the `released` field of the frame's head: {0: reason} if the job no longer waits for its parents after the
+    change, else {}. The 0 is the job's index in the frame. The reason says why the job is to fail, and is empty if it
+    is not. A retried job that failed because of a parent waits for its parents again."""
     if flow is None or not flow.after:
         return {}
     if kind in (Kind.RELEASE, Kind.RUN_NOW):
@@ -383,11 +382,11 @@ def _released(flow: Flow | None, kind: Kind, fields: dict[str, Any]) -> dict[int
 
 
 def _expiry_s(view: JobView, begins_ms: int, now_ms: int, *, dated: bool) -> float | None:
-    """Return the `expires_in` (seconds) with which a changed job expires at the same instant as before.
+    """Return the `expires_in` (seconds) with which a changed job expires at the same instant as before; None if it has
+    no expiry, or waits for another attempt.
 
-    If the change sets a new date (`dated`), that instant moves by as much as the date. The date "at once" counts as
-    now.
-    """
+    If the change sets a new date (`dated`), the instant moves by as much as the date. The date "at once" counts as
+    now."""
     if not view.expires_at_ms or view.state is State.RETRYING:
         return None
     created_ms, until_ms = view.created_at_ms, view.expires_at_ms

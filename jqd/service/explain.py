@@ -94,8 +94,8 @@ def _interrupted(view: JobView) -> str:
 
 
 def _in_turn(services: Services, view: JobView, place: QueuePlace | None, not_ready: str | None) -> WaitReason:
-    """Return why a job waits although some worker takes its jobtype. `place`: its place in the queue; `not_ready`: why
-    this daemon claims no jobs now."""
+    """Return why a job waits although some worker takes its jobtype. `place`: the job's place in the queue; None: it is
+    in no queue yet. `not_ready`: why this daemon claims no jobs now; None: it claims jobs."""
     if place is None:
         text = f"its date has come, and it becomes ready in a moment{f': {not_ready}' if not_ready else ''}"
         return WaitReason(Cause.NOT_READY if not_ready else Cause.NEXT, text)

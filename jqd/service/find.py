@@ -61,9 +61,9 @@ async def resolve(services: Services, given: str) -> str:
 
 
 async def once_settled(services: Services, where: Collection[int], ask: Callable[[], Awaitable[T]]) -> T:
-    """Call `ask`, which asks the store. If the store answers that it is in recovery although this daemon knows that
-    recovery is over, call it again for a moment: the store notes that a little later. Raises StoreUnsettled, and what
-    `ask` raises."""
+    """Call `ask`, which asks the store, and return its answer. For a moment after a recovery the store may still refuse
+    questions as unsettled. So if this daemon knows that recovery of the partitions `where` is over, `ask` is called
+    again for up to SETTLED_S. Raises StoreUnsettled, and what `ask` raises."""
     deadline_s, pause_s = trio.current_time() + SETTLED_S, SETTLED_POLL_S
     while True:
         try:
@@ -76,10 +76,10 @@ async def once_settled(services: Services, where: Collection[int], ask: Callable
 
 
 async def exists(services: Services, name: str) -> bool:
-    """Return whether the store has a job under a pusher's own id. A reservation does not count: its daemon may die.
+    """Return whether the store has a job under a pusher's own id. An id that is only reserved does not count, as its
+    push may never come.
 
-    Raises StoreAway, StoreRefused.
-    """
+    Raises StoreAway, StoreRefused."""
     try:
         return isinstance(await services.store.get_job(await resolve(services, name)), JobView)
     except NotFound:
@@ -94,10 +94,9 @@ async def find(
     `given`: the id in the request, for errors, which must not reveal that another tenant's job exists. `named`: the id
     was found in the store by a pusher's own id, so the job exists, even if the store has jobs with later ids already.
 
-    Another tenant's job raises NotFound. While a job is on its way, its tenant may be unknown. Then a principal that
-    may not see all jobs waits until the store has the job, for `find_s` or until `deadline_s`, and NotYet is raised at
-    the end. Raises StoreAway, StoreRefused.
-    """
+    Another tenant's job raises NotFound. While a job is on its way, its tenant may be unknown. Then a principal from
+    whom some jobs are hidden waits until the store has the job, or raises NotYet at `deadline_s` (None: after
+    `find_s`). Raises StoreAway, StoreRefused."""
     if deadline_s is None:
         deadline_s = trio.current_time() + services.config.find_s
     while True:
@@ -146,9 +145,8 @@ async def expect_promised(services: Services, given: str) -> None:
     """Raise NotFound if a pusher's own id is only reserved, and its push did not come in time: the disk refused it,
     another job of the push was refused, or the daemon died.
 
-    For two kinds of job nothing is raised, as they may take longer: those that this daemon wrote and could not confirm,
-    and those that follow an outcome under an id made for them, which are never confirmed but always come.
-    """
+    Two kinds of job may come later, so nothing is raised for them: jobs that this daemon journaled and could not
+    confirm; and followers of an outcome whose ids were made for them, since these ids are never confirmed."""
     if is_made(given):
         return
     name = services.qualified_name(given)
@@ -175,7 +173,8 @@ def never_given(services: Services, ids: IdParts, job_id: str) -> bool:
 
 
 def worker_of(services: Services, view: JobView) -> str:
-    """Return the name of the worker that runs or ended a job; empty if the job waits, or only another daemon knows."""
+    """Return the name of the worker that runs or ended a job; empty if the job waits, or only another daemon knows the
+    worker."""
     if view.state is State.RUNNING:
         running = services.runner.of(view.id).running(view.id)
         return bare(running.worker if running else view.worker)
@@ -198,10 +197,10 @@ async def look_up(services: Services, given: str, wait_s: float) -> JobView | Co
 async def wait_final(
     services: Services, job_id: str, wait_s: float, *, named: bool = False, given: str = ""
 ) -> JobView | Coming:
-    """Wait until the job has ended or `wait_s` is over, and return it. Short outages of the store are waited out.
+    """Wait until the job has ended or `wait_s` is over, and return the job. Short outages of the store are waited out.
+    `named`, `given`: see `find`.
 
-    Needs `watch` to run for the job's partition.
-    """
+    Needs `watch` to run for the job's partition."""
     deadline_s = trio.current_time() + wait_s
     while True:
         # Listen before looking: if the job ends between the two, the event is set.
@@ -225,8 +224,8 @@ async def wait_final(
 
 
 async def _wait_shown(services: Services, job_id: str) -> bool:
-    """Wait up to `find_s` until the store has applied all outcomes of this job that this daemon acknowledged: before
-    that it shows an old state. Return whether it has."""
+    """Wait up to `find_s` until the store has applied all outcomes of this job that this daemon acknowledged. Return
+    whether it has; if not, the store shows an old state of the job."""
     (partition,) = where = services.where(job_id)
     ended = services.runner.of(job_id).ended(job_id)
     is_applied = services.recent_outcomes.last(job_id) <= services.journal.read_point(Lane.OUTCOMES, partition)
@@ -238,9 +237,8 @@ async def _wait_shown(services: Services, job_id: str) -> bool:
 async def take_result(services: Services, view: JobView | Coming, *, consume: bool) -> bytes | LargeResult | None:
     """Return the result of a job; None if it has no result yet, or no longer.
 
-    `consume`: also delete it in the store, except a large result: its caller reads it piece by piece and deletes it
-    then. Raises StoreAway, StoreRefused.
-    """
+    `consume`: also delete the result in the store. A large result is not deleted here: the caller reads it with
+    `read_pieces`, and then calls `drop_result`. Raises StoreAway, StoreRefused."""
     result = view.result if isinstance(view, JobView) else None
     if isinstance(result, bytes) and consume:
         await services.store.drop_result(view.id, result)

@@ -29,8 +29,8 @@ async def cancel_flow(services: Services, given: str, begin: int, breathe: Breat
     """Cancel the jobs of a flow that have not ended. Of a large flow only one part is cancelled: the jobs that come
     after the `begin` jobs nearest to the given one. The returned cursor leads to the next part.
 
-    Jobs that join the flow meanwhile are cancelled too, unless the flow is cancelled in parts. Raises NotFound.
-    """
+    Jobs that join the flow meanwhile are cancelled too, unless the flow is cancelled in parts. `breathe`: awaited
+    between steps, so that other requests go on. `dry_run`: only count the jobs. Raises NotFound."""
     flow, end = await part(services, "cancel", given, begin, breathe)
     if dry_run:
         return _with_cursor(await cancel_all(services, flow.jobs, [], None), flow, end)

@@ -143,7 +143,8 @@ def names_of(jobs: Sequence[JobSpec]) -> set[str]:
 
 
 def uncalled(job: JobSpec, why_no_callback: Callable[[str], str | None]) -> str:
-    """Return why a callback cannot be sent, of this checked job or of a job in its `then`; empty if all can be sent."""
+    """Return why a callback of this checked job, or of a job in its `then`, cannot be sent; empty if all can be sent.
+    `why_no_callback`: returns why nothing can be sent to a URL; None if something can."""
     urls = (each.callback for each in following_of(job) if each.callback is not None)
     return next((f"the URL {url[:200]!r} {why}" for url in urls if (why := why_no_callback(url))), "")
 

@@ -95,10 +95,10 @@ def write_parts(
     parts: Sequence[Sequence[int]],
     request: str,
 ) -> Iterator[Written]:
-    """Write a request to the journal in several frames, and yield each. A frame is written when the caller asks for it.
+    """Write a request to the journal in several frames, and yield each. A frame is written only when the caller asks
+    for the next item.
 
-    `parts`: for each frame the indexes of its jobs in the request.
-    """
+    `parts`: for each frame the indexes of its jobs in the request."""
     items = _items_decoder.decode(array)
     for places in parts:
         part_changes = {index: changes[place] for index, place in enumerate(places) if place in changes}
@@ -109,10 +109,10 @@ def write_parts(
 
 
 def in_part(error: JournalRefused, written: Sequence[Written]) -> JournalRefused:
-    """Return the error for a request of which only some jobs could be journaled: it says that these will run.
+    """Return the error for a request of which only some jobs could be journaled. Its text says how many were, and that
+    they will run.
 
-    `error`: why the others could not be. `written`: the frames in the journal.
-    """
+    `error`: why the other jobs were refused. `written`: the frames in the journal."""
     count = sum(len(frame.job_ids) for frame in written)
     why = f"{count} of its jobs were written before, and will run: send the same request again, these count once"
     return JournalRefused(f"{error}; {why}", full=error.full)

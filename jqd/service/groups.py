@@ -94,11 +94,12 @@ async def close(
     callback: str | None = None,
     trace: str = "",
 ) -> Then | None:
-    """Close a group, and push the job and the callback that wait for all of its members. A repeat pushes nothing new.
+    """Close a group, and push the job `then` and the callback, which wait for all members. A repeat pushes nothing new.
+    Return the job that waits for the group; None: there is none.
 
-    `trace`: the request's traceparent, for jobs that name none. Raises Invalid, Conflict if another job waits for the
-    group, NotYet while members are being pushed, and the errors of `push`.
-    """
+    `on_failure`: what happens to `then` if a member fails; None: its own option decides. `trace`: the request's
+    traceparent, for jobs that name none. Raises Invalid, Conflict if another job waits for the group, NotYet while
+    members are being pushed, and the errors of `push`."""
     expect_open(services)
     _expect_name(name)
     job = None if then is None else _read(services, then)
@@ -167,10 +168,10 @@ async def retry(services: Services, name: str, breathe: Breathe, *, dry_run: boo
 
 
 async def _expect_all_seen(services: Services, name: str, job_ids: Sequence[str] | None = None) -> None:
-    """Raise Denied if the token may not see all members, as the job that waits for a group gets their results.
+    """Raise Denied if the token may not see all members of a group: the job that waits for the group gets their
+    results.
 
-    `job_ids`: the members; None: they are read from the store.
-    """
+    `job_ids`: the members; None: they are read from the store."""
     if not services.principal.scopes:
         return
     if job_ids is None:
@@ -187,8 +188,8 @@ async def _expect_all_seen(services: Services, name: str, job_ids: Sequence[str]
 async def _members(
     services: Services, name: str, group: Group, breathe: Breathe
 ) -> tuple[str | None, dict[str, Linked]]:
-    """Return the id of the job that waits for the group (None: there is none), and id → job for that job and all
-    members."""
+    """Look up the jobs of a group. Return the id of the job that waits for the group (None: there is none), and id →
+    job for that job and all members."""
     await wait_ingested(services)
     then = await services.store.resolve(services.qualified_name(GROUP_STEM + name))
     ids = [*group.job_ids, *([then] if then else ())]

@@ -81,7 +81,8 @@ async def _check_url(services: Services, name: str, definition: Definition, peer
 
 
 def _refuse_more(services: Services, own: str, known: Handler, version: Version) -> None:
-    """Raise Invalid if the handler would be one too many, or the version is too large."""
+    """Raise Invalid if the tenant may have no further handler, or the new version is too large. `own`: the handler's
+    qualified name. `known`: the handler as it is now; without versions if it is new."""
     there = Counter(map(tenant_of, services.workers.handlers()))
     if not known.versions and (why := HANDLERS.why_no_more(tenant_of(own), there)):
         raise Invalid.at("", f"{why}, or register a worker instead")
@@ -117,10 +118,10 @@ async def delete(services: Services, name: str) -> None:
 
 
 async def look(services: Services, name: str, number: int | None = None) -> tuple[Handler, Version]:
-    """Return a handler and one of its versions (None: the newest). If this daemon does not know it, ask the store.
+    """Return a handler and its version `number` (None: the newest). If this daemon does not know that version, ask the
+    store.
 
-    Raises NotFound.
-    """
+    Raises NotFound."""
     own = services.qualified_name(name)
     await get_or_refresh(services, lambda: _version(services, _handler(services, own), number))
     return find(services, name, number)
@@ -135,8 +136,8 @@ def seen_by(services: Services) -> Iterator[tuple[str, Handler, Version]]:
 
 
 def find(services: Services, name: str, number: int | None = None) -> tuple[Handler, Version]:
-    """Return a handler and one of its versions as this daemon knows them, without a call to the store. Raises
-    NotFound."""
+    """Return a handler and its version `number` (None: the newest) as this daemon knows them, without a call to the
+    store. Raises NotFound."""
     handler = _handler(services, services.qualified_name(name))
     if not handler.versions:
         raise NotFound(f"there is no handler {name[:64]!r}")
@@ -160,7 +161,8 @@ def _in_scope(services: Services, own: str, handler: Handler) -> Handler:
 
 
 def _version(services: Services, handler: Handler, number: int | None) -> Version | None:
-    """Return a version (None: the newest) if the principal may see it: a worker's token sees only code."""
+    """Return the version `number` of a handler (None: the newest). Return None if there is no such version or the
+    principal may not see it: a worker's token sees only versions in code."""
     sees_all = services.principal.can_read
     seen = (each for each in reversed(handler.versions) if sees_all or each.is_code)
     return next((each for each in seen if number in (None, each.number)), None)

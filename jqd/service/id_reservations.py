@@ -32,8 +32,8 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 class ReservedIds(NamedTuple):
-    """The jobs of a batch that may be journaled now, as the store reserved their names for them; and why the others may
-    not."""
+    """The result of reserving names (pushers' own ids): which jobs of a batch may be journaled now, which were pushed
+    before, and why the others are refused."""
 
     array: bytes
     """`jobs` as a MessagePack array."""
@@ -69,9 +69,8 @@ async def reserve_ids(
     """Reserve the names (pushers' own ids) in a batch. Raises IdsUnknown, StoreRefused: no job of the batch is accepted
     then.
 
-    `dated`: schedules push these jobs; each of their dates is one job, whatever its content. `over`: which stored jobs
-    lose their names to jobs that do not say `replace`.
-    """
+    `dated`: schedules push these jobs, whose names contain a date: jobs of the same name are repeats, whatever their
+    content. `over`: which stored jobs lose their names to jobs of the batch that do not say `replace`."""
     items = _items_decoder.decode(batch.array)
     try:
         digests = [_digest(job, item, batch.request, dated=dated) for job, item in zip(batch.jobs, items, strict=True)]
@@ -196,9 +195,8 @@ async def confirm_ids(
 
 
 def _kept(agreed: ReservedIds, lost: Sequence[int], refused: JournalRefused) -> NotYet:
-    """Return the error for jobs that lost their names and could not be cancelled, as the journal refused the cancels
-    (error `refused`). Pushing them again does not help, whatever that error says. `lost`: their indexes in
-    `agreed.jobs`."""
+    """Return the error for jobs that lost their names to other jobs, and may run all the same, as the journal refused
+    to cancel them (error `refused`). `lost`: their indexes in `agreed.jobs`."""
     if agreed.request:
         return overtaken(refused)
     which = f"job_id {agreed.jobs[lost[0]].job_id!r}" + (f" and {len(lost) - 1} others" if len(lost) > 1 else "")

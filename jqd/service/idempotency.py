@@ -55,8 +55,8 @@ def under_key(batch: Batch, key: str) -> Batch:
 
 
 def expect_first(batch: Batch) -> None:
-    """Raise Invalid if the first job, which stands for the request, was refused: without that job the key has no
-    effect."""
+    """Raise Invalid if the first job of a batch with an Idempotency-Key was refused. That job stands for the whole
+    request: without it the key has no effect."""
     if batch.key and batch.jobs[0].job_id != batch.key:
         why = "the first job stands for the whole request under its Idempotency-Key, and is refused: nothing was taken"
         raise Invalid(why, batch.shown(batch.refused))
@@ -71,9 +71,10 @@ def other_request() -> Invalid:
 
 
 def overtaken(refused: JournalRefused | None = None) -> NotYet:
-    """Return the error for a request that lost its key to another request while it was written to disk; its jobs are
-    cancelled. Only another request can have taken the key, so the client needs a new key. `refused`: the journal
-    refused the cancels."""
+    """Return the error for a request that lost its Idempotency-Key to another request while it was written to disk. The
+    error asks for a new key, since the old one now belongs to the other request.
+
+    `refused`: why the journal refused to cancel the jobs of this request; None: they are cancelled."""
     became = (
         "nothing of this one was taken, but for what a worker had begun by then"
         if refused is None

@@ -146,10 +146,10 @@ def check_room(services: Services) -> None:
 def watching(
     services: Services, job_id: str, view: JobView | None, *, named: bool
 ) -> Iterator[tuple[Watched, Callable[[], trio.Event]]]:
-    """Follow a job (`with`). Gives what is known of the job, and a function that returns the event of its next change.
+    """Follow a job during the block (`with`). Yields what is known of the job, and a function that returns a Trio
+    event, which is set when the job changes next.
 
-    Raises the errors of `check_room`.
-    """
+    Raises the errors of `check_room`."""
     check_room(services)
     watched = services.watched.setdefault(job_id, Watched(job_id, view, named=named))
     tenant = services.principal.tenant if services.principal.is_bound else None
@@ -208,7 +208,8 @@ async def look(services: Services, some: list[Watched]) -> None:
 
 
 async def _take(services: Services, watched: Watched, view: JobView | OnItsWay | None) -> bool:
-    """Store a newly read state of a followed job in `watched`. Return whether a listener would see a difference."""
+    """Store a newly read state of a followed job in `watched`. Return whether a listener would see a difference.
+    `view`: None: the store has no such job."""
     before = watched.view
     if isinstance(view, JobView):
         watched.view = view

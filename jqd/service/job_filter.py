@@ -86,8 +86,8 @@ class JobFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def row_bytes(self) -> int:
-        """Return how many bytes of each job's argument to read from the store (`Store.list_jobs`); 0 unless it is
-        searched."""
+        """Return how many bytes of each job's argument to read from the store (`Store.list_jobs`); 0 if the filter does
+        not search arguments."""
         return SEARCHED_BYTES_MAX if self.search else 0
 
     def step(self, jobs: int) -> int:

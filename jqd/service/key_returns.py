@@ -33,8 +33,8 @@ class _Waiting(msgspec.Struct):
 
 
 class KeyReturns:
-    """Unique keys whose reservation must be released again and again, as a late reservation for a job that never comes
-    may still take them."""
+    """The unique keys whose release is repeated, since a late reservation may still take them for jobs that never
+    come."""
 
     def __init__(self) -> None:
         self._waiting: dict[UniqueWanted, _Waiting] = {}
@@ -50,10 +50,11 @@ class KeyReturns:
         wanted: Collection[UniqueWanted],
         unsure: Collection[UniqueWanted] = (),
     ) -> None:
-        """Release reserved keys that no job will have. Raises nothing, not even if the caller is cancelled.
+        """Release the keys in `wanted`, which no job will have. `run` repeats the release if it fails. Raises nothing,
+        not even if the caller is cancelled.
 
-        `unsure`: those of `wanted` whose reservation the store has not answered; the release of these is repeated.
-        """
+        `unsure`: keys in `wanted` whose reservation the store has not answered; `run` repeats their release in any
+        case."""
         homes = {each: partition_of_name(each.key, partitions) for each in wanted}
         self._note((each, homes[each]) for each in unsure)
         try:

@@ -89,12 +89,12 @@ async def pull(
     heartbeat_s: float | None = None,
     warm: Sequence[str] = (),
 ) -> Lease:
-    """Wait up to `wait_s` for jobs for a worker that pulls, and lease them to it. If the call is cancelled, as when the
-    client has disconnected, the jobs become ready again.
+    """Wait up to `wait_s` for jobs for a worker that pulls, and lease them to it. If none came, the returned lease has
+    no jobs. If the call is cancelled, as when the client has disconnected, the jobs become ready again.
 
-    `warm`: jobtypes whose jobs this worker gets before other waiting workers. Raises NotFound, Conflict for a worker
-    that jobs are posted to, Closed while the daemon shuts down, StoreAway if the store does not confirm the lease.
-    """
+    `heartbeat_s`: longest time between heartbeats; None: as the worker registered it. `warm`: jobtypes whose jobs this
+    worker gets before other waiting workers. Raises NotFound, Conflict for a worker that jobs are posted to, Closed
+    while the daemon shuts down, StoreAway if the store does not confirm the lease."""
     deadline_s = trio.current_time() + max(wait_s, SOON_S)
     own = [services.qualified_name(name) for name in warm]
     while True:
@@ -110,7 +110,8 @@ async def pull(
 
 
 def lost(services: Services, lease: Lease) -> None:
-    """Make the jobs of a lease ready again, without counting an attempt, as the worker did not get the whole answer."""
+    """Make the jobs of a lease ready again, without counting an attempt, as the answer with them did not reach the
+    worker whole."""
     services.runner.release_undelivered(((held.job.id, held.fence) for held in lease.jobs), maybe_delivered=True)
 
 
@@ -151,8 +152,8 @@ async def _wait(
     heartbeat_s: float | None,
     warm: Sequence[str],
 ) -> Pull:
-    """Register a poll for jobs, and wait until jobs came, leasing them failed, or the time is over. Returns the poll
-    with the jobs that came. Jobs that were claimed for it but came too late become ready again."""
+    """Register a poll for jobs, and wait until it has jobs, leasing them has failed, or `deadline_s` has come. Return
+    the poll with its jobs. Jobs that were claimed for the poll but came too late become ready again."""
     with services.pulls.waiting(worker, jobs_max, heartbeat_s, warm) as poll:
         try:
             with trio.move_on_at(deadline_s):

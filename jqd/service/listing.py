@@ -142,10 +142,11 @@ async def list_jobs(services: Services, wanted: JobFilter, limit: int) -> Page:
 
 
 async def examined_of(services: Services, wanted: JobFilter, cursor: str, looked: int) -> tuple[Looked, Of]:
-    """Return how many jobs were examined, and, if there is a cursor, how many have to be examined in all at most.
+    """Return how many jobs were examined, and at most how many have to be examined in all. The second number is UNSET
+    without a cursor, as the search is over then.
 
-    A token of one tenant gets neither number, as both include other tenants' jobs. Raises StoreAway, StoreRefused.
-    """
+    For a principal of one tenant both are UNSET, as they include other tenants' jobs. Raises StoreAway,
+    StoreRefused."""
     if not services.principal.sees_all:
         return UNSET, UNSET
     if not cursor:
@@ -188,8 +189,8 @@ async def fitting(services: Services, wanted: JobFilter, views: Sequence[JobView
 
 
 async def in_thread(services: Services, look: Callable[[], T]) -> T:
-    """Run `look` in a thread; only one such thread runs at a time. A tenant's search waits for at most one search of
-    each other tenant."""
+    """Run `look` in a thread and return its result; only one such thread runs at a time. A tenant's search waits for at
+    most one search of each other tenant."""
     async with _queue(services):
         return await trio.to_thread.run_sync(look, limiter=_searching)
 

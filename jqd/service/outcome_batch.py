@@ -115,7 +115,7 @@ class OutcomeBatch:
 
     async def _take_given(self, reports: Reports) -> Reports:
         """Accept the successes in leases of this daemon that still last, unless their job was reported before. Returns
-        the reports that are left."""
+        the reports that are not decided yet."""
         others: Reports = {}
         now_s, find = self.services.clock.boot_s(), self.services.recent_outcomes.find
         met: set[tuple[str, int]] = set()
@@ -177,7 +177,7 @@ class OutcomeBatch:
         return coming
 
     def _begin_question(self, runner: Runner, job_ids: Sequence[str]) -> None:
-        """Remember, before the store is asked about these jobs, which outcomes of this daemon it may not have yet."""
+        """Before the store is asked about these jobs, remember which outcomes of this daemon it may not have yet."""
         (partition,) = self.services.where(job_ids[0])
         self.points[partition] = self.services.journal.read_point(Lane.OUTCOMES, partition)
         for job_id in job_ids:
@@ -191,9 +191,9 @@ class OutcomeBatch:
         return here.lease if here is not None and here.worker == each.worker else 0
 
     def _judge(self, runner: Runner, place: int, each: OutcomeAnswer, seen: Entrusted, held: Held | None) -> bool:
-        """Decide whether a report counts, knowing who holds the job. Return False, without a decision, if the sender
-        does not hold it or the report may repeat an earlier one. `seen`: the store's answer. `held`: the leased job, if
-        known."""
+        """Decide whether a report counts, if its sender holds the job and the report repeats no earlier one. Return
+        whether that was decided. `place`: the report's index in the request. `seen`: the store's answer about the job.
+        `held`: the leased job, if known."""
         # A worker that names its lease has the job, even if for the store a daemon still holds it.
         holds = seen.hold is Hold.STANDS and (not each.worker or seen.worker in ("", each.worker))
         if holds and held is None:
@@ -215,9 +215,9 @@ class OutcomeBatch:
         return True
 
     async def _judge_late(self, place: int, each: OutcomeAnswer, fence: int) -> bool:
-        """Decide, by earlier reports, whether a report counts whose sender does not hold the job. Returns False if that
-        is not possible yet, but never when `is_last` is set. `fence`: the report's, or else that of the job's present
-        lease."""
+        """Decide, by earlier reports, whether a report counts whose sender does not hold the job. Return whether that
+        was decided: always if `is_last` is set. `place`: the report's index in the request. `fence`: the report's, or
+        else that of the job's present lease."""
         if (refused := self.refused.get((each.job_id, fence))) is not None:
             self.answers[place] = refused
             return True
@@ -342,7 +342,7 @@ class OutcomeBatch:
                 self.answers[place] = None
 
     async def give_back(self, reports: Sequence[OutcomeAnswer]) -> None:
-        """Make the jobs that workers return ready again."""
+        """Make ready again the jobs that workers return with these reports, and set the answers to the reports."""
         for part in _by_partition(self.services, {place: reports[place] for place in self.returned}):
             try:
                 given = frozenset(await self.services.store.release_entrusted([self.returned[place] for place in part]))
@@ -387,8 +387,8 @@ def _newest(view: JobView | Coming, each: OutcomeAnswer, recent: Outcome | None)
 
 
 def _stale(each: OutcomeAnswer, why: str) -> JqdError:
-    """Return the error for a report that comes too late. For LightJQ, which has no leases, it is that there is no such
-    job."""
+    """Return the error for a report that comes too late: NotFound for LightJQ's, which name a worker and no lease; else
+    Conflict."""
     if each.worker:
         return NotFound(f"job {each.job_id} is not in flight at worker {bare(each.worker)[:64]!r}: {why}")
     return Conflict(f"job {each.job_id} is not in lease {each.fence} any more, or was ended in it: {why}")

@@ -76,8 +76,9 @@ async def report(services: Services, reports: Sequence[OutcomeAnswer]) -> list[J
 
 
 async def _of_others(services: Services, reports: Sequence[OutcomeAnswer]) -> dict[int, JqdError | None]:
-    """Look up the jobs of all reports, and return the errors: index in `reports` → why the report is refused. A job may
-    not exist, belong to another tenant, or be unknown while the store is away."""
+    """Look up the jobs of all reports, to refuse reports of jobs that the principal may not see. Return index in
+    `reports` → why the report is refused: the job does not exist, belongs to another tenant, or is unknown while the
+    store is away."""
     answers: dict[int, JqdError | None] = {}
     places, deadline_s = iter(range(len(reports))), trio.current_time() + services.config.find_s
 

@@ -40,11 +40,10 @@ def own_circles(batch: Batch) -> dict[int, Fault]:
 
 
 async def replaced_circles(services: Services, batch: Batch) -> dict[int, Fault]:
-    """Return index in `batch.jobs` → fault, for each job that would replace a stored job and wait for itself, as a
-    parent of the new job waits for the replaced one.
+    """Find the jobs that would wait for themselves: they replace a stored job, and one of their parents waits for that
+    job. Return index in `batch.jobs` → fault.
 
-    Raises StoreAway, StoreRefused.
-    """
+    Raises StoreAway, StoreRefused."""
     risky = {place: job for place, job in enumerate(batch.jobs) if job.replace and job.after and job.job_id}
     if not risky:
         return {}

@@ -41,9 +41,9 @@ async def pause(services: Services, jobtype: str, reason: str = "") -> int:
 
 
 def _again(services: Services, pauses: Pauses, own: str, since_ms: list[int], reason: str = "") -> bytes:
-    """Return the body of the setting that pauses `own`. If it is paused already, date and author stay, and the reason
-    unless a new one is given; it is saved all the same, as another daemon may have resumed it. Appends the date to
-    `since_ms`."""
+    """Return the body of the setting that pauses the jobtype `own`, and append to `since_ms` since when it is paused.
+    If it is paused already, its date and author stay, and so does its reason if `reason` is empty. The setting is saved
+    all the same, as another daemon may have resumed the jobtype."""
     by = pauses.by.get(own, "") if own in pauses.names else services.principal.token
     since_ms.append(pauses.since_ms.get(own, services.clock.wall_ms()))
     return body_of(since_ms[0], by, reason or pauses.reasons.get(own, ""))
@@ -108,7 +108,7 @@ async def halt(services: Services) -> int:
 
 
 async def proceed(services: Services) -> bool:
-    """Resume the jobs of the principal's tenant. Returns whether it was paused. Raises Denied, NotYet."""
+    """Resume the jobs of the principal's tenant. Returns whether they were paused. Raises Denied, NotYet."""
     await wait_loaded(services)
     own = all_of(services.principal.tenant)
     was_paused, who = own in services.halts.names, _token_of(services)
@@ -123,7 +123,7 @@ async def proceed(services: Services) -> bool:
 
 
 def is_barred(services: Services, tenant: str) -> bool:
-    """Return whether it was this jqd's operator who paused a tenant: then the tenant's own tokens cannot resume it."""
+    """Return whether a tenant was paused by the operator of this jqd: then the tenant's own tokens cannot resume it."""
     own = all_of(tenant)
     return own in services.halts.names and not tenant_of(services.halts.by.get(own, ""))
 

@@ -153,7 +153,7 @@ def _turn(services: Services, batch: Batch) -> AbstractAsyncContextManager[Turn]
 
 
 def _unread(batch: Batch) -> set[int | None]:
-    """Return the indexes in the request of the jobs that were refused so far, before names are reserved."""
+    """Return the indexes in the request of the jobs that `batch` refuses."""
     return {fault.place for fault in batch.refused}
 
 
@@ -223,8 +223,8 @@ async def _push_named(
 
 
 async def _join(services: Services, batch: Batch, agreed: ReservedIds, links: PushLinks) -> None:
-    """Reserve places in groups for the new jobs, and confirm those of known jobs. If that fails, release the reserved
-    ids."""
+    """Reserve places in groups for the new jobs, and confirm the places of jobs that were pushed before. If that fails,
+    release the reserved ids."""
     try:
         await links.confirm_known([batch.jobs[place] for place in agreed.known], agreed.ids)
         await links.join(agreed.jobs)
@@ -237,10 +237,10 @@ def _parts(agreed: ReservedIds, key: str) -> Sequence[Sequence[int]]:
     """Split the jobs of a push into parts, as indexes in `agreed.jobs`. Each part is journaled when the part before is
     synced and confirmed.
 
-    The job that stands for a request with an Idempotency-Key (`key`) is journaled before the others. So whatever fails,
-    the others are in no journal while another request may still get the key. Without a key all are in one frame, all or
-    nothing (adr/0010), but jobs with own ids go before jobs without, as they are in another lane of the journal.
-    """
+    With an Idempotency-Key (`key`) the job that stands for the request is the first part, and all other jobs the
+    second. So whatever fails, the other jobs are in no journal while another request may still get the key. Without a
+    key, jobs with own ids are the first part and jobs without ids the second, as they are in different lanes of the
+    journal. If there is one kind only, all jobs are one part: all are journaled or none (adr/0010)."""
     places = range(len(agreed.jobs))
     if key and len(places) > 1 and agreed.jobs[0].job_id == key:
         return places[:1], places[1:]
@@ -291,12 +291,11 @@ async def take(
 ) -> Accepted:
     """Journal checked jobs. Returns when they are as safe as `wanted` says. `array`: the jobs as MessagePack.
 
-    `changes`: what the store reserved for pushers' own ids; those ids are returned. `request`: digest of a request with
-    an Idempotency-Key. `parts`: indexes of the jobs of each part that is journaled by itself. `confirmed`: called when
-    a part with own ids is synced; if it raises, the next part is not written, so that a client may push all again.
-    `links`: group places and unique keys. If the store is too slow, the level `store` becomes `fsync`. Raises
-    JournalRefused: then nothing may be acknowledged.
-    """
+    `changes`: what the store reserved for pushers' own ids; those ids are returned. `charge`: the reserved quota.
+    `request`: digest of a request with an Idempotency-Key. `parts`: indexes of the jobs of each part that is journaled
+    by itself. `confirmed`: called when a part with own ids is synced; if it raises, the next part is not written, so
+    that a client may push all again. `links`: group places and unique keys. If the store is too slow, the level `store`
+    becomes `fsync`. Raises JournalRefused: then nothing may be acknowledged."""
     changes = changes or {}
     several = write_parts(services, array, jobs, changes, parts, request) if len(parts) > 1 else None
     written: list[Written] = []
@@ -338,8 +337,8 @@ async def take(
 
 
 async def _safe_in_store(services: Services, written: Sequence[Written], replicas: int, where: Collection[int]) -> bool:
-    """Wait, up to `store_s`, until the store has applied these frames and would keep them in a crash. Return whether it
-    would."""
+    """Wait, up to `store_s`, until the partitions `where` of the store have applied these frames and would keep them in
+    a crash. Return whether they would. `replicas`: how many replicas must have the frames, too."""
     deadline_s = trio.current_time() + services.config.store_s
     for frame in written:
         left_s = max(0.0, deadline_s - trio.current_time())

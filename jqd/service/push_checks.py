@@ -26,8 +26,8 @@ NUMBER = re.compile(r"[1-9][0-9]{0,10}")  # of a version
 
 async def refuse_unset(services: Services, batch: Batch) -> Batch:
     """Return the batch without jobs for handler versions that were never set, and without jobs that have such jobs in
-    `then`: they would wait for ever. Jobs for a deleted version are accepted, also those for a version of an unknown
-    handler."""
+    `then`: they would wait for ever. Jobs for a deleted version are accepted, and so are jobs for `name@3` if no
+    handler `name` is known."""
     by_number = {services.qualified_name(name) for name in names_of(batch.jobs) if "@" in name and is_version(name)}
     # One question to the store for all of them, as it may take a second.
     if not by_number or await get_or_refresh(services, lambda: not _unset(services, by_number) or None):
@@ -113,7 +113,7 @@ async def refuse_replaced(services: Services, batch: Batch) -> Batch:
 
 async def _standing(services: Services, given: str) -> JobView | None:
     """Return the job that has a pusher's own id, even if the principal may not see it; None: there is none. Raises
-    NotYet."""
+    NotYet if the job is not in the store yet."""
     everybody = services.as_principal(EVERYBODY)
     try:
         job_id = await resolve(services, given)

@@ -36,8 +36,8 @@ SEEN = 100  # members of a group that are checked before a token with scopes may
 
 
 class PushLinks:
-    """The group places and unique keys of one push (`async with`). At the end those that no journaled job has are
-    released."""
+    """The group places and unique keys of one push (`async with`). When the block ends, the places and keys that no
+    journaled job has are released."""
 
     def __init__(self, services: Services, *, follows: bool = False) -> None:
         """`follows`: the jobs follow an outcome and cannot be refused. If their group is closed, they do not join
@@ -57,7 +57,7 @@ class PushLinks:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Release the places and keys that no journaled job has."""
+        """Release the group places and unique keys that no journaled job has."""
         services = self._services
         if self._keys:
             unsure = self._unanswered.values()
@@ -163,7 +163,8 @@ class PushLinks:
                 )
 
     def journaled(self, jobs: Sequence[JobSpec], job_ids: Sequence[str]) -> None:
-        """Note that jobs are in the journal: whatever fails from now on, their places and keys are not released."""
+        """Note that jobs are in the journal: whatever fails from now on, their group places and unique keys are not
+        released."""
         for job, job_id in zip(jobs, job_ids, strict=True):
             group = None if job.group is None else self._services.qualified_name(job.group)
             if group in self._places:
@@ -173,12 +174,11 @@ class PushLinks:
                 self._wanted.append(self._keys.pop(key)._replace(job_id=job_id))
 
     async def confirm(self, frame: Written, generations: Mapping[int, int]) -> None:
-        """Confirm the places and keys of the jobs in a frame. `generations`: index of a job in the frame → its
-        generation.
+        """Confirm to the store the group places and unique keys of the jobs in a frame. `generations`: index of a job
+        in the frame → its generation.
 
         Raises NotYet if the store does not answer, or if the push took so long that other jobs have the keys or the
-        groups were closed: then these jobs are cancelled.
-        """
+        groups were closed: then these jobs are cancelled."""
         services, job_ids = self._services, frame.job_ids
         members, self._members = self._members, {}
         wanted, self._wanted = self._wanted, []
@@ -209,8 +209,8 @@ class PushLinks:
         return late
 
     async def _taken_back(self, records: Sequence[str]) -> NotYet:
-        """Journal the cancels of jobs that lost their keys or places, and return the error for the push of these
-        jobs."""
+        """Journal `records`, the cancels of jobs that lost their unique keys or group places. Return the error for the
+        push of these jobs, which says whether they may still run."""
         journal, left = self._services.journal, "they were taken back"
         try:
             position = journal.write(Lane.CANCELS, len(records), encode_cancels(list(records)))
@@ -223,7 +223,8 @@ class PushLinks:
         )
 
     def _by_home(self, keys: Iterable[str]) -> list[tuple[int, list[str]]]:
-        """Group keys by their partition, always in the same order, so that no two pushes wait for each other."""
+        """Return (partition, its keys) for each partition of these keys, always in the same order, so that no two
+        pushes wait for each other."""
         services = self._services
 
         def home(key: str) -> int:

@@ -34,7 +34,8 @@ class PerMinute(Struct, frozen=True):
 
 
 class Rates:
-    """This daemon's samples. All rates are 0 before the first sample, and after the store lost data."""
+    """This daemon's samples of the store's totals, and the rates made from them. All rates are 0 before the first
+    sample, and after the store lost data."""
 
     def __init__(self, _settings: SettingTable, clock: Clock) -> None:
         self._clock = clock

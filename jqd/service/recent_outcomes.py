@@ -53,7 +53,7 @@ class RecentOutcomes:
 
 def frames(fresh: Mapping[int, Outcome]) -> Iterator[dict[int, Outcome]]:
     """Split outcomes into parts that fit one frame of the journal each: with the names of their followers they may be
-    larger than the request that brought them. The keys, indexes in that request, are kept."""
+    larger than the request that brought them. Each part, like `fresh`, is: index in the request → outcome."""
     some: dict[int, Outcome] = {}
     size = 0
     for place, outcome in fresh.items():

@@ -63,10 +63,10 @@ class RegisteredOptions:
         ]
 
     def bodies(self, declared: Mapping[str, TypeOptions], by: str) -> dict[tuple[str, str], bytes]:
-        """Return the settings to save, so that these options are registered; only those that change anything.
+        """Return the settings to save, so that the `declared` options are registered: (kind, jobtype) → body, for each
+        jobtype whose options change.
 
-        `by`: who registers them (`Registered.by`).
-        """
+        `by`: who registers them (`Registered.by`)."""
         return {
             (KIND, name): NIL if declared[name] == NO_OPTIONS else _encoder.encode(Registered(declared[name], by))
             for name in self.others(declared)
@@ -82,11 +82,12 @@ class RegisteredOptions:
         return self.bodies({name: declared}, by)
 
     def unneeded(self, named: Collection[str], now_s: float) -> dict[tuple[str, str], bytes]:
-        """Return the settings that delete the options of jobtypes which no worker or handler has named for KEPT_S.
+        """Return the settings that delete the options of jobtypes which no worker or handler has named for KEPT_S. If
+        more than UNNAMED_MAX jobtypes of a tenant are unnamed now, the oldest options beyond that number are deleted,
+        too.
 
         To be called now and then. `named`: jobtypes that are named now; a jobtype's time counts from the first call
-        without it.
-        """
+        without it."""
         before = self._unnamed_since_s
         unnamed = [
             setting.name for setting in self._settings.all(KIND) if not setting.is_deleted and setting.name not in named

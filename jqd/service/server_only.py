@@ -16,8 +16,8 @@ from jqd.store import JobView
 
 
 def is_reserved(services: Services, jobtype: str) -> bool:
-    """Return whether a jobtype is `server_only`. The jobtype of a handler's version (`name@3`) is, if the handler
-    is."""
+    """Return whether a jobtype is `server_only`. The jobtype of one version of a handler (`name@3`) is `server_only` if
+    the handler is."""
     for name in (jobtype, jobtype.rpartition("@")[0]):
         handler = services.workers.handler(name)
         if name in services.options.reserved or (handler and handler.versions and handler.versions[-1].server_only):

@@ -56,8 +56,8 @@ SHARE = 6  # a pause is so many times what the failed call took: a server that h
 
 
 class PartitionBreaker:
-    """A circuit breaker for partitions of the store: after a failed call a partition gets no calls for a while, the
-    longer the failed call took, the longer."""
+    """A circuit breaker for partitions of the store: after a failed call, a partition gets no calls for a while. This
+    pause is proportional to the time that the failed call took."""
 
     def __init__(self) -> None:
         self._until: Mapping[frozenset[int], tuple[float, str]] = {}
@@ -69,7 +69,8 @@ class PartitionBreaker:
         )
 
     def note(self, homes: frozenset[int], why: str, *, took_s: float, now_s: float) -> None:
-        """Note that a call to these partitions failed, why, and how long it took."""
+        """Begin the pause of these partitions after a failed call to them. `why`: the reason, which
+        `PartitionBreaker.why` returns. `took_s`: how long the call took."""
         known = {silent: pause for silent, pause in self._until.items() if now_s < pause[0]}
         self._until = {**known, homes: (now_s + SHARE * took_s, why)}
 

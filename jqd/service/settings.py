@@ -40,13 +40,13 @@ Make = Callable[[], Mapping[tuple[str, str], bytes]]
 
 
 async def save(services: Services, make: Make, *, bounded: bool = True, act: str = "", what: str = "") -> None:
-    """Save settings, all or none. When this returns they are on disk and in effect at this daemon. The store gets them
-    when it answers, and the other daemons get them from the store.
+    """Save the settings that `make` returns, all or none. When this returns they are on disk and in effect at this
+    daemon. The store gets them when it answers, and the other daemons get them from the store.
 
-    `bounded`: refuse settings above the size limits, and acts for which the audit log has no room. `act`, `what`: the
-    act and its object for the audit log, if they cannot be derived from the settings. Raises NotYet, JournalRefused,
-    Invalid for too many bytes, Overloaded for too many acts, and what `make` raises.
-    """
+    `make`: returns (kind, name) → body. `bounded`: refuse settings above the size limits, and acts for which the audit
+    log has no room. `act`, `what`: the act and its object for the audit log, if they cannot be derived from the
+    settings. Raises NotYet, JournalRefused, Invalid for too many bytes, Overloaded for too many acts, and what `make`
+    raises."""
     settings, journal = services.workers.settings, services.journal
     await _wait_for(settings.loaded, UNLOADED)
     async with settings.saying:
@@ -63,8 +63,8 @@ async def save(services: Services, make: Make, *, bounded: bool = True, act: str
 
 
 async def learn(services: Services, saved: Iterable[Setting]) -> None:
-    """Save settings that another process of this port saved. When this returns, those newer than this process has are
-    on disk and in effect here. Raises NotYet, JournalRefused."""
+    """Save here the settings that another process of the same `jqd serve` has saved. When this returns, those that are
+    newer than this process's own are on disk and in effect here. Raises NotYet, JournalRefused."""
     settings, journal = services.workers.settings, services.journal
     await _wait_for(settings.loaded, "this daemon still reads its journal")
     news = [setting for setting in saved if setting.supersedes(settings.get(*setting.key))]

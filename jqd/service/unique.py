@@ -91,8 +91,8 @@ async def _taken(services: Services, jobs: Sequence[JobSpec], links: PushLinks) 
 
 
 async def _put_off(services: Services, job: JobSpec, first: str) -> bool:
-    """If a duplicate (`job`) has `debounce`, postpone the job `first` that has its key, and give it the duplicate's
-    argument. Returns False if `first` has begun or is gone, so that the key may be free."""
+    """If a duplicate (`job`) has `debounce`, postpone the job `first` that has its key, and give `first` the
+    duplicate's argument. Returns False if `first` has begun or is gone, so that the key may be free; else True."""
     if job.debounce is None:
         return True
     wanted = Edit(delay=job.debounce, argument=UNSET if bytes(job.argument) == NIL else job.argument)

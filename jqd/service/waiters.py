@@ -32,7 +32,7 @@ class Waiters:
 
     @contextmanager
     def waiting(self, job_id: str) -> Iterator[trio.Event]:
-        """Give an event (`with`) that is set when the job may have ended."""
+        """Yield an event (`with`) that is set when the job may have ended."""
         bell = trio.Event()
         self._bells.setdefault(job_id, []).append(bell)
         try:
@@ -74,7 +74,8 @@ class Watched:
         """Cache of encoded events that several listeners get; emptied at each change."""
 
     def add(self, part: Log | None) -> bool:
-        """Append a part of the job's log to what is known of it. Returns whether the part has anything new."""
+        """Append a part of the job's log to the known log. A part of another attempt, or one that does not join the
+        known log, replaces it. Returns whether the log changed. `part`: None: there is nothing to append."""
         if part is None or part == self.log:
             return False
         if part.fence == self.log.fence and self.log.start <= part.start <= self.log.end:
@@ -99,8 +100,8 @@ class Watched:
 
 
 def _first_line(data: bytes) -> int:
-    """Return the index at which the last LOG_BYTES_MAX of a log begin, or better, that of the first whole line in
-    them."""
+    """Return the index from which to keep a log that is longer than LOG_BYTES_MAX: where the first whole line of its
+    last LOG_BYTES_MAX bytes begins, or where these bytes begin if they have no whole line."""
     first = data.find(b"\n", len(data) - LOG_BYTES_MAX) + 1
     return first if 0 < first < len(data) else len(data) - LOG_BYTES_MAX
 

@@ -108,7 +108,8 @@ class RecentFlows:
             del self._kept[next(iter(self._kept))]
 
     def take(self, principal: Principal, given: str, end: int) -> "Walk | None":
-        """Return a kept walk and stop keeping it. None: it is not kept, or too old."""
+        """Return the walk that was kept under these arguments, and stop keeping it. None: there is none, or it is too
+        old."""
         until_s, walk = self._kept.pop((principal, given, end), (0.0, None))
         return walk if self._clock.mono_s() < until_s else None
 
@@ -158,7 +159,7 @@ class Walk:
             self._jobs.popitem()
 
     async def take(self, services: Services, breathe: Breathe) -> Flow:
-        """Return up to FLOW_MAX more jobs of the walk, which keeps only their ids. Raises StoreAway, StoreRefused."""
+        """Return at most FLOW_MAX next jobs of the walk, and keep only their ids. Raises StoreAway, StoreRefused."""
         await self.walk_to(services, FLOW_MAX, breathe)
         some = dict(islice(self._jobs.items(), FLOW_MAX))
         self._taken.update(some)
@@ -198,8 +199,8 @@ class Walk:
         return [*map(key_of, parents[:NEAR_MAX]), *waits]
 
     async def _look(self, services: Services, given: Sequence[str], breathe: Breathe) -> None:
-        """Look up the jobs with these keys, and add them and the jobs that the store finds near them to the walk. If
-        there are very many links, the last keys stay in `_due`."""
+        """Look up the jobs with these keys. Add them to the walk, and the jobs near them that the store finds. If there
+        are very many links, the last keys are not looked up, and stay in `_due`."""
         walk_to = max(0, PIECE - len(given))
         known = list(islice(reversed(self._jobs), KNOWN)) if walk_to else []
         pieces = pieces_of(services, given)
@@ -302,8 +303,7 @@ async def part(services: Services, act: str, given: str, begin: int, breathe: Br
 
 
 async def with_parents(services: Services, flow: Flow, breathe: Breathe) -> Flow:
-    """Return a part of a flow, with the parents of its failed and cancelled jobs added, which may be in another
-    part."""
+    """Return a part of a flow, with those parents of its failed and cancelled jobs added that are in other parts."""
     bad = (row for row in flow.jobs.values() if row.state in (State.FAILED, State.CANCELLED))
     other = dict.fromkeys(key_of(each) for row in bad for each in flow.parents(row) if each not in flow.jobs)
     beside = await look(services, other, breathe)

@@ -152,13 +152,13 @@ class QuotaPage(Page, frozen=True):
 
 
 async def put(parts: ApiContext, request: Request, tenant: str) -> QuotaView:
-    """200 and the quota: it is set, and all daemons know it within a second."""
+    """Set a tenant's quota. All daemons know it within a second."""
     await quota_service.put(parts.services, tenant, read_body(request, Quota))
     return _quota(parts, tenant)
 
 
 async def list_quotas(parts: ApiContext, request: Request) -> Response:
-    """The quotas, ordered by tenant; a tenant's token sees its own only."""
+    """List the quotas by tenant; a tenant's token sees only its own."""
     wanted, known = page_wanted(request, ListQuery), parts.services.feature(Quotas).known
     found = ((tenant, tenant) for tenant in [*known] if quota_service.exists(parts.services, tenant))
     return await answer_page(
@@ -167,7 +167,7 @@ async def list_quotas(parts: ApiContext, request: Request) -> Response:
 
 
 async def get(parts: ApiContext, request: Request, tenant: str) -> QuotaView:
-    """The quota of a tenant; 404 if it has none, or if the token belongs to another tenant."""
+    """Return a tenant's quota; 404 if it has none, or if the token belongs to another tenant."""
     return _quota(parts, tenant)
 
 
@@ -217,7 +217,7 @@ class Tokens(Page, frozen=True):
 
 
 class Revoked(Struct, frozen=True):
-    """The answer to a revocation: the token is invalid at this daemon."""
+    """The answer to a revocation, after which the token is invalid at this daemon."""
 
     token_id: str
     urls: Sequence[str]
@@ -230,23 +230,23 @@ async def create(parts: ApiContext, request: Request) -> NewToken:
 
 
 async def derive(parts: ApiContext, request: Request) -> NewToken:
-    """Derive a token, with the same rights or fewer, from the token of this request. Revoking that
-    one revokes this one, too. Only this answer shows it."""
+    """Derive a new token, with the same rights or fewer, from the request's token. Revoking the request's token revokes
+    the new one, too. Only this answer shows the new token."""
     wanted = read_body(request, DerivedWanted) if request.body else DerivedWanted()
     return _made(await tokens.derive(parts.services, wanted))
 
 
 async def list_tokens(parts: ApiContext, request: Request) -> Response:
-    """200 {tokens, cursor}: the valid tokens, the oldest first. A master sees all tokens of its tenant; any other token
-    sees itself and those derived from it."""
+    """List the valid tokens, the oldest first. A master sees all tokens of its tenant; any other token sees itself and
+    those derived from it."""
     wanted = page_wanted(request, ListQuery)
     found = ((f"{one[1].made_at_ms:016d}{one[0]}", one) for one in tokens.seen_by(parts.services))
     return await answer_page(request, wanted, Tokens, found, lambda one: Token(**_fields(*one)))
 
 
 async def revoke(parts: ApiContext, request: Request, token_id: str) -> Revoked:
-    """Revoke a token, and all derived from it. They are invalid at this daemon at once, and at the others within a
-    second. A token that is not a master's can revoke only itself and those derived from it."""
+    """Revoke a token, and all tokens derived from it. They are invalid at this daemon at once, and at the others within
+    a second. A token that is not a master's can revoke only itself and those derived from it."""
     await tokens.revoke(parts.services, token_id)
     others = parts.services.control.urls(request.peer, absent=True)[1:]  # the first is this daemon's
     return Revoked(token_id, others)

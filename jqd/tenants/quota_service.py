@@ -50,9 +50,9 @@ async def delete(services: Services, tenant: str) -> None:
 
 
 def exists(services: Services, tenant: str) -> bool:
-    """Whether a tenant has a quota that the principal may see.
+    """Return whether a tenant has a quota that the principal may see.
 
-    A principal of a tenant may see only the quota of that tenant; one of no tenant may see all quotas.
+    A principal of a tenant may see only the quota of that tenant; a principal without a tenant may see all quotas.
     """
     who = services.principal
     return tenant in services.feature(Quotas).known and (
@@ -65,8 +65,8 @@ async def reserve(
 ) -> Charge:
     """Reserve room for a push in the quota of the principal's tenant; return FREE if the tenant has no quota.
 
-    `retried`: it is a retry, so the limit of dead jobs does not forbid it. `changed`: it changes jobs that are counted
-    already. Raises Overloaded, which names the limit that forbids the push.
+    `retried`: the push is a retry, so the limit of dead jobs does not forbid it. `changed`: the push changes jobs that
+    are counted already. Raises Overloaded, which names the limit that forbids the push.
     """
     tenant = services.principal.tenant
     if not await _bounded(services, tenant):
@@ -90,13 +90,14 @@ async def count_usage(services: Services) -> None:
     """Count the tenant's jobs in the store if the last count is old. To be called before many pushes reserve at the
     same time.
 
-    Otherwise the first push would count them while the others use the old numbers.
+    Otherwise the first push would count the jobs while the other pushes use the old numbers.
     """
     await _bounded(services, services.principal.tenant)
 
 
 async def reserve_owed(services: Services, tenant: str, jobs: int, size_bytes: int) -> Charge | str:
-    """Reserve room for jobs that cannot be refused. If there is no room, return the reason why they have to wait."""
+    """Reserve room for jobs that cannot be refused (followers, and jobs of schedules). If there is no room, note that
+    they are put off, and return the reason why they have to wait."""
     if not await _bounded(services, tenant):
         return FREE
     over = services.feature(Quotas).over(tenant, jobs, _daemons(services), owed=True)
@@ -107,7 +108,8 @@ async def reserve_owed(services: Services, tenant: str, jobs: int, size_bytes: i
 
 
 async def _bounded(services: Services, tenant: str) -> bool:
-    """Return whether a tenant has a quota. If it limits numbers of jobs, count the jobs first."""
+    """Return whether a tenant has a quota. If the quota limits numbers of jobs, first count the jobs in the store,
+    unless the last count is recent."""
     quota = services.feature(Quotas).known.get(tenant)
     if quota is None:
         return False
@@ -156,7 +158,8 @@ async def _look(services: Services) -> None:
 
 
 async def _ask(services: Services, number: int) -> None:
-    """Count the jobs of one partition. If it does not answer, note that, and count them at another time."""
+    """Count the jobs of one partition of the store. If the partition does not answer, note that, and count its jobs
+    another time."""
     quotas = services.feature(Quotas)
     applied = min(services.journal.read_point(lane, number) for lane in (Lane.JOBS, Lane.CHANGES))
     counts: dict[str, Numbers] = {}

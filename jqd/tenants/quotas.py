@@ -56,7 +56,8 @@ class Quota(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
 
 
 class Numbers(NamedTuple):
-    """How many jobs of a tenant are in the store: waiting, not ended (`alive`), and failed (`dead`)."""
+    """How many jobs of a tenant are in the store: those that wait, those that have not ended (`alive`), and those that
+    failed (`dead`)."""
 
     waiting: int = 0
     alive: int = 0
@@ -78,7 +79,7 @@ class Bucket:
         """Seconds reserved by pushes that are in progress; part of it may be given back."""
 
     def wait_s(self, now_s: float) -> float:
-        """Return in how many seconds the bucket's level is no longer below 0. A large push may bring it below 0."""
+        """Return in how many seconds the bucket's level is 0 or more again. A large push may bring it below 0."""
         self._level_s = min(BURST_S, self._level_s + now_s - self._at_s)
         self._at_s = now_s
         return max(0.0, -self._level_s)
@@ -131,8 +132,8 @@ class Quotas:
         settings.watch(QUOTA, self._ruled)
 
     def look_begins(self, end: int) -> None:
-        """Note that a count of the store begins. `end`: the journal's position after all pushes so far; later pushes
-        are added up separately."""
+        """Note that a count of the jobs in the store begins. `end`: the journal's position after all pushes so far;
+        later pushes are added up separately."""
         self._pushed[-1].end = end
         if self._pushed[-1].jobs:
             self._pushed.append(PushCharges())
@@ -142,8 +143,8 @@ class Quotas:
                 self._pushed[0].add(tenant, homes)
 
     def counted(self, partition: int, counts: Mapping[str, Numbers], applied: int) -> None:
-        """Store the result of counting a partition. It includes all jobs in the journal before the position
-        `applied`."""
+        """Remember the numbers of jobs in a partition, as they were just counted. They include all jobs in the journal
+        before the position `applied`."""
         self.counts[partition] = counts
         self.looking.pop(partition, None)
         self._missed.pop(partition, None)
@@ -155,14 +156,14 @@ class Quotas:
         self._pushed = deque(each for each in self._pushed if each.jobs or each is self._pushed[-1])
 
     def missed(self, partition: int, why: str) -> None:
-        """Note that a partition could not be counted, and why. Its last numbers stay, and later pushes are added to
-        them."""
+        """Note that the jobs of a partition could not be counted, and why. The last numbers stay, and later pushes are
+        added to them."""
         since_s, _ = self._missed.get(partition, (self.looking[partition], ""))
         self._missed[partition] = since_s, why
         del self.looking[partition]
 
     def complaints(self) -> list[str]:
-        """Return for `/readyz` a sentence about each partition whose numbers are old."""
+        """Return for `/readyz` a sentence about each partition whose last count of jobs is old."""
         now_s = self._clock.mono_s()
         waits = {number: (at_s, "it takes so long to count") for number, at_s in self.looking.items()} | self._missed
         return [
@@ -175,12 +176,13 @@ class Quotas:
     def over(
         self, tenant: str, jobs: int, daemons: int, *, owed: bool = False, retried: bool = False, changed: bool = False
     ) -> tuple[str, float] | None:
-        """Return which limit forbids this push now, and for about how many seconds. None if the push is allowed.
+        """Return which limit forbids this push now, and after about how many seconds to try again. None if the push is
+        allowed.
 
-        `owed`: the jobs cannot be refused. Then room for one job is enough: a quota may allow fewer jobs than these in
-        all, and jobs that need more room than there can ever be would make all pushes wait for ever. `retried`: the
-        jobs have ended and are to run again. Too many dead jobs are no reason to refuse that. `changed`: the jobs are
-        counted already, so only the rates are checked.
+        `owed`: the jobs cannot be refused. Then room for one job is enough: if the quota can never have room for all
+        jobs of the push, the push would wait, and hold up all later ones, for ever. `retried`: the jobs have ended and
+        are to run again. Too many dead jobs are no reason to refuse that. `changed`: the jobs are counted already, so
+        only the rates are checked.
         """
         quota = self.known[tenant]
         for name, rate in (("rate", quota.rate), ("bytes", quota.bytes)):
@@ -203,7 +205,8 @@ class Quotas:
         return None
 
     def has_too_many_dead(self, tenant: str) -> bool:
-        """Whether a tenant has so many dead jobs that its pushes are refused until some are retried or deleted."""
+        """Return whether a tenant has so many dead (failed) jobs that its pushes are refused until some are retried or
+        deleted."""
         most = self.known[tenant].dead
         return most is not None and self._numbers_of(tenant).dead >= most
 
@@ -213,12 +216,12 @@ class Quotas:
         return Numbers(*map(sum, zip(*counted, strict=True))) if counted else NO_JOBS
 
     def owe(self, tenant: str) -> None:
-        """Note that jobs of a tenant were put off: its pushes are refused for OWED_S, so that they do not take the
-        room."""
+        """Note that jobs of a tenant were put off. For OWED_S seconds new pushes of the tenant are refused, so that
+        they do not take the room that the jobs wait for."""
         self._owes[tenant] = self._clock.mono_s() + OWED_S
 
     def owes(self, tenant: str) -> bool:
-        """Return whether jobs of a tenant were put off within the last OWED_S."""
+        """Return whether jobs of a tenant were put off within the last OWED_S seconds."""
         until_s = self._owes.get(tenant)
         if until_s is not None and until_s <= self._clock.mono_s():
             del self._owes[tenant]
@@ -226,8 +229,8 @@ class Quotas:
         return until_s is not None
 
     def reserve(self, tenant: str, jobs: int, size_bytes: int, daemons: int, *, are_new: bool = True) -> Charge:
-        """Reserve room for a push, even if there is not enough. `are_new`: the jobs are new, so no count of the store
-        has them."""
+        """Reserve room for a push, even if there is not enough. `are_new`: whether the jobs are new, so that they have
+        to be added to the last count of the store. `daemons`: how many daemons share the rates."""
         quota, charge = self.known[tenant], Charge(jobs, size_bytes)
         for place, (name, rate) in enumerate((("rate", quota.rate), ("bytes", quota.bytes))):
             if rate is not None:

@@ -71,7 +71,7 @@ class TokenWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class TokenMade(NamedTuple):
-    """A new token, with the text that its owner uses."""
+    """A new token, with its id and with the text that its owner sends."""
 
     id: str
     text: str
@@ -111,7 +111,8 @@ async def create(services: Services, wish: TokenWanted) -> TokenMade:
 
 
 def expect_sense(role: Role, note: str, scopes: Sequence[str]) -> None:
-    """Raise Invalid if a note or scopes are not allowed, for example scopes for a role that sees all jobtypes."""
+    """Raise Invalid if a token cannot have this note or these scopes, for example scopes with a role that sees all
+    jobtypes."""
     if not note.isprintable() or not all(scope.isprintable() for scope in scopes):
         field = "note" if not note.isprintable() else "scopes"
         raise Invalid(f"{field} has printable characters only", [Fault(f"/{field}", "printable characters only")])
@@ -152,7 +153,8 @@ async def revoke(services: Services, token_id: str) -> None:
 
 
 def expect_token_room(services: Services, tenant: str, *, derived: bool = False) -> None:
-    """Raise Conflict if a tenant cannot have one more token. `derived`: the new token is derived from another."""
+    """Raise Conflict if a tenant already has as many tokens, or bytes of tokens, as it may have. `derived`: whether the
+    new token is derived from another; such tokens have limits of their own."""
     share, bytes_max = (DERIVED, DERIVED_BYTES_MAX) if derived else (TOKENS, KEPT_BYTES_MAX)
     expect_room(share, tenant, (one.tenant for _, one in services.tokens if bool(one.parent) is derived))
     if services.principal.tokens_tenant:
@@ -178,8 +180,8 @@ def _expect_bytes(kept: Counter[str], tenant: str, what: str, bytes_max: int) ->
 
 
 def _kept_bytes(services: Services, *, derived: bool) -> Counter[str]:
-    """Return tenant → bytes of its tokens that are still stored. `derived`: count only derived tokens, else only the
-    others."""
+    """Return tenant → bytes of its tokens that are still stored. `derived`: count only derived tokens, else only tokens
+    that are not derived."""
     kept: Counter[str] = Counter()
     for setting in services.workers.settings.all(TOKEN):
         one = services.tokens.in_slot(setting.name) or services.tokens.get(setting.name)
@@ -211,7 +213,7 @@ class DerivedWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 async def derive(services: Services, wish: DerivedWanted) -> TokenMade:
-    """Derive a token from the one that the request came with. It is on disk when this returns, and valid at all daemons
+    """Derive a new token from the request's token. The new token is on disk when this returns, and valid at all daemons
     soon afterwards.
 
     Raises Invalid, Denied, Conflict, NotYet, JournalRefused.
@@ -255,8 +257,8 @@ def _expect_no_more(role: Role, scopes: tuple[str, ...], wanted: Role, wanted_sc
 
 
 def _find_slot(services: Services, wish: DerivedWanted) -> str:
-    """Return the slot (name of a setting) in which a token derived from the request's token is stored. Raises Denied,
-    Conflict."""
+    """Return the slot (name of a setting) in which to store a new token that is derived from the request's token.
+    Raises Denied, Conflict."""
     tokens, token_id = services.tokens, services.principal.token
     line = [*tokens.line(token_id)]
     if len(line) > DEPTH_MAX:
@@ -279,7 +281,8 @@ def _find_slot(services: Services, wish: DerivedWanted) -> str:
 def _expect_room(services: Services, line: Sequence[str], valid: Collection[Token]) -> None:
     """Raise Conflict if no more tokens can be derived from the request's token.
 
-    `line`: ids of that token and of the tokens that it was derived from. `valid`: valid tokens that share its slots.
+    `line`: ids of the request's token and of the tokens from which it was derived. `valid`: the valid tokens in the
+    slots from which the new token's slot is chosen.
     """
     below = [one for one in valid if line[-2:][0] in services.tokens.line(one.token_id)]
     most, whose = (SLOTS, line[-1]) if len(line) == 1 else (BELOW_MAX, line[-2])

@@ -1,4 +1,4 @@
-"""A clock that tests move by hand."""
+"""A clock that stands still until a test advances it."""
 
 
 class ManualClock:
@@ -22,7 +22,8 @@ class ManualClock:
         return self.mono_s() + self._suspended_s
 
     def suspend(self, seconds: float) -> None:
-        """Suspend the machine for so long: wall clock and boot clock go on, the monotonic clock does not."""
+        """Suspend the machine for some seconds: the wall clock and the clock since boot go on, the monotonic clock does
+        not."""
         self._suspended_s += seconds
         self._wall_ms += round(seconds * 1000)
 

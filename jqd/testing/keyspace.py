@@ -48,7 +48,7 @@ class SortedSet:
         insort(self.rows, (score, member))
 
     def drop(self, member: bytes) -> bool:
-        """Remove a member; return whether it was there."""
+        """Remove a member. Returns whether the set had it."""
         score = self.scores.pop(member, None)
         if score is None:
             return False
@@ -56,7 +56,8 @@ class SortedSet:
         return True
 
     def between(self, low: Text, high: Text) -> tuple[int, int]:
-        """Return (start, stop) in `rows` for scores from `low` to `high`. A bound that begins with "(" is excluded."""
+        """Return (start, stop), the slice of `rows` that has the scores from `low` to `high`. A bound that begins with
+        "(" is excluded."""
         return self._edge(low, after=False), self._edge(high, after=True)
 
     def _edge(self, bound: Text, *, after: bool) -> int:
@@ -87,7 +88,7 @@ class Keyspace:
         return _copied(self.keys)
 
     def load(self, image: Mapping[bytes, Value]) -> None:
-        """Replace all keys by a copy of those in an image; see `image`."""
+        """Replace all keys and values by a copy of an image that `image` returned."""
         self.keys = _copied(image)
 
     def _of(self, key: bytes, kind: type) -> Any:
@@ -177,8 +178,8 @@ class Keyspace:
     def _scanned(
         self, rows: Mapping[bytes, bytes], cursor: bytes, match: bytes, like: bytes, option: bytes, count: Text
     ) -> tuple[bytes, ...]:
-        """Commands HSCAN and ZSCAN with MATCH and COUNT. Returns a flat answer: the next cursor, then fields and values
-        of `rows`, in an order that depends on `seed`."""
+        """Do the commands HSCAN and ZSCAN, with the options MATCH (`like`, a prefix and "*") and COUNT. Returns a flat
+        answer: the next cursor, then fields and values of `rows`, in an order that depends on `seed`."""
         assert (match, like[-1:], option) == (b"MATCH", b"*", b"COUNT"), "our functions say how much they look at"
         start, last, looked = int(cursor), 0, 0
         found: list[bytes] = []
@@ -338,8 +339,8 @@ ARRAYS = frozenset(
 
 
 def text(value: Text) -> bytes:
-    """Return a number as the server writes it: whole numbers without a point, others with all digits. Bytes are
-    returned unchanged."""
+    """Return a number as the server writes it: a whole number without a decimal point, any other with all its digits.
+    Bytes are returned unchanged."""
     if isinstance(value, bytes):
         return value
     if isinstance(value, float) and (value % 1 or abs(value) >= WHOLE_MAX):  # of infinity `% 1` is nan, which is true
@@ -352,7 +353,7 @@ def _copied(keys: Mapping[bytes, Value]) -> dict[bytes, Value]:
 
 
 def _span(first: int, last: int, length: int) -> slice:
-    """Return the slice for a range of the server, which includes both ends. Negative ends count from the end of the
-    list."""
+    """Return the Python slice for a range of a Redis command, which includes both ends. A negative end counts from the
+    end of the list."""
     first = max(0, first + length if first < 0 else first)
     return slice(first, max(first, (last + length if last < 0 else last) + 1))

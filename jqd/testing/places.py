@@ -10,7 +10,7 @@ WORKERS = "*"
 
 
 class Place(NamedTuple):
-    """Where a job is in the store: in which set, and if it is in flight at which daemon."""
+    """Where a job is in the store: in which set. If it is in flight, also at which daemon."""
 
     name: str
     """Name of the set: ready, later, held (in flight), ended or dead."""
@@ -48,17 +48,19 @@ class Places:
         return {sysid: (int(row[0]), int(row[1]), row[2]) for sysid, row in rows.items()}
 
     def hand(self, sysid: str) -> dict[str, int]:
-        """Return job id → fence of the jobs leased to a daemon, also of jobs that have not reached it yet."""
+        """Return job id → fence of all jobs in flight at a daemon, even of those that have been leased to it but have
+        not reached it yet."""
         return {job_id.decode(): int(fence) for job_id, fence in self._set(self._keys.held(sysid)).scores.items()}
 
     def deaths(self) -> dict[str, tuple[int, int]]:
-        """Return job id → how often a daemon died while it held the job, and how often while it held no other."""
+        """Return job id → (how often a daemon died while it held the job, how often one died while it held only this
+        job)."""
         rows = {field.decode(): row.decode() for field, row in self._hash("deaths").items() if field[:1] not in b"@#"}
         return {job_id: (int(both.split(":")[0]), int(both.split(":")[1])) for job_id, both in rows.items()}
 
     def runs_alone(self, sysid: str, now_ms: int) -> str | None:
-        """Return the id of the job beside which a daemon now runs no other, since daemons died with it; None: there is
-        none."""
+        """Return the id of the job that a daemon (`sysid`) runs alone now, without other jobs, because daemons died
+        while they held it. None: there is no such job."""
         note = self._hash("deaths").get(b"@" + sysid.encode())
         if note is None:
             return None
@@ -79,12 +81,13 @@ class Places:
         return None if row is None else row.decode().split(" ")[1]
 
     def known(self) -> set[str]:
-        """Return the ids of all jobs that the store has, or keeps a note about (of an ended job, say)."""
+        """Return the ids of all jobs of which the store has anything: the job itself, or what it keeps of a job that
+        has ended."""
         deaths = {note[1:] for note in self._set(self._keys["tomb"]).scores if note[:1] != b"n"}
         return {job_id.decode() for job_id in (*self._hash("jobs"), *deaths, *self._hash("about")) if job_id != b"?"}
 
     def journals(self) -> set[str]:
-        """Return the ids of all journals for which the store knows how far they are applied."""
+        """Return the ids of all journals of which the store notes how far their records are applied."""
         fields = (field.decode().partition(":") for field in self._hash("applied"))
         return {journal for journal, _, what in fields if journal != "last" and what != "kept"}
 

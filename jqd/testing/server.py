@@ -72,8 +72,8 @@ def open_server(directory: Path, *args: str, settings: Mapping[str, str] | None 
 
 @contextmanager
 def _process(args: list[str], log: Path, settings: Mapping[str, str], cwd: Path) -> Iterator[subprocess.Popen[str]]:
-    """Run `jqd ARGS…` during the block; its stderr is appended to `log`. At the end of the block sends SIGTERM, and
-    kills it after STOP_S."""
+    """Run `jqd ARGS…` during the block; its stderr is appended to `log`. At the end of the block sends the process
+    SIGTERM, and kills it after STOP_S."""
     with log.open("ab") as output:
         child = subprocess.Popen(
             [sys.executable, "-m", "jqd", *args],

@@ -1,4 +1,5 @@
-"""The store on an in-memory server: with the real methods and Lua functions, and tested as they are (`tests/contract`).
+"""A store whose server is in memory. Its methods and Lua functions are the real ones, and it passes the same tests as a
+real store (`tests/contract`).
 
 store = FakeStore(clock)
 store.away = "cable pulled"      # every method raises StoreAway until it is None again
@@ -56,7 +57,7 @@ class Client:
         self._clock = clock
 
     async def expect_there(self) -> None:
-        """Raise StoreAway if a test has set the server away."""
+        """Raise StoreAway if a test has set `away`: then the server does not answer."""
         await trio.lowlevel.checkpoint()
         if self.away is not None:
             raise StoreAway(f"the store does not answer: {self.away}")
@@ -85,7 +86,8 @@ class Client:
             raise known from error
 
     async def call_behind(self, name: str, *arguments: Any) -> object:
-        """Call a Lua function after all earlier calls, which here are always done."""
+        """Call a Lua function after all calls made earlier. Here they are always done by now, so this is the same as
+        `call`."""
         return await self.call(name, *arguments)
 
     async def info(self, *sections: str) -> dict[str, str]:
@@ -107,7 +109,7 @@ class FakeStore(Store):
         super().__init__(self.config, self.keys, self.client, self.client)
 
     def another_client(self) -> Self:
-        """Return another client of the same server."""
+        """Return another client of the same in-memory server."""
         other = copy.copy(self)
         FakeStore.__init__(other, self.clock, self.config, self.server)
         other.durable, other.away = self.durable, self.away
@@ -124,7 +126,7 @@ class FakeStore(Store):
 
     @property
     def places(self) -> Places:
-        """Tells where jobs are on the server."""
+        """Reads where jobs are in this store."""
         return Places(self.server.keyspace, self.keys)
 
     # ------------------------------------------------------------ what may happen to a server
@@ -134,8 +136,8 @@ class FakeStore(Store):
         return self.server.keyspace.image()
 
     def load(self, image: Mapping[bytes, Value]) -> None:
-        """Replace all data by an older image. The key `life`, by which clients recognise the data, stays, so that they
-        do not notice."""
+        """Replace all data by an older image. The key `life`, by which clients recognise the data, stays, so that
+        clients do not notice the change."""
         life = self.keys["life"].encode()
         kept = {life: self.server.keyspace.keys[life]} if life in self.server.keyspace.keys else {}
         self.server.keyspace.load(image)

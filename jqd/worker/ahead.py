@@ -1,12 +1,12 @@
-"""Computes how many jobs a worker that pulls asks for. If jobs are quick it asks for more than can begin at once, so
-that the next ones are there when a slot becomes free.
+"""Computes how many jobs a worker that pulls asks daemons for. If its jobs are quick, it asks for more than can begin
+at once, so that the next ones are there when a slot becomes free.
 
-    the free slots   while a recent jobtype is slow or unknown, or had a job on its last attempt
-    more             if jobs are quick: as many as end in WINDOW_S
+    as many as slots are free   while a recent jobtype is slow or unknown, or had a job on its last attempt
+    more                        if jobs are quick: as many as end in WINDOW_S
 
-So jobs wait here for less than a tenth of a second, in which more urgent ones may come, and few are handed back when
-the worker stops. If the worker dies, all jobs that it holds lose an attempt. So a job on its last attempt is handed
-back if it cannot begin at once.
+So a job waits in the worker for less than a tenth of a second. More urgent jobs that come in this time are hardly
+delayed, and few jobs are handed back when the worker stops. If the worker dies, all jobs that it holds lose an attempt.
+So a job on its last attempt is handed back if it cannot begin at once.
 """
 
 from jqd.domain.clock import Speed
@@ -18,7 +18,7 @@ QUANTA = 4  # ask for a quarter of the window at least: a request for each ended
 
 
 class Ahead:
-    """Measures how quickly jobs end, and says how many to ask for."""
+    """Measures how quickly jobs end, and computes how many jobs the worker asks daemons for."""
 
     def __init__(self) -> None:
         self._speeds: dict[str, Speed] = {}
@@ -28,17 +28,18 @@ class Ahead:
         self._speeds.setdefault(jobtype, Speed()).take(jobs, now_s)
 
     def ended(self, jobtype: str, now_s: float, *, ran: bool = True) -> None:
-        """Note the end of a job. `ran`: False if it was handed back or cancelled, so that its time says nothing about
-        its speed."""
+        """Record that a job of this type has ended. `ran`: False if it was handed back or cancelled: then it does not
+        count for the speed of the jobtype."""
         self._speeds[jobtype].give(1, now_s, ended=ran)
 
     def rest(self, now_s: float) -> None:
-        """For MEMORY_S, ask only for jobs that can begin at once: one came on its last attempt, which must not wait
-        here."""
+        """Let the worker ask only for jobs that can begin at once, for MEMORY_S. To be called when a job came on its
+        last attempt, because such a job must not wait in the worker."""
         self._none_until_s = now_s + MEMORY_S
 
     def window(self, slots: int, now_s: float) -> int:
-        """Return how many jobs this worker may hold, running ones included."""
+        """Return how many jobs this worker may hold at once, running and waiting: `slots` or more. `slots`: how many
+        run at once."""
         for jobtype in [
             name
             for name, speed in self._speeds.items()
@@ -51,7 +52,8 @@ class Ahead:
         return max(slots, min(slots + AHEAD_JOBS_MAX, int(slowest * WINDOW_S)))
 
     def wanted(self, slots: int, here: int, now_s: float) -> int:
-        """Return how many jobs to ask for now. `here`: jobs that this worker holds or has asked for already."""
+        """Return how many jobs to ask for now; 0 also if so few are missing that a request does not pay. `slots`: how
+        many jobs run at once. `here`: jobs that this worker holds or has asked for already."""
         window = self.window(slots, now_s)
         wanted = window - here
         return wanted if here < slots or wanted * QUANTA >= window else 0

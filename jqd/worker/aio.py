@@ -52,8 +52,8 @@ class AsyncioLoop:
         self._loop.call_soon_threadsafe(self._add, list(items))
 
     async def end_with(self, batch: Batch) -> None:
-        """Wait until a batch is complete or cancelled. Then stop its tasks, as trio does with its own, and wait up to
-        CLEAN_UP_S for them to clean up."""
+        """Wait until a batch is complete or this call is cancelled. Then cancel the batch's tasks that still run, and
+        wait up to CLEAN_UP_S until they have ended."""
         try:
             await batch.wait_complete()
         finally:
@@ -63,8 +63,8 @@ class AsyncioLoop:
 
     @property
     def late(self) -> list[Item]:
-        """Return items that still run after their timeout: they clean up, ignore the cancellation, or one of them
-        blocks the loop."""
+        """Return the items whose task still runs GRACE_S after its timeout. Such a task cleans up, or ignores its
+        cancellation, or a task blocks the loop."""
         now_s = self._clock.mono_s()
         began = [(item, item.begun_s) for item in self.now]
         return [item for item, at_s in began if at_s is not None and now_s >= at_s + item.timeout_s + GRACE_S]
@@ -78,8 +78,8 @@ class AsyncioLoop:
         return sum(item.ended or item.batch.gone for item in self.now)
 
     def come_round(self, call: Callable[[], None]) -> None:
-        """Call `call` in the trio thread after the next iteration of the asyncio loop. While a task blocks that loop,
-        nothing is called."""
+        """Call `call` in the trio thread after the next iteration of the asyncio loop. If a task blocks the asyncio
+        loop, `call` is called only when that has ended."""
         self._loop.call_soon_threadsafe(self._wake_trio, call)
 
     def close(self) -> None:
@@ -125,8 +125,8 @@ class AsyncioLoop:
             task.add_done_callback(self._done)
 
     async def _stop_all(self, batch: Batch) -> None:
-        """Stop the tasks of a batch and wait until they have ended. Tasks that timed out are only waited for, as they
-        were cancelled then: a second cancellation would interrupt their clean-up."""
+        """Cancel the batch's tasks without an outcome, and wait until they have ended. Tasks that were stopped before
+        are only waited for: a second cancellation would interrupt their clean-up."""
         left = [item for item in self.now if item.batch is batch and (item.is_stopped or not item.ended)]
         for item in left:
             if not item.is_stopped:

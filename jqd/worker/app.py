@@ -98,7 +98,7 @@ class App:
 
     @property
     def client(self) -> Client:
-        """Return the client that `.push` uses: one for each daemon, shared by all threads."""
+        """Return the client with which `.push` pushes. There is one for each daemon, shared by all threads."""
         if self._pushes_by is not None:
             return self._pushes_by
         where: tuple[str | None, str | None] = (self.url, self._token)
@@ -113,8 +113,8 @@ class App:
 
     @contextmanager
     def serving(self, daemon: Callable[[], tuple[str, str | None]]) -> Iterator[None]:
-        """Push to the worker's daemon during this block. `daemon` returns the daemon's URL and token. For `serve` and
-        `child` only."""
+        """During this block, push to the worker's daemon if the app has no URL. `daemon`: returns URL and token of that
+        daemon, and is called for each push. For `serve` and `child` only."""
         self._served_by = daemon
         try:
             yield
@@ -136,7 +136,7 @@ class App:
         """Use this app without a daemon, for tests: `with app.testing("fake") as t:` (docs/use/PYTHON.md, Test).
 
         "fake": pushed jobs run by `t.run_all()` or `t.advance("5m")`. "inline": a job has run when its push returns.
-        `raises`: an exception of a job's function is also raised from these calls.
+        `raises`: an unexpected exception in a job's function is also raised by the call that ran the job.
         """
         try:
             from jqd.testing.trial import Trial
@@ -160,15 +160,15 @@ class App:
 
     @property
     def gathers(self) -> bool:
-        """Return whether a push sends nothing now, because a batch is open in this thread or task, or a buffer has
-        room."""
+        """Return whether a push now would be kept and sent later: a batch is open in this thread or task, or there is a
+        buffer with room."""
         if self._batch.get() is not None:
             return True
         return self._buffer is not None and self._buffers_here and self._buffer.has_room()
 
     def send(self, job: Mapping[str, Any], ack: Ack | None, ref: Ref[Any]) -> None:
-        """Send a job now, or add it to the batch that is open in this thread or task, or to the buffer. `Pushing.push`
-        calls this."""
+        """Send a job now, or add it to the batch that is open in this thread or task, or to the buffer. `ref`: gets the
+        job's id. `Pushing.push` calls this."""
         batch, buffer = self._batch.get(), self._buffer
         if batch is not None:
             batch.add(job, ack, ref)
@@ -185,15 +185,16 @@ class App:
 
     @property
     def _buffers_here(self) -> bool:
-        """Return whether pushes go to the buffer. They do not in a test, nor in a job: it might succeed before its
-        pushes are safe."""
+        """Return whether pushes in this thread or task may go to the buffer. In a test they may not. In a running job
+        they may not either, as the job might succeed before a daemon has what it pushed."""
         return self._pushes_by is None and at_work.get() is None
 
     def buffer(self, **limits: Unpack[Limits]) -> Buffer:
-        """Send this app's pushes, of all threads, in the background, until the buffer is closed.
+        """Open and return a buffer. Until it is closed, this app's pushes, of all threads, are sent in the background.
 
         Use `with app.buffer():` for a block, or no `with` for the rest of the process. Batches, pushes with `ack` or
         `replace`, and pushes by jobs are still sent at once. Buffered jobs are not acknowledged: docs/use/PYTHON.md.
+        `limits`: see `jqd.client.buffer.Limits`. Raises RuntimeError if the app has a buffer already.
         """
         with self._making:
             if self._buffer is not None:
@@ -206,10 +207,12 @@ class App:
             return self._buffer
 
     def batch(self, *, atomic: bool = False, ack: Ack | None = None) -> PushBatch:
-        """Gather the pushes of a block, `with app.batch():`, in this thread or task, and send them when it ends.
+        """Collect the pushes that this thread or task makes in a block, `with app.batch():`, and send them when the
+        block ends.
 
         `atomic`: all jobs go in one request, and all are taken or none. Without it many jobs go in several requests,
-        and `PartlyPushed` says which were taken. The `Ref` of a job whose id was known already has `duplicate`.
+        and `PartlyPushed` says which were taken. If a job's id was known already, its `Ref.duplicate` is True. `ack`:
+        as in `Client.push_all`.
         """
         return PushBatch(self._batch, lambda: self.client, atomic=atomic, ack=ack)
 
@@ -260,8 +263,8 @@ def _loop(loop: Loop) -> Loop:
 
 
 def _options(**given: Any) -> dict[str, Any]:
-    """Return the given options in the form in which they are sent. Raises ValueError for values that a daemon would
-    refuse."""
+    """Return the options of `@app.job`, without those that are None, in the form in which a worker sends them to a
+    daemon. Raises ValueError for values that a daemon would refuse."""
     fields = {name: plain_option(name, value) for name, value in given.items() if value is not None}
     for field in msgspec.structs.fields(TypeOptions):
         if field.name in fields:

@@ -40,10 +40,10 @@ class Unsendable(Exception):
 
 
 class Attempts:
-    """Runs jobs' functions. Most methods return an encoded outcome."""
+    """Runs jobs' functions. Most methods return the outcome of a job, encoded as its batch needs it."""
 
     def __init__(self, clock: Clock, spoke: Callable[[Item], None] | None = None) -> None:
-        """`spoke`: called, in the job's thread, when a job has output or progress."""
+        """`spoke`: called with a job's item, in the job's thread, when the job has new output or progress."""
         self._clock, self._spoke = clock, spoke
         self.stopping = threading.Event()
         """Set when the worker got a signal to stop. Programs that jobs started may have got the same signal."""
@@ -98,25 +98,26 @@ class Attempts:
         return self._failure(item, message, error="timeout", reason="timeout")
 
     def died(self, item: Item, how: str) -> bytes:
-        """Return the outcome of a job whose process died while it ran there alone."""
+        """Return the outcome of a job that ran alone in a process when the process died: a failure. `how`: text that
+        says how the process ended."""
         message = f"the job took its process down: {how}"
         return self._failure(item, message, error="process died")
 
     def cancelled(self, item: Item, why: str = "") -> bytes:
-        """Return the outcome of a cancelled job, whether it had begun or not. `why`: added to its message."""
+        """Return the outcome of a cancelled job, whether it had begun or not. `why`: text for the outcome's message."""
         message = f"cancelled: {why}" if why else "cancelled"
         return self._failure(item, message, error="cancelled", should_retry=False, status=wire.CANCELLED_STATUS)
 
     def stopped(self, item: Item) -> bytes:
-        """Return the outcome of a job that was stopped. It is sent only if the job was cancelled; else the job was
-        handed back before."""
+        """Return the outcome of a job whose function was stopped. If the job was not cancelled, it was handed back
+        before, or nobody waits for it, and this outcome is not sent."""
         if item.cancelled:
             return self.cancelled(item)
         return self._interrupted(item, "its worker stops, or nobody waits for it any more")
 
     def unknown(self, codec: wire.Codec, job_id: str, message: str) -> bytes:
-        """Return the outcome of a job for which this worker has no function. It costs an attempt, as perhaps no worker
-        has one."""
+        """Return the outcome of a job for which this worker has no function: a failed attempt. The job is not merely
+        handed back, because perhaps no worker has the function."""
         error = "unknown job name"
         return codec.encode(wire.Failure(job_id, self._now(), "other", True, error, message[-wire.MESSAGE_CHARS_MAX :]))
 
@@ -125,7 +126,8 @@ class Attempts:
     ) -> bytes:
         """Return the outcome of a job that is handed back without counting an attempt.
 
-        `retry_after`: for how many seconds the worker wants no jobs. `begun`: whether the job had begun.
+        `retry_after`: for how many seconds the worker wants no jobs. `begun`: whether the job had begun. `why`: text
+        for people.
         """
         message = f"handed back: {why}" if begun else f"not begun: {why}"
         return codec.encode(wire.Refused(job_id, message, retry_after, begun))
@@ -134,8 +136,8 @@ class Attempts:
         return item.batch.codec.encode(wire.Started(item.job_id))
 
     def values(self, item: Item) -> tuple[list[Any], dict[str, Any]]:
-        """Return the values to call the function with. If the argument does not fit, raises Failed: a retry would not
-        help."""
+        """Return the positional and the named values with which to call the job's function. Raises Failed if the
+        argument does not fit: a retry would not help."""
         job: Any = item.function
         parameters: Parameters = job.parameters
         try:
@@ -156,8 +158,9 @@ class Attempts:
         return AttemptOutput(spoke, lambda line: self._message_of.info(line, **job_fields(item)))
 
     def encoded(self, item: Item, result: Any) -> bytes:
-        """Return the outcome of a job whose function returned `result`. Raises Unsendable if it cannot be encoded, and
-        then no follower is pushed."""
+        """Return the outcome of a job whose function returned `result`: a success. If the result is too large, its size
+        takes its place. Raises Unsendable if the result cannot be encoded or the followers are too large; then no
+        follower is pushed."""
         codec, output = item.batch.codec, item.output
         jobs = self.follows(output, codec) if output is not None and output.follows else ()
         if not item.job.keep_result:
@@ -183,7 +186,8 @@ class Attempts:
         return codec.encode(wire.Success(item.job_id, self._now(), None, jobs, size))
 
     def follows(self, output: AttemptOutput, codec: wire.Codec) -> Sequence[Mapping[str, Any]]:
-        """Return the follower jobs for a codec. For JSON they are unpacked, because it cannot hold packed values."""
+        """Return the follower jobs of an attempt in a form that `codec` can encode. For JSON they are decoded first,
+        because JSON cannot hold packed values."""
         if codec is wire.MSGPACK:
             return output.follows
         return [msgpack.decode(msgpack.encode(follower)) for follower in output.follows]
@@ -242,7 +246,8 @@ class Attempts:
         return self.refused(item.batch.codec, item.job_id, why, retry_after=RETRY_AFTER_S, begun=True)
 
     def _was_stopped(self, item: Item, error: CalledProcessError) -> bool:
-        """Return whether the job's program ended by the signal that also stops this worker, such as Ctrl-C."""
+        """Return whether `error` reports a program of the job that was ended by the signal that also stops this worker,
+        such as Ctrl-C. May wait up to STOPPING_S until this worker gets the signal."""
         patience_s = STOPPING_S if item.function.loop is None else 0.0  # do not block an event loop
         return error.returncode in STOPPED_WITH and self.stopping.wait(patience_s)
 

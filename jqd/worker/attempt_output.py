@@ -11,7 +11,8 @@ SUCCESS_LOG_BYTES_MAX = 8_192  # of a success; less, as it goes through the daem
 
 
 class Output:
-    """The last lines that a job printed. Positions count all bytes that it printed, with the line ends."""
+    """The last lines that a job printed. Positions are byte offsets in all that the job has printed, line ends
+    included."""
 
     def __init__(self) -> None:
         self._lines: deque[tuple[str, int]] = deque()  # each with its size in bytes
@@ -33,7 +34,8 @@ class Output:
                 self._bytes -= self._lines.popleft()[1]
 
     def skip(self, size: int) -> None:
-        """Note that `size` bytes were printed and dropped."""
+        """Count `size` bytes that were printed and are missing. If it is not 0, the lines kept so far are dropped, as a
+        gap follows them."""
         if size:
             with self._lock:
                 self._lines.clear()
@@ -44,8 +46,8 @@ class Output:
             return "\n".join(line for line, _ in self._lines)
 
     def since(self, start: int = 0, bytes_max: int = OUTPUT_BYTES_MAX) -> tuple[int, str]:
-        """Return (position, lines): the kept lines from byte `start` on, at most their last `bytes_max` bytes, and the
-        byte where these begin."""
+        """Return (position, lines). `lines`: the kept lines that begin at byte `start` or later; if they are more than
+        `bytes_max` bytes, the last ones. `position`: the byte where `lines` begins."""
         with self._lock:
             at, lines = self._end, list[str]()
             for line, size in reversed(self._lines):
@@ -58,7 +60,8 @@ class Output:
             return at, "\n".join(reversed(lines))
 
     def fresh(self) -> tuple[int, str]:
-        """Return (missed, lines): how many bytes since the last call were dropped, and the kept lines after them."""
+        """Return what was printed since the last call, as (missed, lines): how many bytes of it were dropped, and the
+        kept lines after these."""
         at, text = self.since(self._passed_on)
         missed, self._passed_on = at - self._passed_on, at + (len(text.encode()) + 1 if text else 0)
         return missed, text
@@ -70,7 +73,7 @@ def _end_of(line: str, bytes_max: int) -> tuple[str, int]:
 
 
 class AttemptOutput:
-    """Lines, progress and followers of one attempt."""
+    """Output lines, progress and follower jobs of one attempt."""
 
     __slots__ = ("_part", "_spoke", "_write", "asked_s", "far", "follows", "log_end", "output")
 
@@ -89,7 +92,7 @@ class AttemptOutput:
         self._spoke, self._write = spoke, write
 
     def write(self, line: str, missed: int = 0) -> None:
-        """Add lines. `missed`: how many bytes before them were dropped."""
+        """Add text, one or several lines, to the output. `missed`: how many printed bytes before it were dropped."""
         if self.output is None:
             self.output = Output()
         self.output.skip(missed)
@@ -104,13 +107,14 @@ class AttemptOutput:
             self._spoke()
 
     def log_line(self, line: str) -> None:
-        """Keep a line, and write it to the worker's log."""
+        """Add a line to the output, and write it to the worker's log."""
         if self._write is not None:
             self._write(line)
         self.write(line)
 
     def printed(self, text: str) -> None:
-        """Log the lines that `text` completes. A line of OUTPUT_BYTES_MAX without an end is split."""
+        """Add printed text: each line that it completes goes to the output and to the worker's log. An unfinished line
+        of OUTPUT_BYTES_MAX counts as complete."""
         *lines, self._part = (self._part + text).split("\n")
         for line in lines:
             self.log_line(line)
@@ -118,7 +122,8 @@ class AttemptOutput:
             self.over()
 
     def log(self, bytes_max: int = OUTPUT_BYTES_MAX) -> tuple[int, str]:
-        """Return (position, text): the end of a finished attempt's output, and the byte where it begins."""
+        """Return (position, text) for a finished attempt. `text`: the last `bytes_max` bytes of its output at most.
+        `position`: the byte where `text` begins."""
         self.over()
         return self.output.since(bytes_max=bytes_max) if self.output is not None else (0, "")
 

@@ -1,7 +1,7 @@
 """One batch in flight: which of its jobs have ended, and which outcomes are still to be sent.
 
-Outcomes are put in the trio thread only. So if an outcome from another thread and a timeout come at the same moment,
-the first one ends the job and the second one is dropped.
+Only the trio thread stores outcomes in a batch. So if an outcome from another thread and a timeout come at the same
+moment, the first one ends the job and the second one is dropped.
 """
 
 from collections.abc import Callable
@@ -64,12 +64,13 @@ class Item:
         return self.output
 
     def begin(self) -> bool:
-        """Claim the item, to run it, cancel it or hand it back. Returns True to only one caller, from any thread,
-        because removing a key from a dict is atomic."""
+        """Claim the item, to run it, cancel it or hand it back. Returns True to the first caller and False to all later
+        ones. Any thread may call this, because removing a key from a dict is atomic."""
         return self.batch.waiting.pop(self, 0) is None
 
     def halt(self) -> bool:
-        """Stop the function. Returns whether that was possible."""
+        """Stop the item's function. Returns False if it does not run, or cannot be stopped, as a plain function in a
+        thread."""
         self.is_stopped, stop = True, self.stop  # read once: another thread clears it when the function ends
         if stop is not None:
             stop()
@@ -77,17 +78,18 @@ class Item:
 
     @property
     def is_over(self) -> bool:
-        """Return whether a queued job need not begin any more. Queues then drop it, because it may be big."""
+        """Return whether the item must not begin any more: it was claimed (`begin`), or nobody waits for its batch.
+        Queues drop such an item, because it may be big."""
         return self.batch.gone or self not in self.batch.waiting
 
 
 class Batch:
-    """The jobs of one request. `gone` is set when nobody waits for the answer: jobs that have not begun are then
-    skipped."""
+    """The jobs of one request, and their outcomes that are to be sent. `gone` is set when nobody waits for the answer:
+    jobs that have not begun are then skipped."""
 
     def __init__(self, codec: Codec, jobs: int, arrived_s: float = 0.0, batch_id: str = "", lease_id: str = "") -> None:
-        """`arrived_s`: when it arrived, by the monotonic clock. `lease_id`: identifies this holder of the jobs to
-        daemons; empty: none."""
+        """`jobs`: their number. `arrived_s`: when the batch arrived, by the monotonic clock. `lease_id`: the lease
+        under which the worker holds the jobs, named in heartbeats; empty: none."""
         self.codec = codec
         self.batch_id = batch_id
         self.lease_id = lease_id
@@ -106,7 +108,7 @@ class Batch:
             self._finish()
 
     def put(self, item: Item, outcome: bytes) -> None:
-        """Store the outcome of `item` for sending, unless it has one already."""
+        """Keep the outcome of an item until it is sent. If the item has an outcome already, the new one is dropped."""
         if not item.ended:
             item.ended = True
             self.put_bare(item.job_id, outcome)
@@ -121,7 +123,8 @@ class Batch:
             self._finish()
 
     def note(self, item: Item, content: bytes) -> None:
-        """Store a message about `item` that is not its outcome for sending, unless it has an outcome already."""
+        """Keep a message about an item until it is sent: that it has begun, for example. If the item has an outcome
+        already, the message is dropped."""
         if not item.ended:
             self._ready.append(content)
             self._some.set()
@@ -130,7 +133,8 @@ class Batch:
         await self._complete.wait()
 
     async def wait_some(self, timeout_s: float, linger_s: float) -> None:
-        """Wait until outcomes are ready, `timeout_s` at most. Then wait for the others, `linger_s` at most."""
+        """Wait up to `timeout_s` for something to send. Once there is something, wait up to `linger_s` for the outcomes
+        of all other jobs."""
         with trio.move_on_after(timeout_s):
             await self._some.wait()
         if self._ready and self.left:
@@ -138,7 +142,8 @@ class Batch:
                 await self._complete.wait()
 
     def take(self) -> tuple[bytes, bool]:
-        """Return the bytes to send now, with each outcome once, and whether they are the last of the answer."""
+        """Return the bytes of all outcomes and messages that were not returned before, and whether these are the last
+        bytes of the answer."""
         codec, ready, last = self.codec, self._ready, not self.left
         self._ready = []
         if not last:
@@ -158,7 +163,7 @@ class Batch:
 
 
 class LeasedBatch(Batch):
-    """Jobs that the worker pulled. No request waits for an answer, so each outcome is given to `settle` instead."""
+    """Jobs that the worker pulled. No request waits for an answer, so each outcome is passed to `settle` instead."""
 
     def __init__(
         self,

@@ -36,7 +36,8 @@ PR_SET_PDEATHSIG = 1  # prctl(2): a signal for this process when its parent dies
 
 
 class Errand(Batch):
-    """A batch of one job, which the worker's main process sent. Outcomes are sent back with `ended`."""
+    """A batch of one job, which the worker's main process sent. Its outcome is sent back to that process by calling
+    `ended`."""
 
     def __init__(self, codec: Codec, key: int, ended: Any) -> None:
         super().__init__(codec, 1)
@@ -55,7 +56,8 @@ class Errand(Batch):
         super().put_bare(job_id, b"")
 
     def give_up(self, item: Item, outcome: bytes) -> None:
-        """Send the outcome of an item whose function still runs."""
+        """Send the outcome of an item to the main process although its function still runs. A second message follows
+        when the function has ended."""
         item.ended = self._lives_on = True
         self._ended(self.key, outcome, lives_on=True)
 
@@ -142,8 +144,8 @@ class Child:
         inside.start([item], nursery)
 
     def _spoke(self, item: Item) -> None:
-        """Send a job's output to the main process soon, so that it is not lost if this one is killed. Any thread may
-        call this."""
+        """Send a job's new output and progress to the main process soon, so that they are not lost if this process is
+        killed. Any thread may call this."""
         self._speakers[item] = None
         if not self._is_passing_on:  # checked after the item was added, as in Outbox
             self._is_passing_on = True
@@ -206,7 +208,8 @@ def keep_apart(prints: int) -> None:
 
 
 def main(fd: int, parent: int, prints: int) -> None:
-    """Run until the socket `fd` closes. `parent`: process id of the main process. `prints`: see `keep_apart`."""
+    """Run this job process until the socket `fd` closes. `parent`: process id of the main process. `prints`: see
+    `keep_apart`."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:

@@ -54,7 +54,7 @@ class Context:
     @property
     def cancelled(self) -> bool:
         """Whether the job has been cancelled. A plain function should check this now and then, and raise `Cancelled`.
-        An async one need not: its loop cancels it."""
+        An async function need not check: its loop cancels it."""
         return self.of.cancelled
 
     @property
@@ -71,16 +71,19 @@ class Context:
         self.output.set_progress(done, message[:PROGRESS_LENGTH_MAX])
 
     def log(self, message: str) -> None:
-        """Write a line to the worker's log, with the job's id and name. If the attempt fails, the job keeps it."""
+        """Write a line to the worker's log, with the job's id and name. The job keeps the last lines that its last
+        attempt logged or printed."""
         self.output.log_line(message)
 
     def push(self, job: Follower[P], /, *args: P.args, **kwargs: P.kwargs) -> None:
-        """Push a job in the same step that records this one's success; if this one fails, it is never pushed.
+        """Push a job that follows this one: in the step that records this job's success. If this job fails, the
+        follower is never pushed.
 
-            jqd.current().push(send, "ann")                          jqd.current().push(send.options(delay="5m"), "ann")
+            jqd.current().push(send, "ann")
+            jqd.current().push(send.options(delay="5m"), "ann")
 
         If this job runs twice, only the followers of the success that counts are pushed. Raises ValueError for more
-        than 500. For a job that does not depend on this one's success use the job's own `push`.
+        than 500 followers. For a job that does not depend on this job's success use its own `push`.
         """
         follows = self.output.follows
         if len(follows) == FOLLOWERS_MAX:
@@ -116,8 +119,8 @@ class Retry(Exception):
 class Snooze(Exception):
     """Raise this if it is too early for the job: it is tried again later, and this attempt is not counted.
 
-    `after`: how long, in seconds or like "1m"; at least a second. From the 10,000th time on each snooze counts as an
-    attempt, so that no job snoozes for ever unnoticed.
+    `after`: how long until then, in seconds or like "1m"; at least a second. From a job's 10,000th snooze on, each
+    counts as an attempt, so that no job snoozes for ever unnoticed.
     """
 
     after: float = 60.0  # for derived classes that do not call __init__

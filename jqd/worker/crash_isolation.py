@@ -1,4 +1,4 @@
-"""Chooses a process for each job, and decides about the jobs of a process that died.
+"""Chooses a process for each job, and decides what becomes of the jobs of a process that died.
 
     ordinary jobs, by kind ──▶ the process with the fewest jobs that has room: one plain function, or many async ones
     suspects               ──▶ a process without any job, where each runs alone
@@ -26,7 +26,8 @@ SUSPECTS_MAX = 10_000  # ids remembered; the oldest is dropped first
 
 
 class CrashSuspects:
-    """Ids of suspected jobs: next time they come to this worker, they must run alone."""
+    """Ids of jobs suspected of crashing or blocking a process. If such a job comes to this worker again, it runs alone
+    in a process."""
 
     def __init__(self) -> None:
         self._ids: dict[str, None] = {}
@@ -35,25 +36,26 @@ class CrashSuspects:
         return job_id in self._ids
 
     def add(self, ids: Iterable[str]) -> None:
-        """Remember these ids. In all, the newest SUSPECTS_MAX are kept."""
+        """Add ids of suspected jobs. If there are more than SUSPECTS_MAX in all, the oldest are dropped."""
         self._ids.update(dict.fromkeys(ids))
         while len(self._ids) > SUSPECTS_MAX:
             del self._ids[next(iter(self._ids))]
 
     def clear(self, job_id: str) -> None:
-        """Forget a suspected job, which ran alone without crashing its process."""
+        """Remove the id of a suspected job that has run alone without crashing its process."""
         self._ids.pop(job_id, None)
 
 
 class CrashIsolation:
-    """Decides about the jobs of dead processes, and kills processes with jobs past their timeout."""
+    """Makes the outcomes of jobs whose process died, and kills processes with jobs past their timeout."""
 
     def __init__(self, attempts: Attempts, suspects: CrashSuspects) -> None:
         self._attempts, self._suspects = attempts, suspects
         self._log = get_logger("worker")
 
     def settle(self, process: Process) -> None:
-        """Fail or hand back each job of a dead process."""
+        """Make an outcome for each job that a dead process had. A job that was alone there has failed, if the process
+        died by itself. In all other cases each job is handed back."""
         process.bring_in()
         items, why = self._held(process), "its process was stopped because of another job"
         process.held.clear()
@@ -71,8 +73,8 @@ class CrashIsolation:
                 item.batch.put(item, self._attempts.refused(item.batch.codec, item.job_id, why, begun=True))
 
     def end_late(self, process: Process, late: Sequence[Item]) -> None:
-        """Kill a process with jobs past their timeout (`late`). If it has only one job, that fails; else all are handed
-        back."""
+        """Kill a process that has jobs past their timeout (`late`). If it had only one job, the job has timed out, or
+        ends as cancelled if it was cancelled. If it had several, each is handed back as a suspect."""
         for item in late:
             self._log.warning("worker.killed", job_id=item.job_id, name=item.job.name, pid=process.pid)
         process.bring_in()
@@ -87,8 +89,8 @@ class CrashIsolation:
 
     @staticmethod
     def _held(process: Process) -> list[Item]:
-        """Return all jobs of the process, even those already reported as timed out, for one of these may be the
-        cause."""
+        """Return all jobs that the process has. Jobs already reported as timed out are among them, because one of them
+        may be the cause."""
         return [held.item for held in process.held.values()]
 
     def _suspect(self, items: Sequence[Item]) -> None:
@@ -137,8 +139,8 @@ class PendingJobs:
         return bool(self._trials)
 
     def room(self, kind: Kind, process_pool: Iterable[Process]) -> int:
-        """Return how many items of one kind, apart from suspected ones, may begin at once. A negative number: so many
-        wait."""
+        """Return how many more items of one kind may begin at once; suspects do not count. A negative number: so many
+        items wait for a process."""
         open_ = self._open(kind, process_pool)
         return len(open_) * self._at_once(kind) - sum(len(p.held) for p in open_) - len(self._ordinary[kind])
 

@@ -36,7 +36,7 @@ def fail(argument: object, /) -> None:
 
 @app.job(max_retry=5, keep_result=True)
 def flaky(argument: object, /) -> str:
-    """Fail at the first attempts, then succeed."""
+    """Fail at the first FLAKY_FAILURES attempts, then succeed."""
     context = current()
     if context.attempt <= FLAKY_FAILURES:
         raise ConnectionError(f"attempt {context.attempt} met a hindrance that will pass")

@@ -29,8 +29,8 @@ class InProcess:
     """Runs plain functions in threads, and async ones as tasks of trio or of an asyncio loop."""
 
     def __init__(self, attempts: Attempts, *, concurrency: int, clock: Clock) -> None:
-        """`concurrency`: limit of plain functions, of trio functions and of asyncio functions at once, for each of the
-        three alone."""
+        """`concurrency`: how many plain functions may run at once. Beside them, as many trio functions and as many
+        asyncio functions may run."""
         self._attempts, self._clock = attempts, clock
         self._concurrency = concurrency
         self._limiter = trio.CapacityLimiter(concurrency)
@@ -42,11 +42,12 @@ class InProcess:
 
     @property
     def orphans(self) -> int:
-        """Return the number of jobs that still run although nobody waits for their outcome."""
+        """Return how many jobs still run although nobody waits for their outcome any more."""
         return sum(each.orphans for each in (self._pool, self._loop) if each)
 
     def start(self, items: Sequence[Item], nursery: trio.Nursery) -> None:
-        """Run items, in order, and store their outcomes in their batches. `nursery`: that of the batch."""
+        """Start items in order. Their outcomes are stored in their batches later. `nursery`: that of the batch; async
+        functions run in it."""
         plain = [item for item in items if item.function.loop is None]
         tasks = deque(item for item in items if item.function.loop == "trio")
         foreign = [item for item in items if item.function.loop == "asyncio"]
@@ -60,8 +61,8 @@ class InProcess:
             nursery.start_soon(self._run_tasks, tasks)
 
     def watch(self, batch: Batch) -> None:
-        """Report the jobs of all batches that are past their timeout as timed out. A function in a thread cannot be
-        stopped: it occupies its thread until it ends."""
+        """Give each job past its timeout, of whatever batch, the outcome that it timed out. A plain function cannot be
+        stopped: it occupies its thread until it returns."""
         for item, _ in self._pool.stuck if self._pool else ():
             self._time_out(item, "a plain function cannot be stopped: bound the calls in it, or use --processes")
         for item in self._loop.late if self._loop else ():
@@ -71,7 +72,8 @@ class InProcess:
         self._was_helpless = self.is_helpless
 
     def come_round(self, item: Item, call: Callable[[], None]) -> None:
-        """Call `call` now; for an asyncio item after the next iteration of its loop, so not while that is blocked."""
+        """Call `call`: at once, or for an asyncio item after the next iteration of the asyncio loop. While a task
+        blocks that loop, `call` is not called."""
         if item.function.loop == "asyncio":
             self._asyncio().come_round(call)
         else:
@@ -86,13 +88,12 @@ class InProcess:
         """Do nothing for a batch that nobody waits for: `AsyncioLoop.end_with` stops its tasks."""
 
     def drain(self) -> None:
-        """Store the outcomes of jobs that have ended in other threads in their batches now."""
+        """Move the outcomes that wait in the outbox of threads and the asyncio loop into their batches now."""
         if self._outbox is not None:
             self._outbox.drain()
 
     def is_suspect(self, item: Item) -> bool:
-        """Return whether the item must run alone, so that it may have to wait although there is room. In this executor
-        none must."""
+        """Return whether the item is suspected of a crash and must run alone in a process: here always False."""
         return False
 
     def stranded(self, item: Item) -> bool:
@@ -111,7 +112,7 @@ class InProcess:
         )
 
     def stuck(self) -> list[tuple[Item, float]]:
-        """Return jobs that still run after their timeout, and for how many seconds."""
+        """Return (job, seconds) for each job that still runs after its timeout. Seconds: how long ago it began."""
         now_s = self._clock.mono_s()
         held = [(item, now_s - since_s) for item, since_s in (self._pool.stuck if self._pool else ())]
         late = self._loop.late if self._loop else ()

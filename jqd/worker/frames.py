@@ -64,7 +64,7 @@ class Where(msgspec.Struct, tag=True, array_like=True):
 
 
 class Declaration(msgspec.Struct, array_like=True, frozen=True):
-    """What the main process needs to know of one job of the app: see `Declared`."""
+    """What the main process needs to know of a job of the app: see `Declared`."""
 
     name: str
     loop: Loop | None
@@ -98,7 +98,7 @@ class Spoke(msgspec.Struct, tag=True, array_like=True, gc=False):
 
 
 class Ended(msgspec.Struct, tag=True, array_like=True, gc=False):
-    """The outcome of a job that has ended, or was given up."""
+    """The outcome of a job that has ended, or that the process gave up at its timeout."""
 
     key: int
     outcome: bytes
@@ -118,7 +118,7 @@ def frame(message: ToProcess | ToFront) -> bytes:
 
 
 class Outgoing:
-    """Collects messages for the other side, and sends those that wait together."""
+    """Sends messages to the process at the other end of the socket; those that wait together are sent together."""
 
     def __init__(self) -> None:
         self._out: list[bytes] = []
@@ -156,7 +156,7 @@ class Frames:
     def feed(self, data: bytes) -> Iterator[Any]:
         """Yield the messages that `data` completes.
 
-        Raises msgspec.MsgspecError if the data is not valid: the other side may be of another version.
+        Raises msgspec.MsgspecError if the data is not valid: its sender may be of another version of jqd.
         """
         buffer = self._buffer
         buffer += data

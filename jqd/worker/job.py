@@ -41,7 +41,7 @@ class Declared(Protocol):
 
     @property
     def declared(self) -> Mapping[str, Any]:
-        """Return the options of its declaration. A worker sends them to the daemon when it registers."""
+        """Return the options given to `@app.job`. A worker sends them to the daemon when it registers."""
 
 
 class Pushing(Generic[P, R]):
@@ -97,7 +97,7 @@ class Job(Pushing[P, R], Generic[P, C, R]):
     def __init__(
         self, function: Callable[P, C], name: str, options: Mapping[str, Any], app: "App", loop: Loop = "trio"
     ) -> None:
-        """`options`: those of the declaration. `loop`: the event loop of an async function. Raises ValueError or
+        """`options`: those given to `@app.job`. `loop`: the event loop of an async function. Raises ValueError or
         TypeError if the name or the function cannot be a job's."""
         if not is_name(name):
             raise ValueError(f"a job's name has 1 to {NAME_LENGTH_MAX} printable characters; got {name!r}")
@@ -133,9 +133,9 @@ class Job(Pushing[P, R], Generic[P, C, R]):
         ack: Ack | None = None,
         **options: Unpack[OnePush],
     ) -> Pushing[P, R]:
-        """Return the job with options that replace the declared ones: `send.options(delay="5m").push("ann")`.
+        """Return the job with options that replace those of `@app.job`: `send.options(delay="5m").push("ann")`.
 
-        The options are those of `Client.push`. `id` is your own id for the job, called `job_id` there.
+        They are the options of `Client.push`. `id` is your own id for the job, called `job_id` in `Client.push`.
         """
         known = ("id", "ack", *OnePush.__annotations__)
         for given in (one for one in options if one not in known):

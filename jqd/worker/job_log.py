@@ -1,4 +1,4 @@
-"""Logs a line when a job begins and ends, for a limited number of jobs a second; beyond it logs only a count. Also
+"""Logs a line when a job begins and ends, for a limited number of jobs a second. Further jobs are only counted. Also
 sends what jobs log and print to the worker's log, with the job's id and name, and to the attempt's output.
 
 A worker may run 15,000 jobs a second, and two lines for each would take longer than the jobs. So LINES_PER_S jobs a
@@ -68,7 +68,7 @@ def job_fields(item: Item) -> dict[str, object]:
 
 
 class JobHandler(logging.Handler):
-    """Sends log records to the worker's log, and those of a job also to the attempt's output."""
+    """Sends log records to the worker's log. A record that a job logs also goes to the output of the job's attempt."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class JobHandler(logging.Handler):
 
 class Printed:
     """Replaces `sys.stdout` or `sys.stderr`. Lines that a job prints go to the worker's log; other output goes to the
-    original stream. The output of programs that a job starts does not pass here."""
+    original stream. What programs that a job starts print does not go through this object."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -116,9 +116,9 @@ class Printed:
 
 
 def collect_logs(level: str) -> None:
-    """Send what users' code prints, and logs at `level` or above, to the worker's log. Code that has set up `logging`
-    keeps its handlers. Call it after the process's own log is set up, and only in a process that is nothing but a
-    worker."""
+    """Send what jobs print, and what any code logs at `level` or above, to the worker's log. If the app has set up
+    `logging`, its own handlers stay. Call it after the process's own log is set up, and only in a process that is
+    nothing but a worker."""
     root = logging.getLogger()
     if not root.handlers:
         root.addHandler(JobHandler())

@@ -63,12 +63,12 @@ class Outcome(msgspec.Struct, omit_defaults=True, kw_only=True):
 
 
 class NoLease(Exception):
-    """The daemon did not answer, or answered without a lease."""
+    """A request for jobs failed: the daemon did not answer, refused, or its answer cannot be read."""
 
 
 async def ask(http: httpx2.AsyncClient, daemon: str, asked: dict[str, Any], decode: Callable[[bytes], T]) -> T:
-    """Ask a daemon for jobs, let it wait up to POLL_S, and decode its answer. Raises NoLease, also for an answer that
-    cannot be read."""
+    """Ask a daemon for jobs, and return its decoded answer. If there are no jobs, the daemon waits up to POLL_S for
+    some. `asked`: the other fields of the request. Raises NoLease."""
     try:
         with trio.fail_after(POLL_CALL_S):
             body = _encode({"wait": POLL_S} | asked)
@@ -112,7 +112,8 @@ class Lease:
         away: Callable[[], None],
         room: str = "worker",
     ) -> None:
-        """`daemon`: returns the URL of a daemon of the store, for reports. `away`: called when it does not answer.
+        """`daemon`: returns the URL of a daemon of the store, for reports. `away`: called when that daemon does not
+        answer.
 
         `silence_s`: the lease is lost after so long without a heartbeat. `room`: prefix of log events.
         """
@@ -147,8 +148,8 @@ class Lease:
             await self._all.wait()
 
     async def beat(self) -> None:
-        """Renew the lease for ever. The answers tell which jobs were cancelled and which are watched; send the output
-        of these."""
+        """Send heartbeats for ever, which renew the lease. If an answer says that a job was cancelled or its lease is
+        lost, stop the job. If it says that somebody watches a job, send the job's new output too."""
         due_s = trio.current_time() + self._beat_s
         while True:
             wait_s = due_s - trio.current_time()
@@ -183,7 +184,7 @@ class Lease:
                 await trio.sleep(BACKOFF.delay_s(failures, self._source))
 
     def _next_report(self) -> list[Outcome]:
-        """Return the outcomes for the next report, at least one."""
+        """Return the outcomes for the next report, as many as its limits allow, but at least one."""
         outcomes: list[Outcome] = []
         size = 0
         for outcome in islice(self._ended.values(), self._report_jobs_max):
@@ -194,7 +195,7 @@ class Lease:
         return outcomes
 
     async def _send(self, outcomes: Sequence[Outcome]) -> bool:
-        """Report outcomes to a daemon. Returns whether all were settled, so that none must be sent again later."""
+        """Report outcomes to a daemon. Returns False if some of them must be sent again after a pause."""
         try:
             with trio.fail_after(REPORT_S):
                 answer = await self._post("/v1/outcomes", outcomes, REPORT_S)
@@ -232,7 +233,8 @@ class Lease:
         return True
 
     def _mend(self, outcome: Outcome, why: str) -> bool:
-        """Change an outcome that a daemon refused, if it can be corrected. Returns whether it was changed."""
+        """Correct an outcome that a daemon refused, so that it can be sent again. Returns whether it was changed: here
+        always False, as only subclasses can. `why`: the daemon's reason."""
         return False
 
     def _drop(self, job_id: str) -> None:
@@ -268,7 +270,8 @@ class Lease:
             self._drop(job_id)
 
     def _lines(self, job_id: str) -> dict[str, object]:
-        """Return the output that those who watch the job do not have yet, as fields for a heartbeat."""
+        """Return heartbeat fields with the output that those who watch the job do not have yet; empty if nobody watches
+        it or nothing is new."""
         if job_id not in self._followed:
             return {}
         start, text = self.printed(job_id, self._followed[job_id])

@@ -21,7 +21,8 @@ SERVICE = "jqd-worker"  # name in traces, unless OTEL_SERVICE_NAME is set
 
 
 class AppNotFound(ConfigError):
-    """There is no app at the given address. The message says what was not found."""
+    """There is no app at the address MODULE:ATTRIBUTE, or it has no job of a given name. The message says what was not
+    found."""
 
 
 def load_app(target: str) -> App:
@@ -95,7 +96,7 @@ def trace_attempts() -> None:
 
 
 def _no_module(path: str) -> str:
-    """Return why a path is not that of a module. It may be the path of a file instead."""
+    """Return text that says why `path` names no module, with a suggestion if it looks like the path of a file."""
     if path.endswith(".py") and not Path(path).is_file():
         return f"there is no file {path!r} in {Path.cwd()}; write MODULE or MODULE:APP, like shop.jobs:app"
     hint = f"; did you mean {_dotted(path)!r}?" if _dotted(path) else "."

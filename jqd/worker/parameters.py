@@ -78,8 +78,8 @@ class Parameters:
         return packed
 
     def pack_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call:
-        """Pack a call. The first parameter may be missing if it has no default. Raises TypeError if the call does not
-        fit."""
+        """Return a call as the argument of a job. A first parameter without a default may be left out, to be filled
+        with the result of another job. Raises TypeError if the call does not fit."""
         try:
             argument = self.pack(args, kwargs)
         except TypeError:
@@ -90,7 +90,8 @@ class Parameters:
         return Call(argument, self._parameters[0].name if self.is_whole and argument is None else None)
 
     def _without_first(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call | None:
-        """Pack a call whose first parameter is missing; None if it does not fit even so."""
+        """Pack a call that leaves out the first parameter; None if it has a default or the call does not fit even
+        so."""
         first = self._parameters[0] if self._parameters else None
         if first is None or first.kind is first.VAR_POSITIONAL or first.default is not Parameter.empty:
             return None
@@ -112,8 +113,8 @@ class Parameters:
         return f". Push a map of its parameters, {{{names}}}; one parameter before a '/' takes any argument whole"
 
     def unpack(self, argument: msgspec.Raw, content_type: str) -> tuple[list[Any], dict[str, Any]]:
-        """Return the positional and named values with which to call the function. Raises ValueError, which names wrong
-        parameters."""
+        """Return the positional and named values with which to call the function. Raises ValueError if the argument
+        does not fit; its message names the wrong parameters."""
         try:
             if self.is_whole:
                 if _is_nil(argument):

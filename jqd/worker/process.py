@@ -41,13 +41,13 @@ class NotStarted(Exception):
 
 
 class Held:
-    """A job that runs in the process."""
+    """A job that a process of the pool runs."""
 
     __slots__ = ("due_s", "is_asked", "is_trial", "item", "key", "printed")
 
     def __init__(self, key: int, item: Item, due_s: float, *, is_trial: bool) -> None:
-        """`due_s`: when the job must have ended, by trio's clock. `is_trial`: it is suspected of a crash, and runs here
-        alone."""
+        """`due_s`: when the job must have ended, by trio's clock. `is_trial`: the job is suspected of a crash, and runs
+        alone in the process."""
         self.key, self.item, self.due_s, self.is_trial = key, item, due_s, is_trial
         self.is_asked = False
         """Whether the process was asked to give the job up."""
@@ -66,7 +66,8 @@ class Process:
         received: Received,
         spoke: Callable[[Item], None],
     ) -> None:
-        """`prints`: descriptor of the pipe into which programs that its jobs start print."""
+        """`prints`: descriptor of the pipe into which programs print that its jobs start. `received`: called with each
+        outcome. `spoke`: called when a job has new output or progress."""
         self.kind: Kind = "plain"
         """Whether it runs one plain function at a time, or many async ones."""
         self.held: dict[int, Held] = {}
@@ -137,11 +138,11 @@ class Process:
         return held
 
     def overdue(self, now_s: float) -> list[Item]:
-        """Return the items past their timeout that can be ended only by killing the process. Others are asked to end
-        first.
+        """Return the items past their timeout that only killing the process can end. For each of the others, ask the
+        process to give it up.
 
-        To be killed are plain functions, async ones whose loop does not answer, and items that were given up LINGER_S
-        ago if nothing else runs here.
+        Killing is needed for plain functions; for async ones if the process did not answer that request within
+        ANSWER_S; and for items given up LINGER_S ago, if the process runs nothing else.
         """
         overdue: list[Item] = []
         for held in [held for held in self.held.values() if held.due_s <= now_s]:
@@ -157,16 +158,16 @@ class Process:
         return overdue
 
     def stop(self, held: Held) -> None:
-        """Stop a job. For a plain function this kills the process, unless the job was cancelled: then the function may
-        end by itself."""
+        """Stop a job. For a plain function this kills the process. But if the job was cancelled, the function is only
+        told so, and may end by itself."""
         if self.kind == "plain" and not held.item.cancelled:
             self.kill()
         else:
             self.send(frames.Stop(held.key, held.item.cancelled))
 
     def bring_in(self) -> None:
-        """Add what programs printed to the output of their jobs. To be called before outcomes of these jobs are
-        made."""
+        """Add what programs have printed to the output of the jobs that started them. To be called before the outcomes
+        of these jobs are made."""
         self.programs.take()
         for held in self.held.values():
             if held.printed:
@@ -197,8 +198,8 @@ class Process:
             self._started.set()
 
     async def leave(self) -> None:
-        """Let the process end by itself within LEAVE_S, so that stopped jobs clean up and exit handlers run; then kill
-        it."""
+        """Wait until the jobs have ended, and let the process end by itself, so that it cleans up and exit handlers
+        run. If it has not ended after LEAVE_S, kill it."""
         self.is_retiring = True
         with trio.move_on_after(LEAVE_S):
             if self.held:
@@ -266,7 +267,8 @@ class Process:
 def start_process(
     begin: frames.Begin, received: Received, spoke: Callable[[Item], None], nursery: trio.Nursery
 ) -> Process:
-    """Start a process, and tasks in `nursery` that read from it. Raises NotStarted."""
+    """Start a process, and tasks in `nursery` that exchange messages with it. `begin`: the first message to it.
+    `received`, `spoke`: see `Process`. Raises NotStarted."""
     try:
         ours, theirs = socket.socketpair()
         try:

@@ -74,8 +74,8 @@ class ProcessPool:
         return MappingProxyType(self._jobs)
 
     def free(self, jobtype: str | None = None) -> int:
-        """Return how many jobs of a type may begin now. A negative number: so many wait. None: of the kind with the
-        most room.
+        """Return how many more jobs of a type may begin now. A negative number: so many wait for a process. Without a
+        jobtype: the same for the kind of function (plain, async) that has most room.
 
         A process that was killed counts again once it is replaced.
         """
@@ -96,8 +96,8 @@ class ProcessPool:
         self._dispatch()
 
     def forget(self, batch: Batch) -> None:
-        """Stop the async jobs of a batch that nobody waits for. Plain functions continue: stopping one would kill its
-        process, and it may end before its job is sent again."""
+        """Stop the async jobs of a batch that nobody waits for. Its plain functions continue: stopping one would kill
+        its process, and the function may end before its job is sent again."""
         for process in self._all:
             if process.kind == "async":
                 for held in [held for held in process.held.values() if held.item.batch is batch]:
@@ -189,7 +189,8 @@ class ProcessPool:
         self._dispatch()
 
     def _sort_anew(self) -> None:
-        """Queue waiting items again after new code was loaded, in which a job may be of another kind or missing."""
+        """Queue waiting items again after new code was loaded: there a job may be of the other kind. Items whose job is
+        missing there are handed back."""
         for item in self._waiting.take_all():
             job = self._jobs.get(item.job.name)
             if job is None:
@@ -207,7 +208,9 @@ class ProcessPool:
             self._nursery.start_soon(process.leave)
 
     async def _keep(self, process: Process, generation: int) -> None:
-        """Replace a process each time it dies. After several deaths in a row, wait longer before each replacement."""
+        """Wait until a process dies, settle its jobs and start another; repeat this with the new process. After several
+        deaths in a row, wait before each start. Ends when the process retires or newer code is loaded. `generation`:
+        number of the code that the process has loaded."""
         in_a_row = 0
         while True:
             began_s = trio.current_time()
@@ -229,8 +232,9 @@ class ProcessPool:
             process = other
 
     async def _fill(self, kind: Kind, generation: int, failures: int, *, is_extra: bool = False) -> Process | None:
-        """Start a process, as a replacement or an extra one. Retry until it is ready; None: newer code was loaded, or
-        the pool ends."""
+        """Start a process, and return it when it is ready. After a failure wait and try again. Returns None if newer
+        code is loaded, or the pool ends. `failures`: how many starts failed before. `is_extra`: the process is only for
+        suspects."""
         while generation == self._generation:
             started: list[Process] = []
             try:
@@ -260,8 +264,8 @@ class ProcessPool:
         return None
 
     async def _wait_down(self, kind: Kind | None, how: str, wait_s: float) -> None:
-        """Wait before the next start. `kind`: that of the missing process. If no process of this kind is left, note
-        that."""
+        """Wait `wait_s` before the next start of a process. If no process of the kind is left, record why (`how`), for
+        `trouble`. `kind`: that of the missing process; None: it was an extra one."""
         if wait_s and kind and not any(process.kind == kind and not process.is_extra for process in self._process_pool):
             self._died[kind] = how
         await trio.sleep(wait_s)
@@ -278,7 +282,7 @@ class ProcessPool:
             self._nursery.start_soon(self._keep_extra, self._generation)
 
     async def _keep_extra(self, generation: int) -> None:
-        """Run an extra process, only for suspected jobs, until it has got none for EXTRA_IDLE_S."""
+        """Run an extra process, only for suspected jobs, until no such job has come for EXTRA_IDLE_S."""
         try:
             if (process := await self._fill("plain", generation, 0, is_extra=True)) is None:
                 return
@@ -344,7 +348,8 @@ class ProcessPool:
         return None
 
     async def leave(self) -> None:
-        """Let all processes end, and kill those that do not. Their jobs must have been handed back before."""
+        """End all processes: kill those that run a plain function, and let the others end by themselves within LEAVE_S.
+        All jobs must have been handed back before."""
         self._generation += 1
         async with trio.open_nursery() as nursery:
             for process in self._all:

@@ -39,8 +39,8 @@ class Program(NamedTuple):
 
 
 def kill_descendants() -> list[Program]:
-    """Kill all descendants of this process, and return them. Else a job's program might run beside the job's next
-    attempt."""
+    """Kill all descendants of this process, and return those that were found. If they lived on, a job's program might
+    run beside the job's next attempt."""
     found = below(os.getpid())
     killed = []
     for pid in found:
@@ -175,7 +175,8 @@ def text_of(printed: bytearray) -> str:
 
 
 def with_output(outcome: bytes, printed: bytearray, codec: Codec) -> bytes:
-    """Return the encoded outcome with `printed` added at the end of its log, if it is a success or failure."""
+    """Return the encoded outcome of a job, with `printed` added at the end of the outcome's log. An outcome that is
+    neither a success nor a failure is returned unchanged."""
     decode = msgspec.msgpack.decode if codec is MSGPACK else msgspec.json.decode
     given: dict[str, Raw] = decode(outcome, type=dict[str, Raw])
     most = {"failure": OUTPUT_BYTES_MAX, "success": SUCCESS_LOG_BYTES_MAX}.get(decode(given["type"]), 0)

@@ -3,7 +3,7 @@
     room for jobs ──▶ POST /v1/leases ──▶ a batch of the service ──▶ outcomes, until a daemon has taken them
 
 Each daemon is asked by a task of its own, one lease after the other, so that an unavailable daemon delays no other. The
-jobs run in other tasks. If jobs are quick it asks for more than can begin at once (`ahead.py`).
+jobs run in other tasks. If jobs are quick, the worker asks for more than can begin at once (`ahead.py`).
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -85,8 +85,8 @@ class Puller:
             self._service.close()
 
     async def _ask(self, place: Registration, leases: trio.Nursery) -> None:
-        """Ask one daemon for as many jobs as fit, again and again until stopped. A request under way is never
-        cancelled, for its answer may bring jobs."""
+        """Ask a daemon for as many jobs as there is room for, again and again until stopped. A request under way is
+        never cancelled, for its answer may bring jobs."""
         while not self.stopping.is_set():
             if not place.is_known or self._service.refusing() is not None:
                 await self._rest(REST_S / 4)
@@ -98,7 +98,7 @@ class Puller:
                     await self._wait_freed(REST_S)  # all went back: perhaps only the other kind of function has room
 
     def _free(self, jobtype: str | None = None) -> int:
-        """Return how many jobs of a type, or of any type, may begin now. A negative number: so many wait."""
+        """Return how many more jobs of a type (None: of any type) may begin now. A negative number: so many wait."""
         free, process_pool = self._service.free, self._process_pool
         return free if process_pool is None else min(free, process_pool.free(jobtype))
 
@@ -118,8 +118,8 @@ class Puller:
         return leased if leased.lease_id is not None else None
 
     async def _work(self, place: Registration, leased: _Leased, task_status: trio.TaskStatus[bool]) -> None:
-        """Run the jobs of a lease, and report them until daemons have taken all outcomes. `task_status` gets whether
-        any job was kept."""
+        """Run the jobs of a lease, and report them until daemons have taken all outcomes. `task_status` gets True if
+        any job of the lease is to run here, False if all are handed back."""
         service, lease_id, jobs = self._service, leased.lease_id or "", leased.jobs
         self._coming -= len(jobs)
         self._freed.set()  # jobs that go back take no room
@@ -154,8 +154,8 @@ class Puller:
             nursery.cancel_scope.cancel()
 
     def _sorted(self, jobs: Sequence[JobIn]) -> tuple[list[JobIn], list[JobIn]]:
-        """Divide the jobs of a lease: those to run, and those to hand back. Handed back are jobs that do not fit, and
-        jobs on their last attempt that cannot begin at once."""
+        """Divide the jobs of a lease, and return (jobs to run, jobs to hand back). Handed back are jobs for which there
+        is no room, and jobs on their last attempt that cannot begin at once."""
         service, now_s, jobtype = self._service, self._clock.mono_s(), jobs[0].name
         begin, in_flight = max(0, self._free(jobtype)), service.jobs_in_flight
         self._ahead.arrived(jobtype, 0, now_s)
@@ -190,13 +190,15 @@ def _read(job_id: str, outcome: bytes) -> Outcome:
 
 
 async def _receive() -> Message:
-    """Wait for ever, as the client of a batch that never disconnects."""
+    """Wait for ever. Stands for the `receive` of an ASGI server, whose client never disconnects: a leased batch has no
+    client."""
     await trio.sleep_forever()
     raise AssertionError("unreachable")
 
 
 async def _send(message: Message) -> None:
-    """Do nothing, because outcomes are reported to a daemon instead of answered."""
+    """Do nothing. Stands for the `send` of an ASGI server: a leased batch's outcomes are reported to a daemon, not sent
+    as an answer."""
 
 
 async def then_cancel(wait: Callable[[], Awaitable[None]], nursery: trio.Nursery) -> None:

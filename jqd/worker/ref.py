@@ -37,7 +37,7 @@ class Ref(Generic[T]):
 
     def __init__(self, name: str, client: Callable[[], Client], returns: Any, *, kept: bool | None = None) -> None:
         """`client`: returns the client that asks about the job. `returns`: the type to which the result is converted.
-        `kept`: whether the result is kept; None: unknown here."""
+        `kept`: whether the job keeps its result; None: this process does not know."""
         self.name = name
         self._client = client
         self._returns = returns
@@ -58,7 +58,8 @@ class Ref(Generic[T]):
 
     @property
     def duplicate(self) -> bool:
-        """Whether the same job was pushed before, so that it counts only once. With a buffer, call `confirm` first."""
+        """Whether the same job was pushed before, so that this push added none. If the app has a buffer, call `confirm`
+        first."""
         return self._duplicate if self._pending is None else self._pending.duplicate
 
     def taken(self, job_id: str, duplicate: bool) -> None:
@@ -68,19 +69,21 @@ class Ref(Generic[T]):
         self._job_id, self._pending = pending.job_id, pending
 
     def confirm(self, wait: Duration | None = None) -> None:
-        """Wait until a daemon has acknowledged the job, which is so already unless it waits in a buffer. Raises the
-        error of its push, or `TimedOut` after `wait`."""
+        """Wait until a daemon has acknowledged the job. A job waits for that only in a buffer; any other is
+        acknowledged already. Raises the error of its push, or `TimedOut` after `wait`."""
         if self._pending is not None:
             self._pending.confirm(None if wait is None else duration_s(wait))
 
     def status(self, wait: Duration | None = None) -> JobInfo:
-        """Return the job as it is now. With `wait`: when it has ended, or after that time."""
+        """Return the job's present state. With `wait`: wait until the job has ended, but no longer than that, and
+        return its state then."""
         self.confirm()
         return self._client().get(self.job_id, wait)
 
     def result(self, wait: Duration | None = None) -> T:
-        """Return the job's result. Raises `NoResult` if it was not kept, `TimedOut` if the job has not ended (after
-        `wait`), `JobFailed`, and TypeError if the result does not fit the function's return annotation."""
+        """Return the job's result. Raises `NoResult` if it was not kept, `TimedOut` if the job has not ended, even
+        after `wait`, `JobFailed` if it has failed, and TypeError if the result does not fit the function's return
+        annotation."""
         if self._kept is False:
             raise NoResult(f"job {self.name!r} keeps no result; declare it, or push it, with keep_result=True")
         self.confirm()
@@ -111,7 +114,8 @@ class Ref(Generic[T]):
         return self._client().wait([self.job_id], None if wait is None else duration_s(wait))[0]
 
     def cancel(self) -> Cancel:
-        """Cancel the job, if it has not ended."""
+        """Cancel the job, if it has not ended. Returns whether it is cancelled, is to be cancelled, or had ended
+        already."""
         self.confirm()
         return self._client().cancel(self.job_id)
 
@@ -246,7 +250,8 @@ class FlowRef(Generic[R]):
         return self.last[-1].job_id
 
     def wait(self, wait: Duration | None = None) -> list[JobInfo]:
-        """Wait until the last jobs have ended, and return them. Raises `TimedOut` after `wait`; None: no time limit."""
+        """Wait until the last job has ended, or all members of the group with which the flow ends. Returns them. Raises
+        `TimedOut` after `wait`; None: no time limit."""
         return self._client().wait([ref.job_id for ref in self.last], None if wait is None else duration_s(wait))
 
     def result(self, wait: Duration | None = None) -> R:
@@ -257,7 +262,7 @@ class FlowRef(Generic[R]):
         return cast("R", found if self._is_list else found[0])
 
     def flow(self) -> FlowInfo:
-        """Return the present state of all jobs of the flow, and of others linked to them."""
+        """Return the present state of all jobs of the flow, and of other jobs linked to them."""
         return self._client().flow(self.job_id)
 
     def cancel(self) -> Changed:
@@ -265,8 +270,8 @@ class FlowRef(Generic[R]):
         return self._client().cancel_flow(self.job_id)
 
     def retry(self) -> Changed:
-        """Retry all failed jobs of the flow and of jobs linked to them. Jobs that were cancelled because of these are
-        retried, too."""
+        """Retry all failed jobs of the flow and of jobs linked to it. A job that was cancelled because one of these
+        failed is retried, too."""
         return self._client().retry_flow(self.job_id)
 
     async def aresult(self, wait: Duration | None = None) -> R:

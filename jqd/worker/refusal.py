@@ -35,8 +35,8 @@ class Refusal(Exception):
 
 
 class Body:
-    """Collects the body of a request up to a size limit, as anybody may send one before its signature is checked.
-    Raises Refusal."""
+    """Collects the body of a request. Raises Refusal if it is larger than a limit, as anybody may send a body before
+    its signature is checked."""
 
     def __init__(self, length: str, bytes_max: int, too_large: str) -> None:
         """`length`: the Content-Length header, or empty. `too_large`: the error message for a larger body."""
@@ -78,7 +78,8 @@ async def start_response(
 
 
 async def read_body(headers: dict[bytes, str], receive: Receive, *, bytes_max: int, timeout_s: float) -> bytes | None:
-    """Read the whole body of a request; None: the client disconnected. Raises Refusal."""
+    """Read the whole body of a request; None: the client disconnected. Raises Refusal if the body has more than
+    `bytes_max`, or is not complete after `timeout_s`."""
     too_large = f"this worker takes batches of up to {bytes_max} bytes; send fewer jobs"
     body = Body(headers.get(b"content-length", ""), bytes_max, too_large)
     with trio.move_on_after(timeout_s):

@@ -7,8 +7,9 @@ at the end.
 
 The daemon forgets a worker that does not repeat its registration within `ttl_s`, so a killed worker disappears.
 
-A worker makes its own id and sends it to all its daemons. They share one store, so they know it as the same worker and
-share its slots, and if one does not answer, another daemon may. Their answers name other daemons of the store.
+A worker makes its own id and sends it to all its daemons. These daemons share one store, so they know it as the same
+worker and share its slots. If a daemon does not answer, the worker registers at another daemon of the store; a daemon's
+answer names them.
 """
 
 import random
@@ -63,8 +64,8 @@ class Slots:
         self._was_taken = True
 
     def give_up(self) -> None:
-        """Note that a daemon keeps refusing the token. Once a daemon has accepted the worker this has no effect, as a
-        daemon that recovers may know the token again."""
+        """Check whether all daemons keep refusing the token; if so, set `refused`. Once a daemon has accepted the
+        worker this has no effect, as a daemon that recovers may know the token again."""
         if not self._was_taken and all(place.refusal for place in self._places):
             self.refused.set()
 
@@ -75,7 +76,7 @@ class Slots:
         return {"max_jobs": self._max_jobs(), "batch": self._batch}
 
     def cover(self, of: "Registration") -> "Registration | None":
-        """Return another registration of this worker that a daemon has accepted; None: there is none."""
+        """Return a registration of this worker, other than `of`, that a daemon has accepted; None: there is none."""
         return next((place for place in self._places if place is not of and place.is_known), None)
 
     def changed(self) -> None:
@@ -85,8 +86,8 @@ class Slots:
 
 
 class Registration:
-    """The registration of a worker at one daemon. While that is unavailable, it moves to another daemon of the
-    store."""
+    """The registration of a worker at one daemon. While that daemon is unavailable, another daemon of the store takes
+    its place."""
 
     def __init__(
         self,
@@ -127,8 +128,8 @@ class Registration:
 
     @property
     def answering(self) -> str:
-        """Return the URL of a daemon that knows the worker and so takes its outcomes; if none does, that of the last
-        one."""
+        """Return the URL of a daemon that knows the worker and so takes its outcomes. If none does, return that of the
+        daemon that last accepted this registration."""
         cover = None if self.is_known else self._slots.cover(self)
         return self.daemon if cover is None else cover.daemon
 
@@ -169,8 +170,8 @@ class Registration:
         self._log.info("worker.unregistered", daemon=self.daemon, worker_id=worker_id)
 
     async def _renew(self) -> str | None:
-        """Register at the given daemon. If it is unavailable, and the worker has no other valid registration, try
-        others of the store. Returns None, or why the given daemon did not accept it."""
+        """Register at the configured daemon. If it is unavailable, and the worker has no other valid registration, try
+        other daemons of the store. Returns None if one accepted the worker; else why the configured daemon did not."""
         trouble = await self._register(self._home)
         if trouble is None or not _is_away(trouble) or self._slots.cover(self):
             return trouble
@@ -180,7 +181,8 @@ class Registration:
         return trouble
 
     async def _register(self, daemon: str) -> str | None:
-        """Register at one daemon. Returns None, or why it failed, which is logged if it has changed."""
+        """Register at one daemon. Returns None if it accepted the worker, else why not. Logs the reason if it differs
+        from the last one."""
         spec = {**self._spec(), **self._slots.spec(), "worker_id": self.worker_id}
         headers = {"content-type": MSGPACK, "accept": MSGPACK}
         try:
@@ -211,10 +213,10 @@ class Registration:
         return None
 
     def _safe(self, urls: Any) -> list[str]:
-        """Return some of these URLs in random order, so that workers do not all go to the same daemon when theirs is
-        unavailable.
+        """Return up to OTHERS_MAX of `urls` (other daemons, as an answer named them) in random order, so that workers
+        do not all go to the same daemon when theirs is unavailable.
 
-        If the given daemon uses TLS, only URLs with TLS are returned, because the token is sent there.
+        If the configured daemon uses TLS, only URLs with TLS are returned, because the token is sent there.
         """
         given = [url.rstrip("/") for url in urls if isinstance(url, str)] if isinstance(urls, list) else []
         secure = self._home.startswith("https:")
@@ -224,8 +226,8 @@ class Registration:
 
 
 def _is_away(trouble: str) -> bool:
-    """Return whether the daemon could not be reached or answered 5xx, so that another daemon may accept the
-    registration."""
+    """Return whether `trouble`, the reason why a registration failed, means that the daemon could not be reached or
+    answered 5xx. Then another daemon may accept the registration."""
     return not trouble.startswith("answered") or trouble.startswith("answered 5")
 
 

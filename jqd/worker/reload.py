@@ -25,8 +25,8 @@ class Watch:
         self._known = stamps(root)
 
     def wait(self) -> list[str]:
-        """Block until files were added, removed or changed, and then until a poll finds no further change. Returns
-        their names."""
+        """Block until files were added, removed or changed, and then until a poll finds no further change. Returns the
+        names of these files."""
         changed: set[str] = set()
         while True:
             threading.Event().wait(self._look_s)

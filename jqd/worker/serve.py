@@ -139,8 +139,9 @@ def _beat(service: Service) -> Callable[[], Awaitable[None]]:
 async def _opened(
     at: Address | None, app: App | str, begin: Begin, processes: int, places: Sequence[Registration], token: str | None
 ) -> AsyncIterator[_Opened]:
-    """Open what must be closed last when a worker ends, and yield it. The second value is a function that ends the
-    process soon, even if a job hangs. An error while opening is raised as it is, not in an exception group."""
+    """Open what must be closed last when a worker ends, and yield it: its socket (None: it does not listen), a function
+    that ends the process soon even if a job hangs, the jobs, the process pool (None: there is none), an HTTP client and
+    a nursery. An error while opening is raised as it is, not in an exception group."""
 
     def where() -> tuple[str, str | None]:
         """Return URL and token of the first daemon that is available; if none is, of the first."""
@@ -236,7 +237,7 @@ async def _stay_registered(places: Sequence[Registration], *, until: Callable[[]
 
 
 async def _end_if_refused(slots: Slots, signalled: ShutdownSignals) -> None:
-    """Stop the worker if all daemons refuse its token for good."""
+    """Wait until all daemons refuse the worker's token for good, and then stop the worker."""
     await slots.refused.wait()
     signalled.is_refused = not signalled.first.is_set()
     signalled.first.set()
@@ -259,8 +260,8 @@ async def _wait_stop(signalled: ShutdownSignals, service: Service) -> None:
 async def _stay(
     places: Sequence[Registration], puller: Puller | None, service: Service, signalled: ShutdownSignals, drain_s: float
 ) -> None:
-    """Stay registered until stopped, then drain. A worker that pulls stays registered until its last outcomes are
-    taken."""
+    """Stay registered until the worker is stopped, then drain. A worker that pulls stays registered until daemons have
+    taken its last outcomes."""
     if puller is None:
         await _stay_registered(places, until=partial(_wait_stop, signalled, service))
         await _drain(service, signalled, drain_s)
@@ -336,8 +337,8 @@ def _check(
 
 
 def _listen_at(bind: str, advertise: str | None, secrets: Sequence[str] | None) -> Address:
-    """Return the address to listen at. Raises ConfigError if daemons could not reach it, or if anybody could run jobs
-    there."""
+    """Return the address to listen at. Raises ConfigError if daemons could not reach it, or if anybody on the network
+    could run jobs by it."""
     try:
         at = address.parse(bind)
     except ValueError as error:

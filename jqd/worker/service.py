@@ -158,7 +158,7 @@ class Service:
 
     @property
     def free(self) -> int:
-        """Return how many jobs may begin now. A negative number: so many wait."""
+        """Return how many more jobs may begin now. A negative number: so many wait."""
         return self._config.concurrency - self.jobs_in_flight - self._executor.orphans
 
     async def wait_idle(self) -> None:
@@ -190,7 +190,8 @@ class Service:
         self._log.info("worker.cancelled", job_id=item.job_id, name=item.job.name)
 
     def close(self) -> None:
-        """Stop the threads. The server's lifespan calls this; if there is none, whoever made the service must."""
+        """Stop the threads. Called at the end of an ASGI lifespan; on a server without lifespan, whoever made the
+        service must call it."""
         self._executor.close()
 
     def refusing(self) -> str | None:
@@ -274,7 +275,7 @@ class Service:
             raise Refusal(503, "Full", detail, retry_after_s=FULL_RETRY_AFTER_S)
 
     def _start(self, batch: Batch, taken: BatchIn, room: int, nursery: trio.Nursery) -> None:
-        """Start the jobs of a batch. Jobs without a function or without room get their outcome at once."""
+        """Start the jobs of a batch. A job for which there is no function or no room is refused or fails at once."""
         for job in taken.jobs:
             function = self._jobs.get(job.name)
             if function is None:
@@ -295,7 +296,7 @@ class Service:
         self._executor.start(batch.items, nursery)
 
     async def _answer(self, batch: Batch, send: Send) -> None:
-        """Send outcomes as they come. Meanwhile, look after jobs past their timeout and jobs that wait too long."""
+        """Send outcomes as they come. Meanwhile, report timed-out jobs, and hand back jobs that wait too long."""
         shortest_s = min((item.timeout_s for item in batch.items), default=WATCH_MAX_S / WATCH_SHARE)
         watch_s = min(max(shortest_s * WATCH_SHARE, WATCH_MIN_S), WATCH_MAX_S)
         patience_s = min(PATIENCE_S, shortest_s * PATIENCE_SHARE)
@@ -316,7 +317,7 @@ class Service:
 
     def _hand_back(self, batch: Batch, patience_s: float) -> None:
         """Hand back jobs that have waited too long, or that no thread can run, as other workers may be free.
-        `patience_s`: until then no job of the batch has waited too long."""
+        `patience_s`: the shortest wait that may be too long for a job of the batch."""
         waited_s = self._clock.mono_s() - batch.arrived_s
         if not batch.waiting or (waited_s < patience_s and self._executor.trouble() is None):
             return
@@ -333,8 +334,8 @@ class Service:
     # ------------------------------------------------------------ cancel, health, lifespan
 
     async def _cancel(self, query: bytes, headers: dict[bytes, str], send: Send) -> None:
-        """Handle a request to cancel jobs. Those not begun end here, async ones are cancelled, plain ones may
-        notice."""
+        """Handle a request to cancel jobs. A job that has not begun ends now, an async one is cancelled, and a plain
+        function may notice by `current().cancelled`."""
         batch_id = headers.get(b"jqd-batch-id")
         wanted = set(parse_qs(query.decode("latin-1")).get("job_id", []))
         if not wanted:

@@ -15,12 +15,13 @@ HARD_EXIT_S = 3.0  # how long the end waits for a job that cannot be cancelled
 
 
 class ShutdownSignals:
-    """Turns a worker's signals into events: for the first, for the second, and for a reload."""
+    """Turns the signals that a worker gets into events: for the first signal to stop, for the second, and for a
+    reload."""
 
     def __init__(self, first: trio.Event | None, *, reloads: bool, owns: bool) -> None:
-        """`first`: the event that the first signal sets, or the caller. `reloads`: whether SIGHUP loads the code again;
-        else it stops the worker. `owns`: whether all child processes of this one were started by jobs, so that they are
-        killed at the end."""
+        """`first`: the event that stops the worker, set by the first signal or by the caller; None: make one.
+        `reloads`: whether SIGHUP loads the code again; else it stops the worker. `owns`: whether all child processes of
+        this one were started by jobs, so that they are killed at the end."""
         self.first, self.owns = trio.Event() if first is None else first, owns
         self.now = trio.Event()
         """Set when the worker must end without waiting for its jobs."""
@@ -38,7 +39,7 @@ class ShutdownSignals:
         self.close.set()
 
     async def wait_reload(self) -> None:
-        """Wait for the next SIGHUP. Several since the last call count as one."""
+        """Wait until SIGHUP comes, or has come since the last call. Several signals count as one."""
         await self._reload.wait()
         self._reload = trio.Event()
 

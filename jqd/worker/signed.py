@@ -1,4 +1,5 @@
-"""Checks the Standard Webhooks signature of requests, which proves that a daemon with one of our secrets sent them."""
+"""Checks the Standard Webhooks signature of requests, which proves that a daemon that has one of the worker's secrets
+sent them."""
 
 import hmac
 from collections.abc import Mapping, Sequence
@@ -36,10 +37,11 @@ def is_ours(keys: Sequence[bytes], headers: Mapping[str, str], body: bytes, now_
 
 
 class SignedRequests:
-    """Accepts requests that are signed with one of the secrets, each only once. Without secrets, accepts all.
+    """Accepts requests that are signed with one of the secrets, and each of them only once. Without secrets, accepts
+    all requests.
 
-    It remembers accepted requests in memory for as long as their signature is valid, at most REMEMBERED_MAX. Raises
-    ValueError for a malformed secret.
+    It remembers accepted requests in memory for as long as their signature is valid, at most REMEMBERED_MAX of them.
+    Raises ValueError for a malformed secret.
     """
 
     def __init__(self, secrets: Sequence[str]) -> None:

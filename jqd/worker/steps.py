@@ -54,7 +54,8 @@ class Results(NamedTuple):
 
 
 class Plan:
-    """Collects the jobs of a flow in the form that `POST /v1/jobs` takes. Each comes after those for which it waits."""
+    """Collects the jobs of a flow in the form that `POST /v1/jobs` takes. Each job comes after those for which it
+    waits."""
 
     def __init__(self, client: Client | None, stem: str) -> None:
         """`client`: pushes the flow; None: the client of the first job's app. `stem`: all ids begin with it."""
@@ -88,23 +89,23 @@ class Plan:
         return ref
 
     def keep(self, refs: Sequence[Ref[Any]]) -> None:
-        """Make these jobs keep their results, because a later step needs them."""
+        """Let those of the jobs `refs` that belong to this flow keep their results, because a later step needs them."""
         for ref in refs:
             fields = self._by_id.get(ref.job_id, {})
             fields["keep_result"] = fields.get("keep_result") or True
 
 
 class Step(Generic[A_contra, R_co]):
-    """Base class of everything that can stand in a chain. It takes an A (`object`: it needs no result) and results in
-    an R."""
+    """Base class of everything of which a chain can consist. A step takes a value of type A (`object`: it needs none)
+    and results in an R."""
 
     def then(self, following: "Step[R_co, R]") -> "Step[A_contra, R]":
         """Return a chain of this step and `following`, which gets this step's result."""
         return Chain((self, following))
 
     def plan(self, plan: Plan, before: Results, group: str | None) -> Results:
-        """Append this step's jobs to the plan; they wait for those in `before`. Returns the jobs for which the next
-        step waits. `group`: the group that they join, if any."""
+        """Append this step's jobs to the plan. They wait for the jobs in `before`. Returns the jobs for which the next
+        step waits. `group`: the group that this step's jobs join; None: no group."""
         raise NotImplementedError
 
     def push(
@@ -116,9 +117,9 @@ class Step(Generic[A_contra, R_co]):
     ) -> "FlowRef[R]":
         """Push all jobs in one request, of which a daemon takes all or none. Blocks for that request.
 
-        `client`: instead of that of the first job's app. `id`: your own id for the flow. Its jobs are `<id>-0`,
-        `<id>-1` …, and the same flow pushed again with it counts once. Raises TypeError if the first step lacks a
-        parameter, ValueError if there is nothing to push; otherwise as `Client.push_all`.
+        `client`: pushes the flow; None: the client of the first job's app. `id`: your own id for the flow, whose jobs
+        are `<id>-0`, `<id>-1` … If the same flow is pushed again with the same id, it counts once. Raises TypeError if
+        the first step lacks a parameter, ValueError if there is nothing to push; otherwise as `Client.push_all`.
         """
         plan = Plan(client, id or uuid4().hex)
         last = self.plan(plan, Results(), None)
@@ -135,8 +136,8 @@ class Step(Generic[A_contra, R_co]):
         id: str | None = None,  # noqa: A002
         ack: Ack | None = None,
     ) -> "FlowRef[R]":
-        """Push all jobs as `push` does, from async code, under asyncio and trio. It cannot be cancelled once it has
-        begun."""
+        """Push all jobs as `push` does, from async code, under asyncio and trio. The push cannot be cancelled once it
+        has begun."""
         return await anyio.to_thread.run_sync(lambda: self.push(client, id=id, ack=ack))
 
 
@@ -158,8 +159,8 @@ class Signature(Step[A_contra, R_co]):
         id: str | None = None,  # noqa: A002 - what it is called everywhere
         **options: Unpack[OnePush],
     ) -> "Signature[A_contra, R_co]":
-        """Return the same call with these options: those of `Job.options`, except `after` and `result_into`, which the
-        flow sets."""
+        """Return the same call with the given options: those of `Job.options`, except `after` and `result_into`, which
+        the flow sets."""
         for given in (one for one in options if one not in OPTIONS):
             raise TypeError(f"a signature has no option {given!r}{suggestion(given, ('id', *OPTIONS))}")
         named = {} if id is None else {"job_id": id}
@@ -167,8 +168,8 @@ class Signature(Step[A_contra, R_co]):
         return replace(self, options=MappingProxyType({**self.options, **fields, **named}))
 
     def following(self) -> Mapping[str, Any]:
-        """Return the job as a map, for `then` of another push and for `Client.close_group`. It gets the result of what
-        it waits for."""
+        """Return the job as a map, for the option `then` of another push and for `Client.close_group`. If the first
+        parameter was left out, it gets the result of the job or group that the map follows."""
         return self._map(self._gets_result())
 
     def _gets_result(self) -> dict[str, Any]:
@@ -201,7 +202,7 @@ class Signature(Step[A_contra, R_co]):
 
 @dataclass(frozen=True, eq=False)
 class Chain(Step[A_contra, R_co]):
-    """Steps that run one after another."""
+    """Steps that run one after another, each with the result of the step before."""
 
     steps: tuple[Step[Any, Any], ...]
 
@@ -226,7 +227,8 @@ class Group(Step[A_contra, list[R]], Generic[A_contra, R]):
         return Chain((self, following))
 
     def plan(self, plan: Plan, before: Results, group: str | None) -> Results:
-        """Append the jobs of all members to the plan. Members of a group inside a group belong to the outer one."""
+        """Append the jobs of all members to the plan. If a member is a group itself, its jobs join the outer group.
+        Returns and raises as `Step.plan`; raises TypeError if a member has several results."""
         group = group or plan.new_group()
         refs: list[Ref[Any]] = []
         for step in self.steps:
@@ -290,7 +292,8 @@ def after(*jobs: Ref[R]) -> Pushed[R]: ...
 @overload
 def after(*jobs: Ref[Any] | str) -> Pushed[Any]: ...
 def after(*jobs: Ref[Any] | str) -> Pushed[Any]:
-    """Begin a flow with jobs that were pushed earlier, by anyone: `after(ref, "its-id").then(total.s())`."""
+    """Return jobs that were pushed earlier, by anyone, as the beginning of a flow: `after(ref,
+    "its-id").then(total.s())`."""
     if not jobs:
         raise ValueError("after(…) names at least one job")
     return Pushed(tuple(_ref(job) if isinstance(job, str) else job for job in jobs))

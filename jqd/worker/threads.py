@@ -22,7 +22,7 @@ STALE_ITEMS_MAX = 16  # a queue is swept when it holds so many more than twice w
 
 
 class Outbox:
-    """Passes outcomes and other messages from any thread to their batches, in the trio thread."""
+    """Passes outcomes and other messages, which any thread delivers, to their batches in the trio thread."""
 
     def __init__(self) -> None:
         self._token = trio.lowlevel.current_trio_token()
@@ -30,7 +30,8 @@ class Outbox:
         self._signalled = False
 
     def deliver(self, item: Item, content: bytes, is_outcome: bool) -> None:
-        """Pass on the content for an item, from any thread. Raises trio.RunFinishedError if the trio loop has ended."""
+        """Queue an item's outcome, or another message about it, for its batch. Any thread may call this. Raises
+        trio.RunFinishedError if the trio loop has ended."""
         # Here: append, then read the flag. In `drain`: clear the flag, then empty. So either the running drain sees
         # the outcome, or the outcome starts another drain.
         self._waiting.append((item, content, is_outcome))
@@ -42,7 +43,7 @@ class Outbox:
         self._token.run_sync_soon(call, *args)
 
     def drain(self) -> None:
-        """Pass everything that waits to its batches. Runs by itself soon after each `deliver`."""
+        """Store all queued outcomes and messages in their batches. Runs by itself soon after each `deliver`."""
         self._signalled = False
         content = self._waiting
         while content:
@@ -65,7 +66,8 @@ class ThreadPool:
         outbox: Outbox,
         begun: Callable[[Item], bytes],
     ) -> None:
-        """`begun`: returns the message to send when an item begins after it has waited for longer than NOTE_S."""
+        """`run`: runs an item and returns its outcome. `begun`: returns the message to send when an item begins after
+        it has waited for longer than NOTE_S."""
         self._run = run
         self._begun = begun
         self._clock = clock
@@ -105,7 +107,8 @@ class ThreadPool:
             self._queue.put(None)
 
     def _sweep(self) -> None:
-        """Remove items that were handed back from the queue: they may be big, and wait long while threads are busy.
+        """Remove from the queue all items that must not begin any more: they may be big, and would stay long while
+        threads are busy.
 
         If a thread takes an item at the same moment, the order may change a little.
         """

@@ -1,8 +1,8 @@
 """Notices from a thread of its own that an event loop is blocked, and logs which job blocks it, and where.
 
 An async function that blocks trio's loop stops the whole worker: no batch is taken, no timeout noticed, no registration
-repeated. One that blocks the asyncio loop stops all asyncio jobs. Nothing in the loop can report that. A process of
-`--processes` is then killed at the timeout of one of its jobs.
+repeated. An async function that blocks the asyncio loop stops all asyncio jobs. Nothing in a blocked loop can report
+that. A process of `--processes` is then killed at the timeout of one of its jobs.
 """
 
 import sys

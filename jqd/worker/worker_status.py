@@ -50,7 +50,7 @@ class ProgressReporter:
         self._log = get_logger("worker")
 
     def spoke(self, item: Item) -> None:
-        """Note that a job has new output or progress, to be sent soon."""
+        """Record that a job has new output or progress. `run` sends it soon."""
         if item.batch.lease_id:
             self._items[item] = None
 
@@ -101,8 +101,8 @@ class ProgressReporter:
 
 
 def _lines(output: AttemptOutput) -> tuple[int, str] | None:
-    """Return (position, lines) of the output that those who watch the job do not have yet; None: nobody watches, or
-    nothing is new."""
+    """Return the output that those who watch the job do not have yet, as (position, lines): the byte where the lines
+    begin, and the lines. None: nobody watches, or nothing is new."""
     if output.log_end is None or output.output is None:
         return None
     lines = output.output.since(output.log_end)
@@ -110,8 +110,8 @@ def _lines(output: AttemptOutput) -> tuple[int, str] | None:
 
 
 def _log_end(body: bytes) -> int | None:
-    """Return up to which byte those who watch the job have its output; None: nobody watches, or the answer cannot be
-    read."""
+    """Return the byte up to which those who watch the job have its output, from the answer to a heartbeat; None: nobody
+    watches, or the answer cannot be read."""
     try:
         return msgspec.msgpack.decode(body, type=_Beaten).log_end
     except msgspec.MsgspecError:
@@ -125,7 +125,7 @@ STUCK = "they were given up at their timeout and still hold their threads: bound
 
 
 class WorkerStatus:
-    """The worker's registration, with what keeps it from running jobs at present (its trouble)."""
+    """The worker's registration, and its trouble: what keeps the worker from running jobs at present."""
 
     def __init__(self, service: Service, jobs: Mapping[str, Declared], spec: Mapping[str, Any]) -> None:
         self._service, self._jobs, self._spec = service, jobs, spec
@@ -133,7 +133,8 @@ class WorkerStatus:
         self._log = get_logger("worker")
 
     def spec(self) -> dict[str, Any]:
-        """Return the present registration. For options that a job does not declare, the daemon's defaults hold."""
+        """Return the present body of the registration. It has only the options that a job declares; for the others the
+        daemon's defaults hold."""
         jobs = [{"name": job.name, **job.declared} for job in self._jobs.values()]
         trouble = {"trouble": self._trouble} if self._trouble else {}
         return {**self._spec, "jobs": jobs} | trouble

@@ -42,7 +42,7 @@ tasks: dict[str, Any] = {}
 
 
 class JqdTask(Task):  # type: ignore[misc]  # Django has no types
-    """A task that adds itself to `tasks` when its module is imported."""
+    """A task that adds itself to the dict `tasks` when its module is imported, so that workers find it."""
 
     def __post_init__(self) -> None:
         Task.__post_init__(self)
@@ -91,7 +91,7 @@ class JqdBackend(BaseTaskBackend):  # type: ignore[misc]
         return result
 
     def get_result(self, result_id: str) -> Any:
-        """Return the state of a task. Raises TaskResultDoesNotExist, also if the id is that of a job which is no
+        """Return the state of a task. Raises TaskResultDoesNotExist if there is no such job, or if it is a job but no
         task."""
         try:
             info = self.client.get(result_id, whole=True)
@@ -107,7 +107,7 @@ class JqdBackend(BaseTaskBackend):  # type: ignore[misc]
         return self._result_of(tasks[path].using(queue_name=queue, backend=self.alias), info)
 
     def running(self, task: Any, job_id: str, args: Any, kwargs: Any, worker_ids: list[str]) -> Any:
-        """Return the state of a task while its attempt runs. `worker_ids`: the worker of each attempt so far."""
+        """Return the state of a task while its attempt runs. `worker_ids`: the id of each attempt's worker so far."""
         now = timezone.now()
         times = {"started_at": now, "last_attempted_at": now}
         return self._result(task, job_id, TaskResultStatus.RUNNING, args, kwargs, worker_ids=worker_ids, **times)

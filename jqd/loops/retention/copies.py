@@ -1,4 +1,4 @@
-"""Notes which records retention has copied from a piece (range of positions) of the journal to its end."""
+"""Notes which records of a piece (range of positions) of the journal were copied to the journal's end."""
 
 from dataclasses import dataclass, field
 

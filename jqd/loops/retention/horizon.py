@@ -22,7 +22,7 @@ EDIT_US = 60_000_000  # an edit is written less than a minute after the store ag
 
 
 class Mark(NamedTuple):
-    """Positions in our journal at one moment."""
+    """A moment of the store, with positions in our journal: of what came before it, and of what came after it."""
 
     now: int
     """The moment, as a number of the store's growing sequence."""
@@ -47,8 +47,8 @@ class Horizon:
         self._others: dict[str, DurableReply] = {}  # also those that an emptied store does not know any more
 
     def note(self, answer: KeptJob, *, applied: int, written: int) -> None:
-        """Note an answer of the store. `applied`: how far endings were applied before the call; `written`: our
-        journal's end."""
+        """Add a mark, and the other journals' reports, from an answer of the store. `applied`: how far endings were
+        applied before the call; `written`: the position of our journal's end."""
         if not self._marks:
             self._began = answer.began
             self._forgot = self._forgot and not answer.journals[self._journal_id].since
@@ -64,7 +64,8 @@ class Horizon:
                 self._others[journal_id] = DurableReply(max(report.since, known.since), max(report.at, known.at))
 
     def since(self, retired: int) -> int:
-        """Return the moment to report to other journals: all jobs from position `retired` on were written after it."""
+        """Return what to report to other journals: a number of the store's growing sequence. All our jobs from position
+        `retired` on were written after it."""
         return max((mark.now - EDIT_US for mark in self._marks if mark.written <= retired), default=0)
 
     def unneeded(self, others_s: float) -> int | None:

@@ -1,9 +1,8 @@
 """Asks the store what retention may delete from the journal.
 
-An outcome whose followers wait for a tenant's quota may be needed for days. So that it does not keep its segment, it is
-written once more at the journal's end (docs/adr/0047). Waiting followers move between the outbox and a shelf (those
-that wait for a quota), so one call reads both.
-"""
+An outcome may be needed for days while its followers (jobs pushed when its job succeeds) wait for a tenant's quota.
+Lest it keep its segment, it is written once more at the journal's end (docs/adr/0047). Followers move from the outbox
+to a shelf when they wait for a quota, and back, so one call reads both."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -42,22 +41,22 @@ class PartitionRetention(NamedTuple):
     """Returns whether the store's settings would lose jobs: then its answers do not count."""
 
     def applied_state(self) -> AppliedState | None:
-        """Return what the store has applied; None while that is unknown or cannot be relied on."""
+        """Return what the store has applied; None while its positions are unknown, or cannot be relied on."""
         found = {lane: position for lane, ingest in self.lanes.items() if (position := ingest.position) is not None}
         life, sure = self.membership.life, self.membership.settled and not self.unsafe()
         return AppliedState(life, found) if sure and life is not None and len(found) == len(self.lanes) else None
 
 
 async def has_shelves(stores: Iterable[Store]) -> bool:
-    """Return whether any followers wait for a tenant's quota."""
+    """Return whether followers (jobs pushed after a success) wait for a tenant's quota in any of these partitions."""
     return any([bool(await store.list_shelves(1)) for store in stores])
 
 
 async def still_waiting(stores: Sequence[Store], outcomes: Iterable[Outcome]) -> list[Outcome]:
-    """Return the given outcomes whose followers are not pushed yet, without results and logs. All must be applied.
+    """Return the outcomes, without results and logs, whose followers (jobs pushed after a success) are not pushed yet.
+    The store must have applied all these outcomes.
 
-    Raises JournalDamaged for followers that cannot be decoded.
-    """
+    Raises JournalDamaged for followers that cannot be decoded."""
     owed: list[Outcome] = []
     groups: dict[tuple[int, str], list[tuple[bytes, Outcome]]] = {}
     for outcome in outcomes:

@@ -58,7 +58,7 @@ ENDS_PER_FRAME = 50  # outcomes may have kilobytes each
 
 
 class Retention:
-    """Retires one piece of the journal after another, and deletes segments that no partition of the store needs."""
+    """Retires pieces of the journal (nothing needs their jobs there), and deletes segments that no partition needs."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class Retention:
             raise failed
 
     async def _copy(self, applied: int, states: Sequence[AppliedState]) -> None:
-        """Copy the unfinished jobs of the next piece to retire, if there is one and copying it frees enough."""
+        """Copy the unfinished jobs of the next piece to retire, if there is one and copying them frees enough."""
         journal = self._journal
         start, expired = max(journal.retired, journal.start), journal.retirable(applied)
         early = expired - start <= self._look_at_bytes and self._clock.mono_s() < self._look_at_s
@@ -173,8 +173,8 @@ class Retention:
         self._log.info("retention.retired", position=copied.end, copied=len(copied.ids), copied_bytes=copied.bytes)
 
     async def _all_follow(self, copied: JournalCopies) -> bool:
-        """Return whether the followers of the piece's outcomes are journaled, or have waited so long that these
-        outcomes must be written again."""
+        """Return whether the piece no longer waits for followers (jobs pushed after a success): all are journaled, or
+        some waited so long that their outcomes are to be written again."""
         found = [await partition.store.get_outbox(0, 1) for partition in self._partitions]
         if copied.applied_at_ms is None:
             copied.applied_at_ms = [max(each.now_ms, each.newest_ms or 0) for each in found]
@@ -233,11 +233,11 @@ class Retention:
         self._log.info("retention.freed", bytes=freed, position=end)
 
     async def _passed(self, position: int, states: Sequence[AppliedState]) -> bool:
-        """Advance all stores to at least this position, in the lanes with jobs. Returns whether that was done and is
-        durable.
+        """Advance all stores to at least this position, in the lanes with jobs. Returns whether all stores have got
+        there, and have it on disk.
 
-        A store whose position lies before our oldest job counts as lacking everything before, and would run copies of
-        ended jobs again."""
+        A store whose position lies before our oldest job counts as lacking all records before it, and would run copies
+        of ended jobs again."""
         behind = [
             ingest
             for partition in self._partitions
@@ -262,7 +262,7 @@ class Retention:
         return not lacking
 
     async def _find_kept(self, start: int, end: int) -> tuple[set[str], int]:
-        """Return the ids of unfinished and dead jobs, and the bytes to copy. Stops early when these are too many.
+        """Return the ids of unfinished and dead jobs, and the bytes to copy. Stops once these bytes are too many.
         Settings count half: a piece with jobs between settings can go, and a piece of settings alone, which frees
         nothing, stays."""
         found, sizes = set[str](), dict[str, int]()  # `sizes`: of the jobs to be asked for next
@@ -286,7 +286,7 @@ class Retention:
         return found, total + sum(sizes[job_id] for job_id in alive)
 
     async def _jobs_in(self, start: int, end: int) -> AsyncGenerator[dict[str, int]]:
-        """Yield the jobs of each frame: id → bytes."""
+        """Yield, for each frame with jobs: id of a job → bytes of its record."""
         for lane in WITH_JOBS:
             async with aclosing(self._read(start, end, lane)) as pieces:
                 async for piece in pieces:
@@ -328,10 +328,9 @@ class Retention:
                 raise StoreAway("the store may have forgotten meanwhile: nothing of what it said before is relied upon")
 
     async def _copy_forward(self, start: int, end: int, unfinished: set[str]) -> JournalCopies:
-        """Write unfinished jobs to the journal's end again and sync; the store ignores a job that it has.
+        """Copy a piece's unfinished jobs to the journal's end and sync; the store ignores a job that it has.
 
-        Goes on where an earlier copy of this piece was refused by the disk.
-        """
+        Goes on where an earlier copy of this piece was refused by the disk."""
         copied = self._copied
         if copied is None or (copied.start, copied.end) != (start, end) or not unfinished <= copied.unfinished:
             # Another piece, or jobs of the part that was copied are unfinished again: the store forgot, or a retry.
@@ -343,14 +342,14 @@ class Retention:
         return copied
 
     async def _copy_rules(self, start: int, end: int) -> None:
-        """Write settings that still hold again. If the disk refused, some are written twice, which is harmless."""
+        """Copy a range's settings that are in force to the journal's end; after a refused write, some twice."""
         async with aclosing(self._rules_in(start, end)) as frames:
             async for settings in frames:
                 self._journal.write(Lane.RULES, len(settings), encode_rules(settings))
                 await self._journal.wsync()
 
     async def _owed_in(self, start: int, end: int, owes: bool) -> AsyncGenerator[tuple[int, list[Outcome]]]:
-        """Yield each frame's position, and its outcomes whose followers still wait. `owes`: False: there are none."""
+        """Yield each frame's position and its outcomes whose followers are not pushed; nothing unless it `owes`."""
         stores = [partition.store for partition in self._partitions]
         if not owes:
             return
@@ -393,7 +392,7 @@ class Retention:
 
     @contextmanager
     def _charge_piece(self, piece: Slice) -> Iterator[None]:
-        """Turn a JournalDamaged raised in the block into JournalStuck, which names the frame."""
+        """Turn a JournalDamaged raised in the block into JournalStuck, which names the piece's frame."""
         try:
             yield
         except JournalDamaged as error:

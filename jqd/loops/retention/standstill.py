@@ -1,8 +1,7 @@
-"""Reports when nothing is deleted for long although something is past the retention, whatever the cause.
+"""Reports when the journal deletes nothing for long although records are past the retention, whatever the cause.
 
 Each check of the journal notes what prevented a deletion. Records that stay on purpose, because a job is unfinished or
-another daemon needs them, are no standstill.
-"""
+another daemon needs them, are no standstill."""
 
 from collections.abc import Sequence
 
@@ -29,7 +28,8 @@ class Standstill:
 
     @property
     def complaint(self) -> str | None:
-        """Why nothing has been deleted for long, for health; None: all is well. A refusing disk is reported at once."""
+        """Why the journal has deleted nothing for long, for health; None: all is well. A disk that refuses is named at
+        once."""
         for_s = self._clock.mono_s() - self._moved_at_s
         if self._backoff.stuck or not self._held_by or for_s < COMPLAIN_S:
             return self._backoff.reason if self._backoff.stuck else None
@@ -50,8 +50,8 @@ class Standstill:
             self._place, self._moved_at_s = place, self._clock.mono_s()
 
     def log_held(self, horizons: Sequence[Horizon], wanted: int, *, kept: int, given_up: int) -> None:
-        """Log now and then which journals keep `kept` bytes here, and the `given_up` bytes deleted without waiting for
-        them."""
+        """Log now and then which other journals are the reason that `kept` bytes stay here. The log also says how many
+        bytes were deleted although other journals may need them; `given_up` is added to these."""
         now_s, others_s = self._clock.mono_s(), self._journal.others_s
         self._given_up += given_up
         if now_s < self._warn_at_s:

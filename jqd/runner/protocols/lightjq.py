@@ -41,7 +41,7 @@ class LightJQ(WorkerProtocol):
         return batch_request(sending, url, encode_job(only), only.job.id, media.MSGPACK)
 
     def judge(self, status: int) -> Judgement:
-        """Interpret a status; a 404 means that the worker does not know the jobtype."""
+        """Return what an HTTP status means for the job; a 404 means that the worker does not know the jobtype."""
         if status == 404:
             return Judgement.NOT_TAKEN
         return Judgement.LATER if 200 <= status < 300 else super().judge(status)

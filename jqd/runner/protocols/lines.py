@@ -2,8 +2,8 @@
 order.
 
     single    POST <worker url>   one line, its argument: a text of one line as it stands, anything else as JSON
-              any status          is the job's, as HTTP means it; the first line that is none of those below, its text.
-                                  Of a 2xx that line may begin with the job's status, 100 to 599, as in a batch
+              any status          is the job's, as HTTP means it; its text is the first line that is not one of those
+                                  below. In a 2xx this line may begin with the job's status, 100 to 599, as in a batch
     batch     POST <worker url>   one line a job
               200 …               the whole number that a line begins with is the job's status: 2xx and 4xx end it,
                                   all others are tried again. What follows the number is its text
@@ -11,12 +11,11 @@ order.
               J: type|payload     a new job, also as a comment: #J: …
 
 A batch is sent to a worker whose registration has a `batch` above 1. After a line without a number nobody knows which
-line is of which job: its job and all after it fail. The text is the result, or the message of a failure. Cancels are
-not sent.
+line is of which job: its job and all jobs after it fail. The text is the result, or the message of a failure. Cancels
+are not sent.
 
-New jobs (domain/followers.py) belong to the success whose line comes next. If none comes, they belong to the last
-success, so its outcome waits for the end of the answer. An answer without a success pushes no new jobs.
-"""
+New jobs (domain/followers.py) belong to the success whose line comes after theirs. New jobs behind the last success
+belong to it, so its outcome waits for the end of the answer. An answer without a success pushes no new jobs."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -54,7 +53,7 @@ class Lines(WorkerProtocol):
         return batch_request(sending, sending.url, body, message, CONTENT_TYPE, accept="text/plain")
 
     def judge(self, status: int) -> Judgement:
-        """Interpret a status; a 202 means the same as any other 2xx."""
+        """Return what an HTTP status means for the jobs; a 202 means the same as any other 2xx."""
         return Judgement.READ if 200 <= status < 300 else super().judge(status)
 
     def reader(self, sending: Sending, content_type: str, value_bytes_max: int, status: int = 200) -> Reader:
@@ -108,8 +107,8 @@ class _Lines:
                 yield reported
 
     def _hold(self, reported: JobReport) -> Iterator[Answer]:
-        """Keep a success until the next outcome shows which new jobs belong to it. Yields the one kept before, or
-        Pending."""
+        """Keep a success until the next outcome shows which new jobs belong to it. Yields the success that was kept
+        before, or Pending if there was none."""
         yield from self._release() if self._success is not None else (Pending(),)
         self._success, self._own, self._follows = reported, self._follows.jobs, job_lines.Followers()
 

@@ -170,8 +170,8 @@ def _wrong(data: bytes, encoding: Encoding, error: Exception) -> str:
 
 
 def _without_values(data: bytes) -> bytes:
-    """Return the checked fields of a JSON outcome as MessagePack, to find the wrong one. Large values become short
-    texts."""
+    """Return the fields of a JSON outcome that are checked, as MessagePack, to find out which one is wrong. Large
+    values are replaced by short texts."""
     fields = ((name, bytes(raw)) for name, raw in _decode_fields["json"](data).items() if name in _CHECKED)
     return _encoder.encode(
         {name: json_ext.decode(raw) if len(raw) <= json_ext.FEW_BYTES else f"{len(raw)} bytes" for name, raw in fields}

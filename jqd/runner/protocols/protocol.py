@@ -59,7 +59,8 @@ class Request(NamedTuple):
     """Header lines, with line ends, that many requests to a worker share. They are made once and cached."""
 
     def signed(self, worker: Worker, at_ms: int) -> "Request":
-        """Return the request with a signature header for each secret that the worker gave."""
+        """Return the request with a signature header for each secret of the worker. `at_ms`: the date that is
+        signed."""
         signed = signature(worker.secrets, self.message.replace(".", "_"), at_ms // 1000, self.body)
         return self._replace(headers=[*self.headers, *signed])
 
@@ -95,7 +96,7 @@ class JobReport(msgspec.Struct, frozen=True, gc=False):
 
 
 class Refused(NamedTuple):
-    """The worker hands one job back: it did not begin it, or stopped it (see `interruption`)."""
+    """An answer: the worker hands one job back. It did not begin the job, or stopped it (see `interruption`)."""
 
     job_id: str | None
     retry_after_s: float | None = None
@@ -105,24 +106,24 @@ class Refused(NamedTuple):
 
 
 class Started(NamedTuple):
-    """The worker begins a job only now, after it had to wait there."""
+    """An answer: the worker begins a job only now, after the job had to wait there."""
 
     job_id: str | None
 
 
 class ItemFailures(NamedTuple):
-    """The named jobs failed, and all others of the request succeeded. If an id is unknown, all fail."""
+    """An answer: the named jobs failed, and all others of the request succeeded. If an id is unknown, all fail."""
 
     job_ids: tuple[str, ...] = ()
     status: int = 200
 
 
 class Pending(NamedTuple):
-    """The worker has ended a job, but the reader does not return its outcome yet. This only restarts the timeouts."""
+    """An answer: the worker has ended a job whose outcome the reader returns later. It only restarts the timeouts."""
 
 
 class Unclear(NamedTuple):
-    """A value in an answer that cannot be assigned to a job."""
+    """An answer: a value in the body that cannot be assigned to a job, and what is wrong with it."""
 
     why: str
 
@@ -137,7 +138,7 @@ class Reader(Protocol):
 
     @property
     def held(self) -> int:
-        """Size of the incomplete value that is buffered."""
+        """Bytes of the last value that have come, while it is incomplete."""
 
     def is_costly(self, data: bytes) -> bool:
         """Return whether feeding `data` (empty: the end) would decode much JSON, so that it belongs in a thread: a
@@ -167,8 +168,8 @@ class WorkerProtocol(ABC):
         return 1 if self.single else worker.batch
 
     def copies(self, worker: Worker) -> bool:
-        """Return whether arguments are copied as they are. Otherwise they are converted, which takes long for large
-        ones."""
+        """Return whether arguments are sent as they are stored. If not, they are converted, which takes long for large
+        arguments."""
         return False
 
     @abstractmethod
@@ -212,8 +213,8 @@ def batch_request(
     method: str = "POST",
     more: Headers = (),
 ) -> Request:
-    """Return a request that sends jobs. `content_type`: empty if there is no body; `more`: headers that the protocol
-    adds."""
+    """Return a request that sends jobs. `message`: its `webhook-id`. `content_type`: empty if there is no body. `more`:
+    headers that the protocol adds."""
     first, batch_id, own = sending.held[0], sending.batch_id, sending.worker.headers
     headers = [
         (BATCH_ID, batch_id),
@@ -248,8 +249,9 @@ def lasting_of(
 
 
 def trace_of(held: Held | None, batch_id: str = "") -> str:
-    """Return a W3C traceparent: that of the job's push; if it had none, one whose trace id all attempts share, with a
-    span id for each attempt. `held` None: that of the batch `batch_id`."""
+    """Return a W3C traceparent for a request. With a job (`held`): the traceparent that it was pushed with; else one
+    made from its id, with the same trace id and another span id for each attempt. Without a job: one made from
+    `batch_id`."""
     if held is not None and held.job.traceparent:
         return held.job.traceparent
     text, span = (batch_id, 1) if held is None else (held.job.id, held.fence or 1)

@@ -1,9 +1,8 @@
 """Splits a worker's answer into values while it arrives. Pure.
 
-MessagePack: values one after another, arrays of them, or both. JSON: an array, one object, or objects one after
-another with any white space between, as in NDJSON. A value is handed on as soon as its last byte is here, so a slow job
-never holds back its neighbours. At most one unfinished value is kept.
-"""
+MessagePack: values one after another, arrays of values, or both. JSON: an array, one object, or objects one after
+another with any white space between, as in NDJSON. A value is handed on as soon as its last byte has come, so a slow
+job never delays the outcomes of other jobs. At most one unfinished value is kept."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -31,8 +30,8 @@ class AnswerReader:
     is_decided = False
 
     def __init__(self, content_type: str, *, value_bytes_max: int, values_max: int, status: int = 200) -> None:
-        """`value_bytes_max`: limit of one outcome. `values_max`: limit of outcomes and arrays around them. `status`:
-        that of all jobs if the answer has no body."""
+        """`value_bytes_max`: limit for one outcome. `values_max`: limit for the number of outcomes and of arrays around
+        them. `status`: the status of all jobs if the answer has no body."""
         self._content_type = content_type
         self._limit, self._status = value_bytes_max, status
         self._counted = _Counted(values_max)
@@ -69,8 +68,7 @@ class _Counted:
         self._max = self._left = values_max
 
     def take(self, values: int = 1, *, announced: int = 0) -> None:
-        """Count `values` that came, and check that `announced` further ones would fit. Raises AnswerGarbled if they are
-        too many."""
+        """Count `values` that came. Raises AnswerGarbled if they, or `announced` further values, are too many."""
         self._left -= values
         if self._left < announced:
             raise AnswerGarbled(f"the answer has more than {self._max} values, which is many times what was asked for")
@@ -182,7 +180,7 @@ class _JsonCutter:
             raise AnswerGarbled(f"the worker's answer stops before its JSON is complete; {MEND}")
 
     def _skip_between(self) -> bool:
-        """Drop the separators before the next object. Returns False if no object has begun."""
+        """Drop the separators before the next object from the buffer. Returns False if no object has begun."""
         buffer = self._buffer
         at = 0
         try:

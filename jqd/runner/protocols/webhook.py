@@ -112,8 +112,8 @@ class _Body:
         return ()
 
     def end(self) -> Sequence[Answer]:
-        """Return the report of the job. Its result is the body, decoded by its type, else as text, else as bytes; nil
-        if empty."""
+        """Return the report of the job. Its result is the body, decoded by its type; if that fails, as text or bytes.
+        An empty body gives nil; of one that is too large, only the size is reported."""
         if not self.wanted or not self.body:
             return [JobReport(None, Report(status=self.status))]
         if self.size > len(self.body):  # a body that was cut cannot be decoded

@@ -185,7 +185,7 @@ class Wire:
             self.headers[name.lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
-        """Called by the parser after a head. Stores the status, unless it is that of an interim response (1xx)."""
+        """Called by the parser after a head. Stores the status, but drops the head of an interim response (1xx)."""
         if self._whole:
             return
         status = self._parser.get_status_code()

@@ -1,9 +1,8 @@
 """Limits how many large results are read into memory at once. While too many results wait for the disk, no large read
 begins.
 
-A turn is the permission to read one large result. Without it the answer is not read further, so that its worker has to
-wait. A worker that sends too slowly loses the turn and its job fails.
-"""
+A turn is the permission to read one large result. Without it the daemon does not read on, so that the worker has to
+wait. If the worker then sends too slowly, it loses the turn, and the job whose result it is fails."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -19,8 +18,8 @@ LOOK_S = 0.05  # between two checks whether the disk took some
 
 
 class LargeReads:
-    """Grants turns (permissions) to read large results. Each tenant gets an equal share, or half of what others leave
-    free, so that slow workers of one tenant do not block another."""
+    """Grants turns (permissions) to read large results. A tenant gets an equal share of them, or half of those that
+    others leave free, so that slow workers of one tenant do not block another."""
 
     def __init__(self, is_full: Callable[[], bool], tenants: Callable[[], int]) -> None:
         """`is_full`: returns whether enough results wait for the disk. `tenants`: returns how many tenants have
@@ -69,8 +68,8 @@ class Turn:
         raise AnswerGarbled(f"one outcome of more than {LARGE_BYTES} bytes did not come within {READ_S:g} s")
 
     async def look(self, held: int) -> None:
-        """Wait for permission to read on if the unfinished result is large; give it back if it is not. `held`: bytes of
-        it so far."""
+        """Wait for permission to read on if the unfinished result is large; else give the permission back. `held`: how
+        many bytes of the result have come."""
         if held <= LARGE_BYTES:
             self.leave()
         elif not self._wants:

@@ -37,8 +37,8 @@ class UnreachedError(JqdError):
     """A worker could not be connected to, so nothing was sent and its jobs are handed back."""
 
     def __init__(self, message: str, *, is_shared: bool = True) -> None:
-        """`is_shared`: whether every worker at the host and port is unreachable. Else perhaps only workers of this
-        tenant, of this address policy, or with TLS are."""
+        """`is_shared`: whether the failure concerns every worker at the host and port. False: perhaps only workers of
+        this tenant, of this address policy, or with TLS."""
         super().__init__(message)
         self.is_shared = is_shared
 
@@ -82,8 +82,8 @@ class Network:
 
 
 async def _find(host: str, port: int, tenant: str) -> list[str]:
-    """Look up a host name. Raises OSError, also if this process cannot open sockets, which a look-up does not report by
-    itself."""
+    """Look up a host name and return its addresses. Raises OSError, also if this process cannot open sockets, which a
+    look-up alone does not report."""
     try:
         return await look_up(host, port, tenant)
     except OSError:
@@ -107,11 +107,10 @@ async def dial(address: str, port: int) -> socket.socket:
 
 
 async def first(dial: Dial, addresses: Sequence[str]) -> socket.socket:
-    """Connect to the first address that accepts. Raises the last error if none does.
+    """Connect to the first address that accepts, and return the socket. Raises the last error if none accepts.
 
     If an address does not accept within NEXT_ADDRESS_S, the next is tried beside it. At most two are tried at once: a
-    third replaces the older.
-    """
+    third try ends the older one."""
     if len(addresses) == 1:
         return await dial(addresses[0])
     found: list[socket.socket] = []

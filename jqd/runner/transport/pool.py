@@ -33,11 +33,11 @@ class CrowdedError(JqdError):
 
 
 class Connections:
-    """Counts the requests under way of all runners: in total, by tenant and by endpoint. Says how many more may
-    begin."""
+    """Counts the requests under way of all runners: in total, by tenant and by endpoint. Says how many more requests
+    may begin."""
 
     def __init__(self, most: int, mono_s: Callable[[], float], freed: Callable[[], None]) -> None:
-        """`most`: the limit. `freed`: called when a connection becomes free after there was none."""
+        """`most`: limit of requests under way. `freed`: called when another request may begin after none could."""
         self.most = most
         self.taken = 0
         self._taken_by: Counter[str] = Counter()  # by tenant
@@ -56,9 +56,9 @@ class Connections:
         """Return how many more requests may begin to the host and port of a worker. `workers`: tenant → number of its
         workers.
 
-        A tenant may use an equal share, or half of what others leave free. Each of its endpoints may use an equal share
-        of that, and more if it answers. So an endpoint that hangs takes no connections from others.
-        """
+        A tenant may use an equal share of all connections, or half of what others leave free. Each of its endpoints may
+        use an equal share of the tenant's, and more if it answers. So an endpoint that hangs takes no connections from
+        others."""
         tenant, place = worker.tenant, (worker.tenant, worker.endpoint)
         part = max(1, self.most // len(workers), (self.free + self._taken_by[tenant]) // 2)
         free = min(self.free, part - self._taken_by[tenant])
@@ -69,7 +69,7 @@ class Connections:
         return room
 
     def begin(self, place: Place) -> None:
-        """Count a request until `end`: while it is under way, or waits for its connection."""
+        """Count a request to a tenant's host and port until `end`, even while it waits for its connection."""
         self.taken += 1
         self._taken_by[place[0]] += 1
         self._taken_at[place] += 1
@@ -89,7 +89,7 @@ class Connections:
             self._freed()
 
     def pause(self) -> None:
-        """Claim no jobs for a moment: no connection could be had, although one was counted as free."""
+        """Have no jobs claimed for a moment, as no connection could be had, although one was counted as free."""
         self._pause_until_s = self._mono_s() + PAUSE_S
 
 
@@ -97,7 +97,7 @@ class Pool:
     """Connections to all workers: those in use, and those kept for the next request to the same origin."""
 
     def __init__(self, network: Network, most: int, keepalive_s: float) -> None:
-        """`most`: connections in all. `keepalive_s`: how long an unused one is kept."""
+        """`most`: limit of connections in use. `keepalive_s`: how long (s) an unused connection is kept open."""
         self._network = network
         self._most, self._keepalive_s = most, keepalive_s
         self._room = trio.Semaphore(most, max_value=most)

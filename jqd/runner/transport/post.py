@@ -163,7 +163,8 @@ class Post:
 
 @lru_cache(maxsize=1_000)  # more workers than are used at once; splitting the URL each time would cost as much as TCP
 def _place(url: str | None, standing: AddressPolicy, where: str, tenant: str) -> tuple[str, Origin]:
-    """Return host and port as written in the worker's URL, and the origin for its connections."""
+    """Return host and port as written in the worker's URL, and the origin of its connections. `where`: the machine
+    where it was registered."""
     assert url is not None, "something is to be sent to a worker without a URL"
     scheme, host, port = server_of(url)
     return url.split("/", 3)[2], Origin(scheme, host, port, standing_here(standing, where), tenant)
@@ -272,8 +273,8 @@ async def _read_status(wire: Wire, judgement: Judgement, config: RunnerConfig) -
 
 
 async def _read_apart(reader: Reader, chunk: bytes) -> Iterable[Answer]:
-    """Decode a large part of a JSON answer in a thread. If that fails midway, the answers before the error are returned
-    first."""
+    """Decode a large part of a JSON answer in a thread. If it turns out invalid, the answers before the error are
+    returned first."""
     answers: list[Answer] = []
 
     def read() -> None:
@@ -297,8 +298,8 @@ def _then(answers: Iterable[Answer], error: AnswerGarbled) -> Iterator[Answer]:
 
 
 async def read_excerpt(wire: Wire, within_s: float) -> str:
-    """Read a body to its end, for at most `within_s`, so that the connection can be reused. Returns its beginning as
-    text."""
+    """Read a body to its end, for at most `within_s`, so that the connection can be reused. Returns the beginning of
+    the body as text."""
     begin, size = b"", 0
     try:
         with trio.move_on_after(within_s):

@@ -41,16 +41,16 @@ class Secured(Line):
             await self._flush()
 
     async def receive(self) -> bytes:
-        """Wait for data and return that of one TLS record. Empty: the worker closed its side, even without a TLS close;
-        HTTP tells whether the answer is complete."""
+        """Wait for data and return what one TLS record holds. Empty: the worker closed its side, even without a TLS
+        close; HTTP tells whether the answer is complete."""
         try:
             return await self._act(partial(self._tls.read, RECEIVE_BYTES))
         except ssl.SSLEOFError:
             return b""
 
     def is_quiet(self) -> bool:
-        """Return whether nothing has arrived unread, decrypted or not. It may drop data, so close the connection if it
-        is not."""
+        """Return whether nothing has arrived unread, decrypted or not. If False, the connection must be closed, because
+        the check may have dropped data."""
         if self._head or self._next_at or not super().is_quiet():
             return False
         try:
@@ -76,8 +76,8 @@ class Secured(Line):
             await super().send(self._outgoing.read(), float("inf"))
 
     def _take_in(self, data: bytes) -> None:
-        """Pass received bytes to the TLS library; empty: the end of the data. Note that something came, even part of a
-        record."""
+        """Pass received bytes to the TLS library; empty: the worker closed its side. Keeps track of partly received
+        records for `is_quiet`."""
         if not data:
             self._incoming.write_eof()
             return

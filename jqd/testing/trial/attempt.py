@@ -70,8 +70,8 @@ class Worker:
         self._clock = clock
 
     def run(self, job: Job[..., Any, Any], held: Held) -> tuple[Report | Refused, BaseException | None]:
-        """Make an attempt of a claimed job. Returns its outcome, and the exception if the function raised an unexpected
-        one."""
+        """Make an attempt of a claimed job. Returns its outcome, and the exception that the function raised if it was
+        an unexpected one; else None."""
         attempts = Watched(self._clock)
         item = _item(job, held)
         if job.loop is None:

@@ -84,7 +84,7 @@ class TrialDaemon:
         return answer
 
     def claim(self, names: Collection[str]) -> Held | None:
-        """Claim the next job of these jobtypes, which counts as running from then on. None: no job is ready."""
+        """Claim the next job of the jobtypes `names`. It counts as running from then on. None: no such job is ready."""
         return self._ask(lambda: self._claim(names))
 
     def end(self, held: Held, report: Report) -> None:
@@ -107,7 +107,8 @@ class TrialDaemon:
         return future.result(ANSWER_S)
 
     async def _live(self) -> None:
-        """Make the calls of other threads one after another, so that no two change the same data at once."""
+        """Carry out the calls that other threads make, one after another, so that no two change the same data at
+        once."""
         while (asked := await trio.to_thread.run_sync(self._asked.get)) is not None:
             future, call = asked
             try:
@@ -145,8 +146,8 @@ class TrialDaemon:
         return answer
 
     async def _settle(self) -> None:
-        """Apply all journaled records, and release blocked jobs whose parents have ended, until nothing is left to
-        do."""
+        """Apply all journaled records, and release jobs that are blocked by parents, once these have ended. Repeat that
+        until nothing is left to do."""
         await self.apply()
         while await self._flows.one_whole_round() == 0.0:
             await self.apply()
@@ -236,7 +237,7 @@ class Journal:
 
     @property
     def written(self) -> int:
-        """End of the durable records. Here all written records count as durable."""
+        """Position up to which records are durable. Here all written records count as durable."""
         return self.end
 
     def write(self, lane: Lane, records: int, body: bytes, *, patient: bool = False) -> int:
@@ -249,18 +250,19 @@ class Journal:
         await trio.lowlevel.checkpoint()
 
     def read_point(self, lane: Lane, reader: int = 0) -> int:
-        """Return the end of the journal, as all records are applied before the next request."""
+        """Return the position up to which records are applied to the store: the end of the journal, as all are applied
+        before the next request."""
         return self.end
 
 
 class Hand:
-    """Stands in for the runner. Knows which jobs are running."""
+    """Stands in for the runner. Tells which jobs are running."""
 
     def __init__(self, running: Mapping[str, int]) -> None:
         self._running = running
 
     def of(self, job_id: str) -> "Hand":
-        """Return the runner for the partition of a job: this one, as there is one partition."""
+        """Return the runner for the partition in which a job is: always this one, as there is only one partition."""
         return self
 
     def running(self, job_id: str) -> Running | None:
@@ -269,11 +271,12 @@ class Hand:
         return None if at_ms is None else Running(NAME, at_ms)
 
     def ended(self, job_id: str) -> None:
-        """Return the outcome of a job that the store does not have yet: here always None."""
+        """Return the outcome of a job whose outcome the store does not have yet: always None, as the store has all
+        outcomes."""
 
 
 class Control:
-    """Stands in for the daemon around the services. It is always ready, and the only daemon."""
+    """Stands in for the daemon with which the services talk. It is always ready, and the only daemon of its store."""
 
     def __init__(self, daemon: TrialDaemon) -> None:
         self._daemon = daemon
@@ -291,37 +294,40 @@ class Control:
     daemons = sharers = warnings
 
     def stats(self) -> Mapping[str, object]:
-        """Return the part of `GET /v1/stats` that comes from the daemon, not from the store."""
+        """Return the fields of `GET /v1/stats` that come from the daemon and not from the store."""
         return {"daemon": NAME}
 
     def settled(self, where: Collection[int]) -> bool:
-        """Return whether recovery of the store is done: always True, as this store loses nothing."""
+        """Return whether the recovery of the store's partitions `where` is done: always True, as this store loses
+        nothing."""
         return True
 
     async def wait_caught_up(self, lane: Lane, position: int, timeout_s: float, where: Collection[int]) -> bool:
-        """Apply the journal to the store; return True: nothing is left to apply."""
+        """Apply all journaled records to the store. Returns True: nothing is left to apply."""
         await self._daemon.apply()
         return True
 
     async def wait_ingested(self, timeout_s: float) -> bool:
-        """Apply the journal to the store; return True: nothing is left to apply."""
+        """Apply all journaled records to the store. Returns True: nothing is left to apply."""
         await self._daemon.apply()
         return True
 
     def owed(self, tenant: str) -> int:
-        """Return how many jobs wait for the quota of a tenant: always 0, there are no quotas."""
+        """Return how many jobs have followers that wait until their tenant's quota has room: always 0, there are no
+        quotas."""
         return 0
 
     def owes(self, tenant: str) -> bool:
-        """Return whether jobs wait for the quota of a tenant: always False, there are no quotas."""
+        """Return whether a tenant has followers that wait until its quota has room: always False, there are no
+        quotas."""
         return False
 
     def owed_text(self, tenant: str) -> str | None:
-        """Return a sentence about jobs that wait for a quota: always None, there are no quotas."""
+        """Return a sentence about a tenant's followers that wait for its quota: always None, there are no quotas."""
         return None
 
     def rate(self, jobtype: str) -> float:
-        """Return the rate of a jobtype: always 0, as it is not measured here."""
+        """Return the rate of a jobtype: always 0, as rates are not measured in a trial."""
         return 0.0
 
     def entered(self, job_ids: Sequence[str], jobs: Sequence[JobSpec], tenant: str = "") -> None:

@@ -80,12 +80,12 @@ class Trial:
 
     @property
     def now(self) -> datetime:
-        """The present time of this trial, in UTC. It begins at the real time."""
+        """The present time by this trial's clock, in UTC. At the start of the trial it is the real time."""
         return date_of(self._daemon.clock.wall_ms())
 
     def pushed(self, job: Job[..., Any, Any] | str | None = None) -> list[JobInfo]:
-        """Return the present state of the pushed jobs, in order of their pushes: those of one function or jobtype, or
-        all.
+        """Return the present state of the pushed jobs, in order of their pushes. `job`: only jobs of this function or
+        jobtype; None: all.
 
         `argument` is the map of a call's parameters: `[job.argument for job in t.pushed(send)] == [{"to": "ann"}]`.
         """
@@ -96,7 +96,8 @@ class Trial:
     def run_all(self, *, until_done: bool = False) -> int:
         """Run all jobs that are due, and those that they push, until none is due. Returns the number of attempts.
 
-        `until_done`: then advance the clock to the next date and run again, until no job waits for a date.
+        `until_done`: whether to advance the clock after that to the next job with a date, and so on, until no job waits
+        for a date.
         """
         runs = self._run_due()
         while until_done and (due_s := self._daemon.next_due_s()) is not None:
@@ -120,13 +121,15 @@ class Trial:
     # ------------------------------------------------------------ for the transport
 
     def served(self) -> None:
-        """Run due jobs after a request, in mode "inline" only. A request that a running job made runs none."""
+        """In mode "inline", run the jobs that are due, after a request of the client. After a request that a running
+        job made, none is run. In mode "fake", do nothing."""
         if self.mode == "inline" and at_work.get() is None:
             self._run_due()
 
     def waited(self, seconds: float, is_over: Callable[[], bool]) -> None:
-        """Let time pass until `is_over` returns True, or for `seconds`. In mode "inline" due jobs run meanwhile, in
-        mode "fake" none."""
+        """Let time pass while the client waits. In mode "inline" due jobs run meanwhile, and the wait ends when
+        `is_over` returns True, after `seconds` at most. In mode "fake" no job runs, and all of `seconds` passes, or
+        none if `is_over` returns True."""
         if self.mode == "inline":
             self._pass(seconds, is_over)
         elif not is_over():
