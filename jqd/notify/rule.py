@@ -153,7 +153,7 @@ def _fate(notice: Notice, result: Result) -> Fate:
     enough, it is given up to make room for the next."""
     is_tried = notice.reached >= TRIES_MAX
     match result.fate:
-        case Fate.REFUSED if notice.done:
+        case Fate.REFUSED if notice.done and result.reached:  # else nobody was refused by name: its groups stay due
             return Fate.SENT
         case Fate.LATER | Fate.UNKNOWN if is_tried and (notice.done or result.fate is Fate.UNKNOWN):
             return Fate.SENT
