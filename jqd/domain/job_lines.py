@@ -8,6 +8,8 @@ text, or bytes if it is no UTF-8.
 import re
 from typing import Any
 
+import msgspec
+
 from jqd.domain import json_ext
 from jqd.domain.followers import FOLLOWERS_BYTES_MAX, FOLLOWERS_MAX
 
@@ -20,6 +22,8 @@ _STATUS = re.compile(rb"\s*\+?0*([0-9]+)\s*")
 # A status of a line that need not begin with one: "500 why", but not "1 row changed" or "404.html written".
 _CLEAR_STATUS = re.compile(rb"\s*([1-5][0-9][0-9])(?!\S)")
 PREFIXES = (b"J: ", b"#J: ")
+
+_encoder = msgspec.msgpack.Encoder()
 
 
 def line_of(argument: bytes) -> bytes:
@@ -65,7 +69,7 @@ class Followers:
     def add(self, line: bytes) -> None:
         if len(self.jobs) <= FOLLOWERS_MAX and self._bytes <= FOLLOWERS_BYTES_MAX:
             self.jobs.append(job_of(line))
-            self._bytes += len(line)
+            self._bytes += len(_encoder.encode(self.jobs[-1]))  # as the success is measured: names lose blanks
 
 
 def job_of(line: bytes) -> dict[str, Any]:

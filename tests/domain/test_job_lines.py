@@ -2,9 +2,13 @@
 
 from typing import Any
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from jqd.domain.job_lines import is_job, job_of
+from jqd.domain.followers import FOLLOWERS_BYTES_MAX, FOLLOWERS_MAX
+from jqd.domain.job_lines import Followers, is_job, job_of
 
 
 @pytest.mark.parametrize(
@@ -28,3 +32,18 @@ def test_a_line_is_a_job_and_its_payload_stays_as_it_stands(line: bytes, job: di
 @pytest.mark.parametrize("line", [b"J:mail|x", b"j: mail|x", b" J: mail|x", b"# J: mail|x", b"200 J: mail|x", b""])
 def test_others_are_none(line: bytes) -> None:
     assert not is_job(line)
+
+
+NAMES = [b"a", b"mail".ljust(2_200), b"\xff" * 2_000, "é".encode() * 900, b""]
+
+
+@given(st.lists(st.tuples(st.sampled_from(NAMES), st.integers(0, 300_000), st.integers(1, 600)), max_size=4))
+def test_jobs_are_dropped_only_where_those_that_are_kept_are_refused(asked: list[tuple[bytes, int, int]]) -> None:
+    """Names were counted with the blanks around them, so of 500 jobs of a `%-2200s` the last 24 were never pushed."""
+    followers, lines = Followers(), 0
+    for name, size, times in asked:
+        for _ in range(times if size < 3_000 else 3):
+            followers.add(b"J: " + name + b"|" + b"x" * size)
+            lines += 1
+    size = len(msgspec.msgpack.encode(followers.jobs))
+    assert len(followers.jobs) == lines or len(followers.jobs) > FOLLOWERS_MAX or size > FOLLOWERS_BYTES_MAX
