@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
+from datetime import timedelta
 
 import pytest
 import trio
@@ -213,3 +214,26 @@ def test_why_is_told_before_a_job_and_behind_it() -> None:
         assert t.client.why(job_id)["reason"] != "ended"
         t.run_all()
         assert t.client.why(job_id)["reason"] == "ended"
+
+
+def test_declared_options_hold_for_pushes_by_name() -> None:
+    app = jqd.App()
+
+    @app.job(keep_result=True, max_retry=0, timeout="7s")
+    def price(item: str) -> float:
+        if item == "none":
+            raise ValueError(item)
+        return 3.5
+
+    @app.job(priority=3, backoff=["1s", 5], expires_in="1h", server_only=True)
+    def slow() -> None: ...
+
+    with app.testing("inline") as t:
+        assert t.client.result(t.client.push("price", {"item": "tea"})) == 3.5
+        failed = t.client.get(t.client.push("price", {"item": "none"}))
+        assert (failed.state, failed.attempts, failed.timeout) == ("failed", 1, 7.0)
+        assert t.client.get(t.client.push("price", {"item": "none"}, max_retry=3)).state == "retrying"
+        job = t.client.get(t.client.push("slow", delay="1m"))
+        assert job.expires_at is not None
+        assert job.eligible_at is not None
+        assert (job.priority, job.expires_at - job.eligible_at) == (3, timedelta(hours=1))

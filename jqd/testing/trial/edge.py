@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, TypeVar, cast
 from urllib.parse import unquote
 
+import msgspec
 import trio
 
 from jqd.api import Api, ApiConfig, ApiContext, Authenticator
@@ -23,6 +24,7 @@ from jqd.chaining.release import release
 from jqd.domain.backoff import Backoff
 from jqd.domain.clock import SystemClock
 from jqd.domain.job import Held, Wanted
+from jqd.domain.job_spec import TypeOptions
 from jqd.domain.jobid import IdSource
 from jqd.domain.record import Lane, decode_cancels, decode_jobs, decode_outcomes, decode_rules, encode_outcomes
 from jqd.domain.results import RESULT_BYTES_MAX
@@ -34,6 +36,7 @@ from jqd.runner.outcome import Report, end_attempt
 from jqd.service import JobSpec, Services
 from jqd.service.edit import AT_ONCE_S
 from jqd.service.outcome_checks import wrong
+from jqd.service.settings import save
 from jqd.store import Owner
 from jqd.testing.clock import ManualClock
 from jqd.testing.store import FakeStore
@@ -67,6 +70,11 @@ class TrialDaemon:
         self._thread = threading.Thread(target=trio.run, args=(self._live,), name="jqd-testing", daemon=True)
         self._thread.start()
         self._ask(self._begin)
+
+    def declare(self, jobs: Mapping[str, Mapping[str, Any]]) -> None:
+        """Register the options that jobs declare, as the registration of a worker does: jobtype → options. They hold
+        for pushes that leave them out."""
+        self._ask(lambda: self._declare(jobs))
 
     def close(self) -> None:
         """End the thread of the daemon. Its data is lost."""
@@ -130,6 +138,11 @@ class TrialDaemon:
         self._flows = Flows(0, [self._store], control.settled, self._release, clock=self.clock, source=self._source)
         self._api = Api(ApiContext(config, self._services, Authenticator(self._services.tokens)), ROUTES)
 
+    async def _declare(self, jobs: Mapping[str, Mapping[str, Any]]) -> None:
+        options = {name: msgspec.convert(declared, TypeOptions) for name, declared in jobs.items()}
+        await save(self._services, lambda: self._services.options.bodies(options, NAME))
+        await self.apply()
+
     async def _answer(self, heading: RequestHead, body: bytes) -> Response | None:
         answer = await self._api(Whole(heading, "127.0.0.1", body))
         if answer is not None and answer.stream is not None:
@@ -174,7 +187,8 @@ class TrialDaemon:
                 case Lane.CANCELS:
                     await store.apply_cancels(*where, decode_cancels(body))
                 case Lane.RULES:
-                    await store.apply_settings(*where, decode_rules(body))
+                    await store.apply_settings(*where, settings := decode_rules(body))
+                    self._services.workers.settings.take(settings)
                 case Lane.OUTCOMES:
                     outcomes = await store.put_results(JOURNAL_ID, start, decode_outcomes(body))
                     await store.apply_outcomes(*where, outcomes)
@@ -325,10 +339,6 @@ class Control:
     def owed_text(self, tenant: str) -> str | None:
         """Return a sentence about a tenant's followers that wait for its quota: always None, there are no quotas."""
         return None
-
-    def rate(self, jobtype: str) -> float:
-        """Return the rate of a jobtype: always 0, as rates are not measured in a trial."""
-        return 0.0
 
     def entered(self, job_ids: Sequence[str], jobs: Sequence[JobSpec], tenant: str = "") -> None:
         """Add pushed jobs to `TrialDaemon.pushed`."""

@@ -69,6 +69,7 @@ class Trial:
     def __enter__(self) -> Self:
         self._daemon.open()
         self._open.callback(self._daemon.close)
+        self._daemon.declare({job.name: job.declared for job in self.app.jobs.values()})
         self._open.callback(self.client.close)
         self._open.enter_context(self.app.pushing_by(self.client))
         return self
