@@ -75,9 +75,9 @@ def start(
     stdin: int = subprocess.DEVNULL,
     variables: dict[str, str] | None = None,
 ) -> Launched:
-    """Start a process. The kernel kills it when the calling thread ends. `base`: directory in which the process gets
-    its home folder. `fds`: descriptors that it gets besides. `variables`: added to its environment. Raises
-    NotStarted."""
+    """Start a process. The kernel kills it when the calling thread ends. `lang`: the language of the code; the limit
+    of memory depends on it. `base`: directory in which the process gets its home folder. `fds`: descriptors that it
+    gets besides. `variables`: added to its environment. Raises NotStarted."""
     owner = owner_of(config.user)
     uid = os.getuid() if owner is None else owner.uid
     prints, printed, complains, complained = open_pipes(2)

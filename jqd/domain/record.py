@@ -322,11 +322,12 @@ def cancel_of(job_id: str, generation: int) -> str:
 
 
 def seen_to(generation: int) -> int:
-    """Return the generation to write into the record of a cancel that is meant for one content alone, such as a cancel
-    because of a parent. `generation`: that of this content.
+    """Return the number to write into a cancel that must not cancel a later version of the job, such as a cancel
+    because a parent failed. `generation`: the number of the version to cancel, 0 for the job as it was pushed first;
+    a replacement has a greater one.
 
-    It is the content's own generation, or 1 for the content that was pushed first, as no content has the generation 1.
-    Other cancels have 0, or a number above the content's generation, so readers can tell them apart.
+    That is the version's own number, or 1 for 0, as no version has the number 1. Other cancels have 0, or a number
+    above the version's, so readers can tell them apart.
     """
     return max(generation, 1)
 

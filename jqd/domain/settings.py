@@ -124,7 +124,8 @@ class SettingTable:
         self._highest = 0
 
     def now_ms(self, clock: Clock) -> int:
-        """Return the wall time of the store, like `StoreClock`."""
+        """Return the wall time of the store in ms: that of `clock`, corrected by the difference that the store's last
+        answers showed. Before the first answer it is the time of `clock`."""
         return StoreClock(self.ahead_ms, clock).wall_ms()
 
     def note_time(self, store: object, now_ms: int, *, sent_at_s: float, received_at_s: float) -> int:

@@ -68,7 +68,8 @@ Row = Mapping[str, Counts]
 
 
 class Tally:
-    """Counts events, and passes the counts to readers."""
+    """Counts jobs pushed, started and ended at this daemon, by jobtype, and passes the counts to functions: the metrics
+    and the history."""
 
     def __init__(self) -> None:
         self.pushed: dict[tuple[str, str], int] = {}

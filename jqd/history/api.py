@@ -119,8 +119,9 @@ class _OfType(NamedTuple):
 
 
 class _Sums:
-    """Sums up rows of the store in the requested steps. Steps of one minute end with the last whole minute. Steps of
-    ten minutes end with the present one, which is not over."""
+    """Adds up the store's counts of each minute (jobs pushed, started, ended, by jobtype) for the answer: one sum for
+    each step of time, of one or ten minutes. Steps of one minute end with the last whole minute. Steps of ten minutes
+    end with the present one, which is not over."""
 
     def __init__(self, services: Services, query: HistoryQuery) -> None:
         self._principal, self._by_type = services.principal, query.types in YES

@@ -132,7 +132,8 @@ def _id_of(record: Job | Outcome) -> str:
 
 
 def job_bytes(job: Job, *, is_known: bool = False) -> int:
-    """Return how many bytes of a chunk a job counts for: at least its share of a call's time in the store.
+    """Return for how many bytes a job counts when records are gathered for one call of the store, which takes
+    CHUNK_BYTES. That is its size; more for a job that takes the store longer, so that no call takes too long.
 
     `is_known`: the store has lost no names (ids that pushers chose), so that it checks a named job faster."""
     size = len(job.argument) + RECORD_BYTES

@@ -21,7 +21,8 @@ class Membership:
     """This daemon's membership in one partition of the store."""
 
     def __init__(self, sysid: str, config: LeaseConfig, clock: Clock, *, sole: bool) -> None:
-        """`sole`: no other daemon can reach this store, so there is nobody to wait for."""
+        """`sysid`: this daemon's name in the store. `sole`: no other daemon can reach this store, so recovery waits
+        for none."""
         self.sysid = sysid
         self.config = config
         self.state: State = Out(Past.START)

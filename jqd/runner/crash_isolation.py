@@ -298,8 +298,9 @@ class Isolation:
         return min(left_s, HELD_S)
 
     def bear(self, request: object, worker: str, now_s: float, send_s: float) -> None:
-        """Note that a request of suspected jobs of this worker is being sent to this host and port. Suspected jobs of
-        other workers there wait meanwhile."""
+        """Note that a request with jobs that may crash their worker is being sent to `worker`. Such jobs of other
+        workers on the same host wait until it is answered, or `send_s` seconds are over. `request`: any object that
+        stands for the request."""
         if worker != self._bearer or all(until_s <= now_s for until_s in self._borne.values()):
             self._bearer, self._borne_since_s = worker, now_s
         self._borne[request] = now_s + send_s

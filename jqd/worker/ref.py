@@ -142,7 +142,8 @@ class Ref(Generic[T]):
         return await look(self.status, wait)
 
     async def aresult(self, wait: Duration | None = None) -> T:
-        """Do what `result` does, for async code. A cancellation ends the wait."""
+        """Return the job's result, as `result` does and with its errors, for async code. A cancellation ends the
+        wait."""
         return await look(self.result, wait)
 
     async def acancel(self) -> Cancel:

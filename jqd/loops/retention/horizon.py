@@ -78,7 +78,9 @@ class Horizon:
         return max((mark.applied for mark in self._marks if mark.now <= min(since)), default=0) if since else None
 
     def holders(self, position: int, others_s: float) -> list[str]:
-        """Return the ids of journals that may need endings before `position`."""
+        """Return the ids of the other daemons' journals because of which our journal must keep its outcomes before
+        `position`: they may still have copies of these jobs. Ignores journals that reported nothing for `others_s`
+        seconds."""
         after = min((mark.now for mark in self._marks if mark.applied >= position), default=None)
         living = self._living(others_s).items()
         return [journal_id for journal_id, report in living if after is None or report.since < after]
