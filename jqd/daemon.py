@@ -159,6 +159,8 @@ class Daemon:
                         if not self.config.process.surplus:  # a surplus process only empties its journal
                             await dispatching.start(self.cron.run)
                             await listening.start(server.serve, http_closed.wait)
+                            for partition in self.partitions:  # a worker to whom nobody listens is not silent
+                                await partition.start(dispatching, [partition.worker_timeouts.run])
                         if self.own is not None:
                             few = ListenerConfig(connections_max=OWN_CONNECTIONS_MAX)
                             own = Listener(SiblingApi(api, self.parts), self.own, few)

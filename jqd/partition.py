@@ -110,9 +110,7 @@ class Partition:
         """Return all loops that must run until the last outcome is in the store, in the order in which to start
         them."""
         # Any daemon can do the work of these loops; a surplus process must not, because its journal is to become empty.
-        writing = (
-            [] if self._shared.config.process.surplus else [self.worker_timeouts.run, self.outbox.run, self.flows.run]
-        )
+        writing = [] if self._shared.config.process.surplus else [self.outbox.run, self.flows.run]
         return [
             self.runner.run,
             self.heartbeat.run,
