@@ -44,7 +44,7 @@ log = get_logger("daemon")
 E = TypeVar("E", bound=Exception)
 
 
-class Seat(NamedTuple):
+class ProcessParts(NamedTuple):
     """What a daemon needs in addition if it is one of several processes that share a port (supervisor.py)."""
 
     siblings: Siblings
@@ -60,14 +60,14 @@ async def serve(
     ready: Callable[[str], None] = lambda url: None,
     interrupted: Callable[[int], None] = lambda in_flight: None,
     load: Callable[[], Config] | None = None,
-    seat: Seat | None = None,
+    process: ProcessParts | None = None,
 ) -> None:
     """Run one daemon until SIGTERM or SIGINT. A second signal, or the end of the drain time, ends it at once.
 
     `ready` is called with the URL once jobs are accepted. `interrupted` is called at the first Ctrl-C with the number
     of running jobs for which the daemon waits. `load` reads the configuration again from the same sources, after a
-    SIGHUP. `seat` is given if this is one of several processes. Raises ConfigError, JournalLocked, JournalVersion and
-    StoreUnsafe before anything is accepted.
+    SIGHUP. `process` is given if this is one of several processes. Raises ConfigError, JournalLocked, JournalVersion
+    and StoreUnsafe before anything is accepted.
     """
     if load is not None:  # until the daemon handles the signal: a start reads the files anyway
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -76,7 +76,7 @@ async def serve(
         tls_context(*config.http.certificate, config.http.tls_clients)
     config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     watches = [] if config.store.is_own else await _look_at_all(config.store.parts())
-    bind = partial(listen_at, shared=seat is not None)
+    bind = partial(listen_at, shared=process is not None)
     listener = bind(config.http.bind)
     address = address_of(listener)
     journal_id: bytes | None = None
@@ -90,7 +90,7 @@ async def serve(
 
     while True:
         with closing(listener):
-            forked = await _serve_once(reload, listener, ready_once, interrupted, journal_id, watches, seat)
+            forked = await _serve_once(reload, listener, ready_once, interrupted, journal_id, watches, process)
         if forked is None:
             return
         journal_id, listener = forked, bind(address)
@@ -125,7 +125,7 @@ async def _serve_once(
     interrupted: Callable[[int], None],
     journal_id: bytes | None,
     watches: Sequence[Watch],
-    seat: Seat | None,
+    process: ProcessParts | None,
 ) -> bytes | None:
     """Run one life of the daemon. Returns the journal id for the next life; None if the daemon was stopped by a
     signal."""
@@ -140,9 +140,9 @@ async def _serve_once(
         stores = [await stack.enter_async_context(open_store(part)) for part in parts]
         daemon = Daemon(config, journal, stores, clock, source, watches)
         stack.callback(daemon.pool.close)
-        if seat is not None:
-            daemon.own, daemon.parts.siblings = seat.own.dup(), seat.siblings
-            daemon.parts.auth = daemon.parts.auth._replace(root=seat.root)
+        if process is not None:
+            daemon.own, daemon.parts.siblings = process.own.dup(), process.siblings
+            daemon.parts.auth = daemon.parts.auth._replace(root=process.root)
         reload.change, daemon.control.reload = daemon.change, reload
         left = root_token.RootToken(url_of(listener, config.http.scheme), daemon.parts.auth.root)
         root_file = stack.enter_context(root_token.RootTokenFile(config.data_dir, left))

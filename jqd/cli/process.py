@@ -17,7 +17,7 @@ from jqd.cli.server import print_stopping, return_memory, settle_memory
 from jqd.domain.log import get_logger, logging_with
 from jqd.domain.lossy_stream import make_lossy
 from jqd.processes import Start
-from jqd.serve import Seat, serve
+from jqd.serve import ProcessParts, serve
 
 READ_BYTES = 64 << 10
 
@@ -36,7 +36,7 @@ async def run(start: Start) -> int:
             ready=lambda url: settle_memory(),
             interrupted=lambda in_flight: print_stopping(in_flight, config),
             load=start.load,
-            seat=Seat(siblings, own, start.root),
+            process=ProcessParts(siblings, own, start.root),
         )
         nursery.cancel_scope.cancel()
     return Exit.DONE

@@ -244,12 +244,12 @@ class Claims:
 
     async def _run(self, call: Callable[[], Awaitable[None]]) -> None:
         with logging_with(**self._log_fields):
-            owner = self._membership.seated
+            owner = self._membership.joined_as
             try:
                 await call()
             except (StaleOwner, StoreChanged) as error:
                 self.rows = []
-                if owner == self._membership.seated:
+                if owner == self._membership.joined_as:
                     self._log.warning("dispatch.disturbed", error=str(error))
                     self._membership.disturbed()
             except (StoreAway, StoreRefused) as error:
@@ -263,7 +263,7 @@ class Claims:
     async def _look(self) -> None:
         if self.rest_s > LOOK_LONG_S:
             await trio.sleep(self.rest_s)
-        owner = self._membership.seated
+        owner = self._membership.joined_as
         if owner is not None and self.must_compare:
             await reconcile(self._store, self.runner.get_running_jobs, owner)
             self.reply_lost, self._compare_at_s = False, self._clock.mono_s() + self._membership.config.lease_s
@@ -312,7 +312,7 @@ class Claims:
 
     async def _claim(self, row: Row, no_worse_than: int, suspects: Suspects) -> ClaimedJobs:
         async with self.lock:
-            owner, offer = self._membership.seated, self.runner.offer(row.jobtype, row.priority, row.waiting)
+            owner, offer = self._membership.joined_as, self.runner.offer(row.jobtype, row.priority, row.waiting)
             if owner is None or not self.may_claim or offer is None:
                 return ClaimedJobs(0, moved=False)
             priority_max, ages = offer.worker.priority_max, None
@@ -345,7 +345,7 @@ class Claims:
         )
         held, sent_back = await self._checked(owner, claimed)
         is_late = self._clock.boot_s() - self._asked_s > self._membership.config.lease_s
-        if owner != self._membership.seated or life != self._membership.life or is_late:
+        if owner != self._membership.joined_as or life != self._membership.life or is_late:
             # Our epoch was given up while the answer was on its way, and these jobs went back with it: we must not run
             # them under the new epoch. A store that was set back since may still have us as their owner; then
             # `reconcile` gives them back.

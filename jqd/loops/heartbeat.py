@@ -50,11 +50,11 @@ class Heartbeat:
         task_status.started()
         membership = self._membership
         while True:
-            owner = await membership.wait_seated()
+            owner = await membership.wait_joined()
             try:
                 await self._renew(owner)
             except (StaleOwner, StoreChanged) as error:
-                if owner == membership.seated:
+                if owner == membership.joined_as:
                     self._log.warning("heartbeat.disturbed", sysid=owner.sysid, epoch=owner.epoch, error=str(error))
                     membership.disturbed()
             except (StoreAway, StoreRefused) as error:
@@ -107,7 +107,7 @@ class Heartbeat:
         if answer.cancels:  # even if our membership has ended: the store reports each once
             self._log.info("heartbeat.cancels", count=len(answer.cancels))
             self._cancelled(answer.cancels)
-        if owner != membership.seated or life != membership.life:
+        if owner != membership.joined_as or life != membership.life:
             return  # the answer is of an earlier membership or life
         self._trust(owner, sent_at_s, answer)
         self._note_members(answer.members)

@@ -1,7 +1,7 @@
 """This daemon's membership among the daemons of the store, shared by its loops: `recovery` joins, `heartbeat` renews,
-`dispatch` and `outcomes` act as members. The states and their transitions are in `store_standing.py`; this file has the
-lease, the clock, and the events that wake waiting tasks. A *life* of the store lasts from one loss of its data to the
-next."""
+`dispatch` and `outcomes` act as members. The states and their transitions are in `membership_state.py`; this file has
+the lease, the clock, and the events that wake waiting tasks. A *life* of the store lasts from one loss of its data to
+the next."""
 
 import math
 from dataclasses import replace
@@ -10,8 +10,8 @@ import trio
 
 from jqd.domain.clock import Clock
 from jqd.domain.lease import LeaseConfig, Trust
-from jqd.loops import store_standing
-from jqd.loops.store_standing import Known, Left, Looked, Out, Past, Seated, State, Suspect, Through
+from jqd.loops import membership_state
+from jqd.loops.membership_state import Joined, Known, Left, Looked, Out, Past, State, Suspect, Through
 from jqd.store import Owner, Renewed, StoreLook
 
 BEHIND_S = 30.0  # how long jobs may be applied again before health says so: a million take longer
@@ -42,9 +42,9 @@ class Membership:
     # ------------------------------------------------------------ what may be done
 
     @property
-    def seated(self) -> Owner | None:
+    def joined_as(self) -> Owner | None:
         """Our sysid and epoch while this daemon is a member, as far as it knows; None: it is not."""
-        return self.state.owner if isinstance(self.state, Seated | Through) else None
+        return self.state.owner if isinstance(self.state, Joined | Through) else None
 
     @property
     def through(self) -> bool:
@@ -60,12 +60,12 @@ class Membership:
     @property
     def life(self) -> str | None:
         """The life of the store (time without a loss of its data) that we are a member of; None: we are no member."""
-        return self.state.known.life if isinstance(self.state, Seated | Through) else None
+        return self.state.known.life if isinstance(self.state, Joined | Through) else None
 
     @property
     def settled(self) -> bool:
         """Whether all daemons have come through recovery, so that no old record can be applied now."""
-        return store_standing.is_settled(self.state, waited=self._waited())
+        return membership_state.is_settled(self.state, waited=self._waited())
 
     def trusts(self) -> bool:
         """Whether our lease is trusted now, so that claimed jobs may start."""
@@ -80,7 +80,7 @@ class Membership:
 
     def not_ready_reason(self) -> str | None:
         """Return why no jobs may be claimed now; None: they may."""
-        return store_standing.not_ready_reason(
+        return membership_state.not_ready_reason(
             self.state, trusted=self.trusts(), waited=self._waited(), lease_s=self.config.lease_s
         )
 
@@ -89,14 +89,14 @@ class Membership:
         """Names, for health, the daemons that have been applying their jobs again for more than BEHIND_S; None: none
         have."""
         is_old = self._clock.mono_s() - self._behind_since_s >= BEHIND_S
-        return store_standing.behind_reason(self.state) if is_old else None
+        return membership_state.behind_reason(self.state) if is_old else None
 
     async def wait_trusted(self) -> None:
         while not self.trusts():
             await self._changed.wait()
 
-    async def wait_seated(self) -> Owner:
-        while (owner := self.seated) is None:
+    async def wait_joined(self) -> Owner:
+        while (owner := self.joined_as) is None:
             await self._changed.wait()
         return owner
 
@@ -110,28 +110,28 @@ class Membership:
         match self.state:
             case Out(past) | Suspect(past):
                 self.state = Looked(Out(past), known)
-            case Looked() | Seated():
+            case Looked() | Joined():
                 self.state = replace(self.state, known=known)
             case Through():
                 raise AssertionError("whoever is through looks again only after a disturbance")
 
-    def took_seat(self, owner: Owner) -> None:
+    def joined(self, owner: Owner) -> None:
         """Note that the store made this daemon a member, under a new epoch."""
         self.owner = owner
         match self.state:
-            case Looked(back, known) | Seated(back, known):
-                self.state = Seated(back, known, owner)
+            case Looked(back, known) | Joined(back, known):
+                self.state = Joined(back, known, owner)
             case Through():
-                raise AssertionError("whoever is through has a seat")
+                raise AssertionError("a daemon that came through recovery is a member")
         self._notify(hurry=True)
 
     def mark_through(self) -> None:
         """Note that the store has applied all ends and changes of jobs in our journal: we are through recovery."""
         match self.state:
-            case Seated(_, known, owner):
+            case Joined(_, known, owner):
                 self.state = Through(known, owner)
             case Looked() | Through():
-                raise AssertionError("one comes through once, and in a seat")
+                raise AssertionError("a daemon comes through recovery once, as a member")
         self._notify(hurry=True)
 
     def mark_restored(self) -> None:
@@ -141,7 +141,7 @@ class Membership:
             case Through(known):
                 self.state = replace(self.state, restored=True)
                 self._notify(hurry=known.waits_for is None or self.sysid in known.behind)
-            case Looked() | Seated():
+            case Looked() | Joined():
                 raise AssertionError("what is ordinary is waited for last")
 
     def renewed(self, sent_at_s: float, answer: Renewed) -> None:
@@ -150,7 +150,7 @@ class Membership:
         others = [(sysid, m) for sysid, m in answer.members.items() if sysid != self.sysid and m.epoch]
         self.is_alone, self.others = not others, tuple(sysid for sysid, _ in others)
         waits_for = tuple(sorted(sysid for sysid, member in others if not member.through))
-        if isinstance(self.state, Seated | Through):
+        if isinstance(self.state, Joined | Through):
             known = self.state.known._replace(waits_for=waits_for, settled=answer.settled, behind=answer.behind)
             self.state = replace(self.state, known=known)
         self._behind_since_s = min(self._behind_since_s, self._clock.mono_s()) if answer.behind else math.inf
@@ -161,14 +161,14 @@ class Membership:
         and `recovery` joins again.
 
         The lease of jobs in flight stays trusted until it runs out: a daemon that reaps our epoch waits longer."""
-        self.state = store_standing.back(self.state)
+        self.state = membership_state.back(self.state)
         self._disturbed.set()
 
     def rolled_back(self) -> bool:
         """Note that the store lost data, as a lane's position went back. Returns False if nothing is to be done: the
         loss is explained by a change of the store's life since our last recovery, or this daemon has left."""
         match self.state:
-            case Looked(back, known) | Seated(back, known) if back.past not in (Past.START, known.life):
+            case Looked(back, known) | Joined(back, known) if back.past not in (Past.START, known.life):
                 return False
         self.disturbed()
         match self.state:
@@ -197,7 +197,7 @@ class Membership:
     @property
     def past(self) -> Past | str:
         """The life of the store in which we last came through recovery, or why there is none."""
-        return store_standing.back(self.state).past
+        return membership_state.back(self.state).past
 
     @property
     def life_to_end(self) -> str | None:
@@ -237,7 +237,7 @@ class Membership:
     @property
     def _is_settled(self) -> bool:
         """Whether the store has noted that all daemons came through recovery in this life."""
-        return isinstance(self.state, Seated | Through) and self.state.known.settled
+        return isinstance(self.state, Joined | Through) and self.state.known.settled
 
     def _waited(self) -> bool:
         if self.sole:

@@ -7,7 +7,7 @@ One pass for each life of the store:
                cancels), then its changes, and joins
     disturbed  the store is another one, older, or empty, or ended our membership: join (the claims of all daemons stop)
                → apply again what the store forgot → let the store decide which jobs in flight stay ours → be through;
-               claims begin when all members are through (`store_standing.py`)
+               claims begin when all members are through (`membership_state.py`)
 
     resigned   catching up made no progress for a minute while all others wait, or we died at it again and again, or
                our journal took no outcomes for a minute: leave, so that others go on, also with our jobs in flight, and
@@ -49,9 +49,9 @@ from jqd.loops.backoff import LoopBackoff
 from jqd.loops.ingest import Ingest
 from jqd.loops.lane_records import brings_again, read_unapplied
 from jqd.loops.membership import Membership
+from jqd.loops.membership_state import Past
 from jqd.loops.outcomes import OutcomesLoop
 from jqd.loops.reap import Reap, reconcile
-from jqd.loops.store_standing import Past
 from jqd.runner import Runner
 from jqd.store import Owner, Store, StoreLook
 
@@ -94,7 +94,7 @@ class Recovery:
         self._left_to_others: dict[str, int] = {}  # id → fence, as the journal took no outcomes
         for lane in lanes.values():
             lane.pause()  # nothing is sent to a store before its life is known: it may be the wrong one
-        self._sat_in = ""  # the life of the store that this daemon joined last
+        self._joined_in = ""  # the life of the store that this daemon joined last
         self._since = 0  # when the life began that it looked at last, in fences
         self._goal = 0  # the end of the journal when the store was looked at
         self._answer_lost = False  # the answer to a call to join never came: we may be a member
@@ -109,10 +109,10 @@ class Recovery:
                 nursery.start_soon(_cancel_when, disturbed, nursery.cancel_scope)
                 while True:
                     await self._come_through()
-                    async with trio.open_nursery() as seat:
-                        seat.start_soon(self._restore)
+                    async with trio.open_nursery() as member:
+                        member.start_soon(self._restore)
                         await self._leave_stuck()
-                        seat.cancel_scope.cancel()
+                        member.cancel_scope.cancel()
 
     def rolled_back(self) -> None:
         """Note that a lane's position went back in a store that seems the same. The next pass begins a new life of the
@@ -149,7 +149,7 @@ class Recovery:
         forgot = forgot_jobs = False
         is_first = past is Past.START and self._journal.is_new
         look = await self._store.look(fresh=is_first, before=0 if is_new else self._since)
-        if look.identity == self._sat_in:  # the store has all that we sent; also a daemon that resigned sends outcomes
+        if look.identity == self._joined_in:  # the store has all that we sent, also if we resigned since
             self._lanes[Lane.OUTCOMES].resume()
         if is_new:  # read first: a daemon whose records cannot be read must not make the others wait
             applied = await self._store.applied(self._journal.journal_id)
@@ -172,13 +172,13 @@ class Recovery:
             await self._catch_up(goal, ENDINGS, others_wait=False)
             self._lanes[Lane.CHANGES].resume()
             await self._catch_up(goal, WORDS, others_wait=False)
-            await self._take_seat(look, through=True, forgot=forgot_jobs)
+            await self._join(look, through=True, forgot=forgot_jobs)
             self._lanes[Lane.JOBS].resume()
         else:
             note = self._log.info if is_new else self._log.warning
             note("recovery.disturbed", identity=look.identity, settled=look.settled)
             self._reap.store_changed()
-            await self._take_seat(look, through=False)
+            await self._join(look, through=False)
             for lane in WITH_JOBS:  # only now: until they know this new member, other daemons claim jobs that come
                 self._lanes[lane].resume()
             await self._catch_up(goal, WORDS, others_wait=True)
@@ -195,7 +195,7 @@ class Recovery:
             # Another life began already, or another server answers: every daemon that looks sees that.
             self._log.info("recovery.life_is_over", error=str(error))
 
-    async def _take_seat(self, look: StoreLook, *, through: bool, forgot: bool = False) -> None:
+    async def _join(self, look: StoreLook, *, through: bool, forgot: bool = False) -> None:
         """Join as a member with a new epoch, unless the store still knows our old one. When joining, the store makes
         jobs of our earlier epoch ready. `look`: what the store showed when this pass began. `through`: whether this
         daemon is through recovery. `forgot`: whether jobs of our journal must be applied again all the same."""
@@ -218,8 +218,8 @@ class Recovery:
             )
         except SysidTaken as error:
             raise JournalForked(f"{error}: another copy of this directory is in use") from error
-        self._answer_lost, self._sat_in = False, look.identity
-        membership.took_seat(owner)
+        self._answer_lost, self._joined_in = False, look.identity
+        membership.joined(owner)
         self._log.info("recovery.joined", sysid=owner.sysid, epoch=owner.epoch)
 
     def _note_died(self, jobs: int) -> None:
@@ -257,9 +257,9 @@ class Recovery:
                     elif others_wait and trio.current_time() - since_s >= RESIGN_S:
                         raise JournalStuck(
                             f"lane {lane.name.lower()} of the journal has not got on for {RESIGN_S:g} s, while all "
-                            "daemons of the store wait for what it says of ended jobs: this one gives up its seat, and "
-                            "comes back when it can be read. Look at its disk and its log; jobs that ended here may "
-                            "run once more"
+                            "daemons of the store wait for what it says of ended jobs: this one gives up its "
+                            "membership, and comes back when it can be read. Look at its disk and its log; jobs that "
+                            "ended here may run once more"
                         )
 
     def _left(self, goal: int, lanes: Collection[Lane]) -> list[tuple[Lane, int | None, int]]:
@@ -340,7 +340,7 @@ class Recovery:
         `waits`: whether to wait until the store has the outcomes of jobs that it gave to others. Raises JournalStuck.
         """
         owner = self._membership.owner
-        assert owner is not None, "the seat was taken above"
+        assert owner is not None, "it joined above"
         async with self._claims:
             lost = await self._store.reassert(owner, self._not_left(), self._runner.get_generations())
             self._runner.drop_lost(lost)
@@ -367,7 +367,8 @@ class Recovery:
                         raise JournalStuck(
                             f"the journal has taken no ending for {RESIGN_S:g} s, while all daemons of the store wait "
                             f"for those of {len(claims)} jobs, which ended here, and which it takes to be in other "
-                            f"hands: this one gives up its seat, and they may run once more. Look at its disk: {error}"
+                            "hands: this one gives up its membership, and they may run once more. Look at its disk: "
+                            f"{error}"
                         ) from error
                     await trio.sleep(NOTICE_S)
         if claims:

@@ -322,9 +322,9 @@ def whole(keys: Keys, name: str, value: object) -> int:
         raise _unreadable(keys[name], repr(value), "it is not a number") from error
 
 
-def seat_refused(sysid: str) -> SysidRefused:
+def sysid_refused(sysid: str) -> SysidRefused:
     return SysidRefused(
-        f"{sysid} sat down {JOINS_MAX} times within minutes and died each time before its journal was applied, while "
+        f"{sysid} joined {JOINS_MAX} times within minutes and died each time before its journal was applied, while "
         "all daemons of the store waited: they go on without it, and it comes back behind them, or in a minute. Look "
         "in its log for what ended it; jobs that ended here may run once more"
     )

@@ -69,7 +69,7 @@ class MemberMethods(ScriptMethods):
         epoch, unburnt = self._list("members", answer)
         owner = Owner(sysid, self._whole("members", epoch))
         if not owner.epoch:
-            raise codec.seat_refused(sysid)
+            raise codec.sysid_refused(sysid)
         crash_limit = self._config.crash_limit if unburnt == 1 else 0  # an epoch that was not revoked died
         # Our earlier epochs are revoked by now. Their jobs are put back here, unless we are not through recovery yet:
         # then our outcomes are applied first, for some of these jobs have ended.

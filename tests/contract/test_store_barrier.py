@@ -128,7 +128,7 @@ async def test_who_dies_again_and_again_before_it_is_through_is_not_waited_for(s
         await reserve(store, "two", through=False)  # nobody else is there to wait
     await store_bench.other.look(fresh=False)
     one = await reserve(store_bench.other, "one", through=False)
-    with pytest.raises(SysidRefused, match="two sat down 5 times"):
+    with pytest.raises(SysidRefused, match="two joined 5 times"):
         await reserve(store, "two", through=False)
     assert (await store_bench.other.renew_sysid(one, through=True, settle=True)).settled
     assert (await store.look(fresh=False)).settled

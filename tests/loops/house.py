@@ -243,7 +243,7 @@ class House:
     async def wait_claimable(self) -> Owner:
         """Return the owner once it may claim."""
         await until(lambda: self.membership.not_ready_reason() is None)
-        owner = self.membership.seated
+        owner = self.membership.joined_as
         assert owner is not None
         return owner
 

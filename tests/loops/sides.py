@@ -15,8 +15,8 @@ from jqd.domain.settings import SettingTable
 from jqd.loops.claims import Claims
 from jqd.loops.dispatch import Dispatch
 from jqd.loops.membership import Membership
+from jqd.loops.membership_state import Known, Through
 from jqd.loops.poison import PoisonGuard
-from jqd.loops.store_standing import Known, Through
 from jqd.rate_limits.constraints import Constraints
 from jqd.scheduler import Scheduler
 from jqd.store import Renewed

@@ -51,7 +51,7 @@ async def test_nobody_claims_a_job_that_came_with_an_outcome_and_ended_later_in_
 
             async def tell_and_claim(*args: Any, **options: Any) -> Any:
                 answer = await tell(*args, **options)
-                owner = here.membership.seated
+                owner = here.membership.joined_as
                 if owner is not None and here.claims.may_claim:
                     got = await here.store.get_waiting_jobs(
                         owner, "next", 9, priority_min=0, priority_max=0, bytes_max=999

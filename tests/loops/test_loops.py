@@ -143,13 +143,13 @@ async def test_the_answer_to_a_claim_of_a_seat_that_was_lost_meanwhile_starts_no
         if how == "taken for dead":
             counter, epoch, _ = here.store.places.members()[owner.sysid]
             assert await here.store.reap(owner.sysid, Member(counter, epoch, through=True), 9) == 1
-            await until(lambda: here.membership.seated not in (None, owner) and here.membership.trusts())
+            await until(lambda: here.membership.joined_as not in (None, owner) and here.membership.trusts())
         elif how == "we stood still":  # and the store may have gone back without that anybody sees it by its life
             here.clock.suspend(here.membership.config.lease_s + 1)
             await until(here.membership.trusts)
         else:
             await here.store.new_life(str(life))
-            await until(lambda: here.membership.seated == owner and here.membership.life != life)
+            await until(lambda: here.membership.joined_as == owner and here.membership.life != life)
         heard.set()
         await trio.sleep(1)
         assert here.started == [], "the new seat's trust does not cover what the old one claimed"

@@ -22,8 +22,8 @@ from jqd.domain.lease import LeaseConfig, Peer
 from jqd.domain.record import Lane, encode_outcomes, job_ids
 from jqd.domain.tenant import annotate
 from jqd.journal import Journal
+from jqd.loops.membership_state import Known, Through
 from jqd.loops.retention.retention import EVERY_S
-from jqd.loops.store_standing import Known, Through
 from jqd.store import KeptJob, Member, Owner, Shelf
 from jqd.tenants.quotas import Quota, Quotas
 from tests.harness.files import MemoryFiles

@@ -243,7 +243,7 @@ async def test_a_renewal_that_another_life_answered_says_nothing_of_this_one(aut
         here.store.restart()
         here.membership.disturbed()  # a claim met it
         await until(lambda: here.membership.through)
-        assert here.membership.seated == owner, "the seat is known there"
+        assert here.membership.joined_as == owner, "the seat is known there"
         answered.set()
         restarted_s = trio.current_time()
         await here.wait_claimable()

@@ -194,7 +194,7 @@ async def test_however_many_ask_for_what_there_is_not_the_store_is_asked_ten_tim
         nursery.cancel_scope.cancel()
 
 
-class Seat:
+class Member:
     life, is_alone = "a.b", False
 
 
@@ -204,7 +204,7 @@ class House:
     def __init__(self, clock: ManualClock, stores: list[FakeStore]) -> None:
         nothing: Any = None
         views: Any = SimpleNamespace(look=lambda: Setting("view", "d", 0, 0), stale=list)
-        seat: Any = Seat()
+        member: Any = Member()
         self.workers = workers = WorkerRegistry(SettingTable(), clock=clock)
         shared: dict[str, Any] = {"workers": workers, "views": views, "clock": clock, "source": random.Random(1)}
 
@@ -212,7 +212,7 @@ class House:
             make()
 
         self.follows = [
-            SettingsSync(store=store, membership=seat, own_applied=lambda: True, **shared) for store in stores
+            SettingsSync(store=store, membership=member, own_applied=lambda: True, **shared) for store in stores
         ]
         self.upkeep = SettingsUpkeep(journal=nothing, follows=self.follows, save=save, unneeded=dict, **shared)
 
@@ -357,7 +357,7 @@ async def test_settings_that_the_disk_does_not_give_are_waited_for_until_a_store
     table, real = house.workers.settings, files.open
     table.tried, table.loaded, table.synced = (trio.Event() for _ in range(3))
     await house.follows[0]._store.look(fresh=True)
-    monkeypatch.setattr(Seat, "life", None)  # recovery needs the disk before it joins
+    monkeypatch.setattr(Member, "life", None)  # recovery needs the disk before it joins
     async with opened(files, segment_bytes=50) as journal, trio.open_nursery() as nursery:
         house.upkeep._journal = journal
         for name in "abcd":

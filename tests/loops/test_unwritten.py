@@ -16,7 +16,7 @@ from jqd.domain.record import Lane
 from jqd.journal import JournalConfig, open_journal
 from jqd.journal.commit import STALLED_S
 from jqd.journal.thread import WriterThread
-from jqd.loops.store_standing import Past
+from jqd.loops.membership_state import Past
 from jqd.recovery.recovery import PROBATION_S, RESIGN_S
 from jqd.runner import Stopped
 from jqd.store import Claimed
@@ -126,7 +126,7 @@ async def test_a_daemon_whose_disk_died_leaves_what_it_has_to_the_others(
             await until(lambda: sorted(here.started) == sorted([first, second, third]))
             await until(lambda: bad.membership.through)
             assert bad.membership.owner != owner, "it came back, and holds nothing"
-            owner = await bad.membership.wait_seated()
+            owner = await bad.membership.wait_joined()
             await trio.sleep(3 * RESIGN_S)
             assert (bad.membership.owner, bad.started, len(here.started)) == (owner, [], 3), "that was all"
             assert here.membership.not_ready_reason() is None
@@ -181,7 +181,7 @@ async def test_what_was_left_to_others_is_not_taken_back_when_the_store_changes(
             await until(lambda: here.membership.past not in (life, Past.START) and here.membership.settled)
             began_s = trio.current_time()
             await here.wait_claimable()
-            await bad.membership.wait_seated()
+            await bad.membership.wait_joined()
             await until(lambda: bad.membership.settled)
             assert trio.current_time() - began_s < RESIGN_S / 2
             assert (await state(here, first), await state(here, second)) == (State.RUNNING, State.WAITING)

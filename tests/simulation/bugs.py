@@ -70,7 +70,7 @@ def _pass_by(real: Real) -> Real:
         self._reap.store_changed()
         for lane in self._lanes.values():
             lane.recheck()
-        await self._take_seat(look, through=True)
+        await self._join(look, through=True)
         self._lanes[Lane.JOBS].resume()
         self._lanes[Lane.CHANGES].resume()
         self._membership.mark_through()

@@ -22,8 +22,8 @@ register('reserve_sysid', {'allow-oom'}, function()
   end
   -- Field "sat:<sysid>" of `life`: how often the daemon joined in this life without coming through, each time soon
   -- after the last, and when it last did.
-  local seats_max, soon_us = number(ARGV[6], 'seats_max'), number(ARGV[7], 'soon_ms') * 1000
-  local function others_sit()
+  local joins_max, soon_us = number(ARGV[6], 'joins_max'), number(ARGV[7], 'soon_ms') * 1000
+  local function others_are_members()
     local rows = redis.call('HGETALL', K.members)
     for at = 1, #rows, 2 do
       if rows[at] ~= sysid and select(2, Members.member_of(rows[at + 1])) ~= 0 then
@@ -34,7 +34,7 @@ register('reserve_sysid', {'allow-oom'}, function()
   end
 
   -- An earlier join was not soon before.
-  local function forget_seats()
+  local function forget_joins()
     local rows = redis.call('HGETALL', K.life)
     for at = 1, #rows, 2 do
       local sat_us = rows[at]:sub(1, 4) == 'sat:' and rows[at + 1]:match('^%d+ (%d+) ')
@@ -48,15 +48,15 @@ register('reserve_sysid', {'allow-oom'}, function()
     local field = 'sat:' .. sysid
     local times, at, life = (redis.call('HGET', K.life, field) or ''):match('^(%d+) (%d+) (.*)$')
     times = life == identity and now_us - at <= soon_us and tonumber(times) or 0
-    if times >= seats_max and others_sit() then
+    if times >= joins_max and others_are_members() then
       if present then
         Members.set_member(sysid, counter, 0, '')  -- a daemon that is through gives its jobs back
       end
       return {'0', 0}
     end
-    redis.call('HSET', K.life, field, math.min(times + 1, seats_max) .. ' ' .. digits(now_us) .. ' ' .. identity)
+    redis.call('HSET', K.life, field, math.min(times + 1, joins_max) .. ' ' .. digits(now_us) .. ' ' .. identity)
     redis.call('HDEL', K.life, 'settled')
-    forget_seats()
+    forget_joins()
     Deaths.forget_held(sysid)
   end
   local epoch = Members.next_fence(now_us)

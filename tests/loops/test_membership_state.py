@@ -5,16 +5,16 @@ from collections.abc import Callable
 import pytest
 
 from jqd.domain.lease import LeaseConfig
-from jqd.loops import store_standing
+from jqd.loops import membership_state
 from jqd.loops.membership import Membership
-from jqd.loops.store_standing import Left, Looked, Out, Past, Seated, State, Suspect, Through
+from jqd.loops.membership_state import Joined, Left, Looked, Out, Past, State, Suspect, Through
 from jqd.store import Member, Owner, Renewed, StoreLook
 from jqd.testing.clock import ManualClock
 
 LIVES = ("A", "B")
 OWNER = Owner("d1", 7)
 SECOND = (False, True)
-ILLEGAL = {("begin_sync", Through), ("took_seat", Through), ("mark_through", Through), ("mark_through", Looked)}
+ILLEGAL = {("begin_sync", Through), ("joined", Through), ("mark_through", Through), ("mark_through", Looked)}
 """What the barrier cannot tell: it looks, sits down and comes through once after each disturbance."""
 
 Event = tuple[str, Callable[[Membership], object]]
@@ -42,14 +42,14 @@ def looked(life: str, settled: bool) -> Event:
 EVENTS: tuple[Event, ...] = (
     *(looked(life, settled) for life in LIVES for settled in SECOND),
     *(renewed(*waits_for, settled=settled) for waits_for in ((), ("d2",)) for settled in SECOND),
-    ("took_seat", lambda here: here.took_seat(OWNER)),
+    ("joined", lambda here: here.joined(OWNER)),
     ("mark_through", Membership.mark_through),
     ("disturbed", Membership.disturbed),
     ("rolled_back", Membership.rolled_back),
     ("resigned", Membership.resigned),
     ("left", Membership.leave),
 )
-ON = {"begin_sync", "took_seat", "mark_through", "renewed"}  # what a daemon does when nothing befalls it
+ON = {"begin_sync", "joined", "mark_through", "renewed"}  # what a daemon does when nothing befalls it
 
 
 def reached(start: State, events: set[str] | None = None) -> dict[State, list[tuple[str, State]]]:
@@ -79,7 +79,7 @@ WALK = reached(START)
 
 
 def said(state: State, *, trusted: bool, waited: bool) -> str | None:
-    return store_standing.not_ready_reason(state, trusted=trusted, waited=waited, lease_s=10.0)
+    return membership_state.not_ready_reason(state, trusted=trusted, waited=waited, lease_s=10.0)
 
 
 def claims(state: State, *, waited: bool = True) -> bool:
@@ -87,7 +87,7 @@ def claims(state: State, *, waited: bool = True) -> bool:
 
 
 def test_who_may_not_claim_says_why_and_only_who_is_through_with_all_others_may() -> None:
-    assert {type(state) for state in WALK} == {Out, Suspect, Looked, Seated, Through, Left}
+    assert {type(state) for state in WALK} == {Out, Suspect, Looked, Joined, Through, Left}
     for state in WALK:
         for trusted in SECOND:
             for waited in SECOND:
@@ -95,7 +95,7 @@ def test_who_may_not_claim_says_why_and_only_who_is_through_with_all_others_may(
                 ready = isinstance(state, Through) and state.known.waits_for == ()
                 assert (why is None) == (trusted and ready and (waited or state.known.settled))  # type: ignore[union-attr]
                 assert why is None or len(why.split()) > 6
-                assert store_standing.is_settled(state, waited=waited) == (
+                assert membership_state.is_settled(state, waited=waited) == (
                     said(state, trusted=True, waited=waited) is None
                 )
 
@@ -125,7 +125,7 @@ def test_whatever_befalls_a_daemon_it_claims_only_after_it_has_come_through_agai
             if claims(after) and not claims(state):
                 assert name in ("renewed", "mark_through"), f"{name} of {state}: the others may not be through"
             if name in ("disturbed", "resigned", "left") or (name == "rolled_back" and after != state):
-                assert not isinstance(after, Looked | Seated | Through)
+                assert not isinstance(after, Looked | Joined | Through)
 
 
 def test_a_life_is_ended_only_by_who_knew_it_and_what_it_forgot_is_no_news_in_another() -> None:
@@ -133,7 +133,7 @@ def test_a_life_is_ended_only_by_who_knew_it_and_what_it_forgot_is_no_news_in_an
         suspects = {after for name, after in steps if name == "rolled_back" and isinstance(after, Suspect)}
         if isinstance(state, Through):
             assert suspects == {Suspect(state.known.life)}
-        elif isinstance(state, Looked | Seated):
+        elif isinstance(state, Looked | Joined):
             past, no_news = state.back.past, state.back.past not in (Past.START, state.known.life)
             assert suspects == ({Suspect(past)} if isinstance(past, str) and not no_news else set())
             assert no_news == any(name == "rolled_back" and after == state for name, after in steps)
@@ -145,7 +145,7 @@ def test_the_answer_to_a_look_from_before_a_disturbance_says_nothing() -> None:
     look = StoreLook("A", settled=True)
     disturbance = membership.watch_disturbance()
     membership.begin_sync(look)
-    membership.took_seat(OWNER)
+    membership.joined(OWNER)
     membership.mark_through()
     assert membership.rolled_back()
     assert disturbance.is_set()
@@ -158,8 +158,8 @@ def test_the_answer_to_a_look_from_before_a_disturbance_says_nothing() -> None:
 async def test_who_has_left_sits_down_no_more() -> None:
     membership = Membership("d1", LeaseConfig(), ManualClock(), sole=False)
     membership.begin_sync(StoreLook("A", settled=True))
-    membership.took_seat(OWNER)
+    membership.joined(OWNER)
     assert membership.leave() == OWNER
-    membership.took_seat(Owner("d1", 8))
+    membership.joined(Owner("d1", 8))
     membership.disturbed()
-    assert (membership.seated, membership.has_left, membership.rolled_back()) == (None, True, False)
+    assert (membership.joined_as, membership.has_left, membership.rolled_back()) == (None, True, False)

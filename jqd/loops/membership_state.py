@@ -1,6 +1,6 @@
 """The six states of this daemon's membership in its store: may it claim jobs, and if not, why not?
 
-    Out ────looked───▶ Looked ──took_seat──▶ Seated ──mark_through──▶ Through ──▶ claims, as soon as
+    Out ────looked───▶ Looked ──joined─────▶ Joined ──mark_through──▶ Through ──▶ claims, as soon as
     Suspect ─looked──▶   │  ▲                  │                         │         the lease is trusted,
      ▲  ▲                │  └─ looked          │                         │         all others are through, and
      │  └─ rolled_back ──┴─────────────────────┴─────────────────────────┤         it is settled, or a lease has passed
@@ -8,7 +8,7 @@
 
     looked        recovery  the daemon knows which life of the store answers. A daemon that just started, and finds a
                             settled life, catches up before it joins, so that nobody waits for it
-    took_seat     recovery  the store made it a member, under an epoch. All daemons wait until it is through
+    joined        recovery  the store made it a member, under an epoch. All daemons wait until it is through
     mark_through  recovery  the store has applied all ends and changes of jobs in its journal: it is through recovery
     mark_restored recovery  and all other jobs: until then no daemon answers that a job, unique key or member of a
                             group does not exist
@@ -77,7 +77,7 @@ class Looked:
 
 
 @dataclass(frozen=True, slots=True)
-class Seated:
+class Joined:
     """State: this daemon is a member, and all daemons wait until its journal's outcomes are applied."""
 
     back: Out
@@ -102,13 +102,13 @@ class Left:
     past: Past = Past.START
 
 
-State = Out | Suspect | Looked | Seated | Through | Left
+State = Out | Suspect | Looked | Joined | Through | Left
 
 
 def back(state: State) -> Out | Suspect | Left:
     """Return the state that follows a disturbance, after which nothing is known of the store."""
     match state:
-        case Looked() | Seated():
+        case Looked() | Joined():
             return state.back
         case Through():
             return Out(state.known.life)
@@ -123,7 +123,7 @@ def is_settled(state: State, *, waited: bool) -> bool:
 
 def behind_reason(state: State) -> str | None:
     """Return a sentence for health: what waits until daemons have applied their jobs again; None: nothing waits."""
-    if not isinstance(state, Seated | Through) or not state.known.behind:
+    if not isinstance(state, Joined | Through) or not state.known.behind:
         return None
     return (
         f"the store is told again the jobs that it forgot, by {_names(state.known.behind)}: meanwhile pushes with "
@@ -144,8 +144,9 @@ def not_ready_reason(state: State, *, trusted: bool, waited: bool, lease_s: floa
             return "this daemon has not looked at the store yet since it started"
         case Out(Past.RESIGNED):
             return (
-                "this daemon gave its seat at the store up, because its journal could not be read while all others "
-                "waited for it, or took no outcomes: look at its disk and its log. It comes back when it can be read"
+                "this daemon gave up its membership in the store, because its journal could not be read while all "
+                "others waited for it, or took no outcomes: look at its disk and its log. It comes back when it can be "
+                "read"
             )
         case Out():
             return "the store changed, or took this daemon for dead: this daemon looks at it again before it claims"
@@ -153,7 +154,7 @@ def not_ready_reason(state: State, *, trusted: bool, waited: bool, lease_s: floa
             return "the store forgot something, as after an old copy was put back: this daemon tells all others so"
         case Looked():
             return "this daemon joins the store as soon as what its journal knows of ended jobs is applied there"
-        case Seated():
+        case Joined():
             return "the store may have forgotten how jobs ended: this daemon's journal is applied to it again first"
         case Left():
             return "this daemon has left the store: it shuts down"
