@@ -15,7 +15,7 @@ EXTRAS = {
 
 
 def main() -> None:
-    """Run the console script."""
+    """Run the command `jqd` with the words of the command line, and exit with its exit code."""
     words = sys.argv[1:]
     open_missing()
     make_lossy("stderr")
@@ -34,7 +34,8 @@ def main() -> None:
 
 
 def _without(lacking: str, words: list[str]) -> int:
-    """Print which extra to install for a command, as a package is missing. Returns the exit code."""
+    """Print that a command lacks the package `lacking`, and which extra of jqd to install. Returns the exit code.
+    `words`: the words of the command line."""
     named = next((extra for extra, commands in EXTRAS.items() if {*commands} & {*words[:1]}), "cli")
     command = " ".join(["jqd", *words[:1]])
     text = f"`{command}` needs the package {lacking}, which the extra {named!r} brings: {install_with(named)}"

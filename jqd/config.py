@@ -277,7 +277,7 @@ def settings(kind: Any, above: str = "") -> Iterator[tuple[str, dataclasses.Fiel
 
 
 def _manager(env: Mapping[str, str]) -> Manager:
-    """Return how to notify the service manager. The environment variables that systemd sets say it."""
+    """Return how to notify the service manager, from the environment variables that systemd sets."""
     watchdog, ours = env.get("WATCHDOG_USEC", ""), env.get("WATCHDOG_PID") in (None, str(os.getpid()))
     return Manager(env.get("NOTIFY_SOCKET", ""), int(watchdog) / 1e6 if watchdog.isdecimal() and ours else None)
 
@@ -290,7 +290,7 @@ def store_flags(urls: list[str] | None) -> dict[str, Any]:
 
 
 def _take_back(merged: dict[str, Any], path: tuple[str, ...], origins: dict[tuple[str, ...], str]) -> None:
-    """Remove the value of a setting at `path` that an earlier source set, if there is one."""
+    """Remove the value of the setting at `path` from `merged` and `origins`, if an earlier source set it."""
     if origins.pop(path, None) is not None:
         place = merged
         for section in path[:-1]:

@@ -228,11 +228,13 @@ class Control:
         return self._shared.joblog.listening(listener)
 
     def settled(self, where: Collection[int]) -> bool:
-        """Return whether all daemons have applied their journals to these partitions, so their answers are final."""
+        """Return whether all daemons have applied their journals to the partitions `where`, so what these answer is
+        final."""
         return all(self._partitions[number].membership.settled for number in where)
 
     async def wait_caught_up(self, lane: Lane, position: int, timeout_s: float, where: Collection[int]) -> bool:
-        """Wait up to `timeout_s` until these partitions have applied a lane to `position`. Return whether they have."""
+        """Wait up to `timeout_s` until this journal's lane is applied to the partitions `where` up to `position`.
+        Return whether it is."""
         with trio.move_on_after(timeout_s):
             for number in where:
                 await self._partitions[number].lanes[lane].wait_caught_up(position)
@@ -276,7 +278,7 @@ class Control:
         return [self.sysid, *sorted(living - {self.sysid})]
 
     def posted(self, worker_id: str) -> int:
-        """Return how many jobs this daemon has sent to a worker whose outcome is still missing."""
+        """Return how many jobs this daemon has sent to a worker and has no outcome of yet."""
         return self._shared.capacity.in_flight(worker_id)
 
     def seen(self, worker_id: str) -> dict[str, WorkerHealth]:

@@ -30,7 +30,7 @@ from jqd.store import Store
 
 
 class Applied(NamedTuple):
-    """Outcomes that were applied to the store, and the result of that."""
+    """Outcomes as they were applied to the store, and what the store answered about them."""
 
     outcomes: Sequence[Outcome]
     late: Collection[int] | None
@@ -188,7 +188,8 @@ class PartitionLanes:
         shared.joblog.ended(outcomes, void)
 
     def _followed(self, jobs: Sequence[Job]) -> None:
-        """Treat followers that came with their parent's outcome like jobs that were pushed and are in the store now."""
+        """Count and log followers that the store got with their parent's outcome, and tell the loops about them, as for
+        pushed jobs."""
         self._shared.followed(jobs)
         self._ingested(jobs, None)
 

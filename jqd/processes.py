@@ -40,7 +40,8 @@ class Fit:
     manager: Manager
 
     def fit(self, config: Config) -> Config:
-        """Return the configuration of this process. A surplus process listens at an address that no client knows."""
+        """Return the configuration of this process, made from the common one (`config`). A surplus process listens at
+        an address that no client knows."""
         data_dir, directory = directories(self.process.number, config)
         at = "127.0.0.1:0" if self.process.surplus else self.bind
         return replace(

@@ -1,8 +1,8 @@
 """Reloads the configuration when the process receives SIGHUP.
 
 Settings that can change while a daemon runs are put into force. Changes of other settings need a restart. The log and
-the daemon's health name them until it is restarted or the change is undone, so that nobody relies on a limit that is
-not in force. If the configuration has an error, nothing changes.
+the daemon's health name these changes until the daemon is restarted or they are undone, so that nobody relies on a
+limit that is not in force. If the configuration has an error, nothing changes.
 """
 
 import dataclasses

@@ -45,7 +45,7 @@ async def watch_signals(
 
 
 def _end_by(drain_s: float) -> None:
-    """End the process some seconds after the drain time, whatever it waits for then."""
+    """Start a timer that ends the process some seconds after the drain time, whatever the process waits for then."""
     deadline = threading.Timer(drain_s + EXIT_GRACE_S, _end_overdue, [drain_s])
     deadline.daemon = True
     deadline.start()

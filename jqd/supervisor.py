@@ -5,8 +5,8 @@
       ├─ process 1   a journal of its own                     ─▶ sd_notify: ready, its state, that it is alive
       └─ process 2   surplus if N is 2 now: its journal may still be needed; it takes no pushes
 
-The processes send it the messages that a daemon sends systemd (loops/systemd.py). When the supervisor dies, their stdin
-ends, and they stop. A process is *away* while it is dead and not ready again.
+Each process sends the supervisor the messages that a daemon sends systemd (loops/systemd.py). When the supervisor dies,
+the stdin of each process ends, and the process stops. A process is *away* from its death until it is ready again.
 """
 
 import os
@@ -88,7 +88,8 @@ def _read_certificate(config: Config) -> None:
 
 
 class _Member(ExitStack):
-    """The place of one process. When the process dies, a new one is started in the same place."""
+    """What the supervisor keeps for one process number: sockets, state, and the process. When the process dies, a new
+    one is started under the same number."""
 
     def __init__(self, number: int, base: Path) -> None:
         super().__init__()
@@ -112,7 +113,7 @@ class _Member(ExitStack):
         """Why the process is away (dead, or not ready again); empty if it is not."""
 
     def start(self, start: Start) -> "subprocess.Popen[bytes]":
-        """Start a process in this place, and send it its configuration. Raises OSError."""
+        """Start a process under this number, and send it its configuration. Raises OSError."""
         self.is_ready, self.state, self.config = False, "starts", start.config
         command = [sys.executable, "-m", "jqd.cli.process", str(self.number)]
         # In a session of its own, so that Ctrl-C reaches the supervisor only, which stops the processes.
@@ -235,7 +236,8 @@ class _Supervisor:
         return ending(child.returncode), child.returncode
 
     async def _listen(self, member: _Member) -> None:
-        """Receive the messages of a process: its state, that it is ready, and that it is alive."""
+        """Receive the messages of a process, and note what they say: its state, that it is ready, and that it is alive.
+        Tell all processes when it becomes ready."""
         while True:
             await trio.lowlevel.wait_readable(member.notices)
             for line in member.notice().splitlines():
@@ -297,8 +299,8 @@ class _Supervisor:
             member.signal(signal.SIGKILL)
 
     async def _look(self) -> None:
-        """Each second: kill processes that hang, send lists again that were cut off, and reap orphans if this process
-        has pid 1."""
+        """Each second: kill processes that hang, complete the lists of processes that are away if sending one was cut
+        off, and reap orphans if this process has pid 1."""
         dead = frozenset[int]()
         while True:
             await trio.sleep(LOOK_S)

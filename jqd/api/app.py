@@ -133,9 +133,9 @@ class Api:
         return parts if who is parts.services.principal else parts.as_principal(who)
 
     def whose(self, asked: Request) -> str:
-        """Return the owner of a request, for fair shares: its token's tenant, or else the client's address. Notes the
-        owner, because large bodies are processed more slowly while there are several owners; health checks are not
-        noted."""
+        """Return the owner of a request, for fair shares: its token's tenant, or else the client's address. Also
+        remembers who sends requests other than health checks: while these are several, large bodies are processed more
+        slowly."""
         header = asked.heading.headers.get(AUTHORIZATION)
         tenant = self._parts.auth.tenant(header) if header else ""
         owner = f"tenant {tenant}" if tenant else by_address(asked)
@@ -240,8 +240,8 @@ class Api:
         return await self._sized(call)
 
     async def _sized(self, call: Call) -> Response:
-        """Answer a call that may have a large body. If the body is much work, wait first until its owner may process
-        one more."""
+        """Answer a call that may have a large body. A large body first waits until its owner may have another one
+        processed (`LargeBodyQueue`)."""
         request = call.request
         size = len(request.body)
         if size <= SOME_BYTES or call.route.urgency is Urgency.ANY_SIZE:

@@ -32,7 +32,7 @@ Revision = Annotated[int, Meta(ge=0)] | None
 
 
 def instant_in(value: Raw) -> int | None:
-    """Decode a date that a client only reports, as Unix ms; None if it is no date."""
+    """Decode a date that is only information from a client, as Unix ms; None if the value is no date."""
     if bytes(value) == NIL:
         return None
     try:

@@ -96,7 +96,8 @@ def _name(name: str) -> str:
 def _add_meanings(
     kind: type[Struct], schema: dict[str, Any], text_for: Callable[[type[Struct], str, str], str]
 ) -> None:
-    """Put the meaning of each field of a class before the description of its values, in the class's schema."""
+    """Put the meaning of each field of a class into the class's schema, before the description of the field's values.
+    `text_for`: returns the meaning, for class, field and the field's name in JSON."""
     for field in msgspec.structs.fields(kind):
         text = _LINK.sub(r"\1", text_for(kind, field.name, field.encode_name))
         drawn = schema["properties"].get(field.encode_name)

@@ -15,7 +15,7 @@ TYPES_PER_CALL = 500
 
 
 class Claimed(list[Held]):
-    """The jobs that a claim brought. Its attributes say why there are no more."""
+    """The jobs that one call of `get_waiting_jobs` leased. The attributes say why it leased no more."""
 
     more = False
     """Whether another claim may bring more at once, because some queues were not examined."""
@@ -29,10 +29,11 @@ class ClaimMethods(ScriptMethods):
     async def get_waiting_jobtypes(
         self, wanted: Sequence[Wanted], limit: int, *, ages: bool = False
     ) -> list[WaitingType]:
-        """Return wanted jobtypes that have jobs ready, at most `limit`, the best first.
+        """Return up to `limit` of the wanted jobtypes that have jobs ready, the type of the best job first.
 
-        Jobs of other types, however many wait, neither slow this down nor hide wanted types. `ages`: jobs age, so the
-        best rank counts instead of the best priority."""
+        Jobs of other types, however many are ready, neither slow this call down nor hide wanted types. `ages`: whether
+        jobs age. If so, the job with the smallest rank (`WaitingType.rank`) is the best; else the one with the smallest
+        priority."""
         found: list[WaitingType] = []
         for part in in_steps(wanted, TYPES_PER_CALL) if limit > 0 else ():
             demand: list[object] = []
@@ -74,18 +75,18 @@ class ClaimMethods(ScriptMethods):
     ) -> Claimed:
         """Lease up to `limit` jobs of a jobtype within the priorities: smallest first, then oldest. Raises StaleOwner.
 
-        All jobs get one fence, higher than any before. Their rows have at most `bytes_max` bytes, but one job is always
-        given. Nothing is given while a living member is not through recovery in this life of the store. If the answer
-        is lost, the jobs are held nevertheless: `get_held` finds them.
+        All leased jobs get one fence, higher than any before. Their rows have at most `bytes_max` bytes together, but a
+        single job may be larger. No job is leased while a living member has not come through recovery in this life of
+        the store. If the answer is lost, the jobs are leased nevertheless: `get_held` finds them.
 
-        `suspects`: how to claim jobs that were in flight at two deaths of daemons; each comes alone.
+        `suspects`: how to lease jobs that were in flight at two deaths of daemons; each of them is leased alone.
 
-        `version`: of the caller's constraints; nothing is given if the store's differ. A job that was queued
-        (`Job.queue`) under other constraints is given without limits: the caller sends it back if it is limited now
-        (`requeue`).
+        `version`: the version of the constraints that the caller knows; no job is leased if the store has another
+        version. A job that got its queue (`Job.queue`) under other constraints is leased without checking limits: the
+        caller gives it back (`requeue`) if a constraint limits it now.
 
-        `rules_at`: up to where the caller knows the settings (`follow_settings`); nothing is given if it does not know
-        a worker's backoff. None: the caller has no worker that other daemons know."""
+        `rules_at`: the number of the last setting that the caller knows (`Followed.rules_at`). No job is leased if a
+        later setting says that a worker is backed off. None: the caller has no worker that other daemons know."""
         limit = min(limit, CALL_JOBS_MAX)
         if limit < 1:
             return Claimed()
@@ -116,14 +117,17 @@ class ClaimMethods(ScriptMethods):
         return claimed
 
     async def save_ageing(self, sysid: str, period_ms: int) -> dict[str, int]:
-        """Save this daemon's ageing period; 0: jobs do not age. Returns sysid → period of daemons with another one."""
+        """Save the ageing period of the daemon `sysid`; 0: its jobs do not age. Returns sysid → period (ms) of the
+        living daemons whose period differs."""
         rows = self._rows("aged", await self._caller.call("save_ageing", sysid, period_ms), 2)
         return {self._text("aged", one): self._whole("aged", its) for one, its in rows}
 
     async def requeue(self, owner: Owner, held: Sequence[tuple[Held, str]]) -> None:
-        """Move held jobs to other queues (`Job.queue`), where they wait for their constraints. Raises StaleOwner.
+        """Give held jobs back into other queues (`Job.queue`), where they wait for their constraints. Raises
+        StaleOwner.
 
-        Ignores jobs that this owner does not hold under the given fence."""
+        `held`: pairs of a job and its new queue. Ignores jobs that this owner does not hold under the fence in `Held`.
+        """
         for part in in_steps(held, STEP_JOBS):
             flat: list[object] = []
             for one, queue in part:
@@ -143,14 +147,16 @@ class ClaimMethods(ScriptMethods):
     async def reassert(
         self, owner: Owner, holds: Mapping[str, int], generations: Mapping[str, int] = NO_CHANGES
     ) -> list[str]:
-        """Claim jobs again that we hold (id → fence), after the store forgot that. Raises StaleOwner.
+        """Claim jobs again that this daemon holds (`holds`: id → fence), after the store lost the claims. Raises
+        StaleOwner.
 
-        Returns the ids that are no longer ours: the job has ended, or is held under a later claim. A job is ours again
-        if it is ready, has a date, is ours already, or is held under an earlier claim; then that other daemon is asked
-        to stop (`Renewed.cancels`). If a job is not in the store yet, the store notes that we hold it. Cancels that
-        came meanwhile reach us with `Renewed.cancels`, too.
+        Returns the ids of jobs that this daemon no longer holds: the job has ended, or is held under a later claim. A
+        job is claimed if it is ready, waits for its date, or is held by this daemon or under an earlier claim. The
+        daemon that loses an earlier claim is told to stop the job (`Renewed.cancels`). For a job that is not in the
+        store yet, the claim is noted. Cancels that came meanwhile reach this daemon with `Renewed.cancels`, too.
 
-        `generations`: id → generation, of jobs with changed contents: no success of an older content ends them."""
+        `generations`: id → generation of the content that runs, for jobs whose content was changed: a success of an
+        earlier content does not end such a job."""
         lost: list[str] = []
         for part in in_steps(list(holds.items()), STEP_JOBS):
             flat = (value for job_id, fence in part for value in (job_id, fence, generations.get(job_id, 0)))
@@ -160,7 +166,7 @@ class ClaimMethods(ScriptMethods):
     async def release_jobs(self, owner: Owner, held: Mapping[str, int], how: Release = Release.UNGET) -> None:
         """Give jobs (id → fence) back without an outcome; no attempt is counted. Raises StaleOwner.
 
-        A job with a pending cancel ends as cancelled. Ignores jobs that this owner does not hold under the given fence.
+        A job with a pending cancel ends as cancelled. Ignores jobs that this owner does not hold under their fence.
         """
         for part in in_steps(list(held.items()), STEP_JOBS):
             flat = (value for pair in part for value in pair)

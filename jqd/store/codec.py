@@ -76,12 +76,12 @@ class Unreadable(StoreRefused):
 
 
 def encode_job(job: Job) -> bytes:
-    """Return the row of a job. It lacks the job's id, which is the name of the row's field."""
+    """Encode a job as its row in the store. The job's id is not in the row: it is the name of the hash field."""
     return encode_header(job) + job.argument
 
 
 def encode_header(job: Job) -> bytes:
-    """Encode the header of a job's row; the argument follows it."""
+    """Encode the header of a job's row: all its fields but the argument, which follows the header."""
     timeout: float = int(job.timeout) if job.timeout.is_integer() else job.timeout  # one byte instead of nine
     created = job.created_at_ms - _id_ms(job.id[:TIME_LENGTH])
     fields = (ROW_VERSION, job.jobtype, job.priority, job.max_retry, timeout, job.keep_result, created)
@@ -96,13 +96,14 @@ def encode_header(job: Job) -> bytes:
 
 @lru_cache(maxsize=64)  # jobs that come together have few different times in their ids
 def _id_ms(time: str) -> int:
-    """Return the time in an id, in ms since 1970; 0 if jqd did not make the id."""
+    """Return the date (ms since 1970) from `time`, the beginning of a job id; 0 if jqd did not make the id."""
     parts = parse_id(time.ljust(ID_LENGTH, "0"))
     return 0 if parts is None else parts.at_ms
 
 
 def decode_job(keys: Keys, job_id: str, row: object, *, bare: bool = False) -> Job:
-    """Decode a job's row. `bare`: without its argument. Raises Unreadable, or StoreRefused for another version."""
+    """Decode a job's row. `bare`: without its argument. Raises Unreadable, or StoreRefused for a row in another format
+    version."""
     try:
         read = _row_decoder.decode(_PAIR + _bytes(row))
     except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
@@ -131,7 +132,8 @@ def decode_job(keys: Keys, job_id: str, row: object, *, bare: bool = False) -> J
 
 
 def _refused_row(keys: Keys, job_id: str, row: object, why: str) -> StoreRefused:
-    """Return the error for a row that cannot be decoded. A row of another version is not damaged, and stays."""
+    """Return the error for a job's row that cannot be decoded: StoreRefused if another version of jqd wrote the row,
+    which is then left as it is; else Unreadable with the reason `why`."""
     with suppress(msgspec.MsgspecError, ValueError, OverflowError, RecursionError, IndexError):
         version = _any_row_decoder.decode(_PAIR + _bytes(row))[0][0]
         if type(version) is int and version != ROW_VERSION:
@@ -200,8 +202,9 @@ def decode_lease_outcome(keys: Keys, flat: Sequence[object]) -> Outcome:
 
 
 def decode_generation(keys: Keys, job_id: str, row: object) -> tuple[int, int, bool]:
-    """Decode the number of a job's last change (revision), the number of its content (generation), and whether that
-    change came too late: the job was running, or had ended. Raises Unreadable."""
+    """Return three values about a job's changes: the number of the last change (revision), the number of the job's
+    content (generation), and whether the last change came too late, because the job was running or had ended. `row`:
+    None if the job was never changed. Raises Unreadable."""
     if row is None:
         return 0, 0, False
     found = _GENERATION.fullmatch(row) if isinstance(row, bytes) else None
@@ -211,7 +214,7 @@ def decode_generation(keys: Keys, job_id: str, row: object) -> tuple[int, int, b
 
 
 def failed_attempts(keys: Keys, job_id: str, row: object) -> int:
-    """Return how often a job failed, by its row in `tries`; 0 if that is None. Raises Unreadable."""
+    """Return how many attempts of a job failed, by its row in `tries`; 0 if it has no row. Raises Unreadable."""
     if row is None:
         return 0
     if not isinstance(row, bytes) or len(row) < _LENGTH_BYTES:
@@ -220,7 +223,8 @@ def failed_attempts(keys: Keys, job_id: str, row: object) -> int:
 
 
 def _last_try(keys: Keys, job_id: str, row: bytes) -> Outcome | None:
-    """Return the last failed attempt; None also if it cannot be read: the job can run, and its view says so."""
+    """Return the outcome of the last failed attempt in a row of `tries`. None: there is none, or it cannot be read;
+    then the job can still run, and its view reports the damage."""
     start = 2 * _LENGTH_BYTES
     size = int.from_bytes(row[_LENGTH_BYTES:start], "big")
     try:
@@ -230,9 +234,10 @@ def _last_try(keys: Keys, job_id: str, row: bytes) -> Outcome | None:
 
 
 def decode_tries(keys: Keys, job_id: str, row: object, *, last: bool = False) -> tuple[int, list[Outcome]]:
-    """Return how often a job failed, and its kept outcomes, oldest first. Raises Unreadable.
+    """Return how many attempts of a job failed, and the outcomes that are kept of them, oldest first. Raises
+    Unreadable.
 
-    `last`: only the last outcome."""
+    `last`: whether to decode only the outcome of the last attempt."""
     count = failed_attempts(keys, job_id, row)
     outcomes: list[Outcome] = []
     if row is not None:
@@ -246,16 +251,17 @@ def decode_tries(keys: Keys, job_id: str, row: object, *, last: bool = False) ->
 
 
 def attempt(job: Job, number: int) -> int:
-    """Return the number of an attempt, but at most as many as the job may have.
+    """Return the number of an attempt: `number`, but at most the number of attempts that the job may have.
 
-    An emptied store may get earlier attempts after later ones, and count too many."""
+    A store that was emptied may get earlier attempts after later ones, and then counts too many."""
     return min(number, job.max_retry + 1)
 
 
 def decode_held(
     keys: Keys, job_id: str, fence: int, row: object, tries: object, generation: object, *, bare: bool = False
 ) -> Held:
-    """Decode a job in flight. `bare`: without its argument. Raises Unreadable."""
+    """Decode a job in flight from its rows in `jobs`, `tries` and `generation`; None: it has no row there. `bare`:
+    without its argument. Raises Unreadable."""
     if tries is None and generation is None:  # the usual case
         return Held(decode_job(keys, job_id, row, bare=bare), fence, 1)
     began = 0 if generation is None else decode_generation(keys, job_id, generation)[1]
@@ -267,7 +273,8 @@ def decode_held(
 
 
 def decode_members(keys: Keys, flat: list[object], identity: str) -> dict[str, Member]:
-    """Decode the rows of all daemons, with their heartbeats. Raises Unreadable."""
+    """Return sysid → member, from a list of sysids and rows in turn. `identity`: of the present life of the store; a
+    member whose row names it came through recovery in this life. Raises Unreadable."""
     members = {}
     for sysid, row in zip(flat[::2], flat[1::2], strict=True):
         found = _MEMBER.fullmatch(row) if isinstance(row, bytes) else None
@@ -296,7 +303,7 @@ def fields(keys: Keys, name: str, answer: object, count: int) -> list[object]:
 
 
 def text(keys: Keys, name: str, value: object) -> str:
-    """Decode text: an id, jobtype or sysid. Raises Unreadable."""
+    """Decode text that was read from the key called `name`: an id, jobtype or sysid. Raises Unreadable."""
     try:
         return _bytes(value).decode()
     except ValueError as error:
@@ -304,7 +311,7 @@ def text(keys: Keys, name: str, value: object) -> str:
 
 
 def score(keys: Keys, name: str, value: object) -> float:
-    """Decode the score of a member of a sorted set. Raises Unreadable."""
+    """Decode the score of a member of a sorted set, the key called `name`. Raises Unreadable."""
     try:
         return float(_bytes(value))
     except ValueError as error:
@@ -312,7 +319,8 @@ def score(keys: Keys, name: str, value: object) -> float:
 
 
 def whole(keys: Keys, name: str, value: object) -> int:
-    """Decode a whole number: an integer reply, digits, or a score without its fraction. Raises Unreadable."""
+    """Decode a whole number that was read from the key called `name`: an integer reply, digits, or a score without its
+    fraction. Raises Unreadable."""
     if isinstance(value, int):
         return value
     try:
@@ -340,16 +348,17 @@ def journal_of(job_id: str) -> int | None:
 
 
 def on_its_way(job_id: str, last_id: str | None) -> OnItsWay | None:
-    """Return OnItsWay if a job that the store has not seen may still come, else None.
+    """Return OnItsWay if a job that is not in the store may still be applied from its journal, else None.
 
-    `last_id`: the last id applied from the job's journal; None: that journal is not known."""
+    `last_id`: the last job id that was applied from this journal; None: the store does not know the journal."""
     if last_id is None or journal_of(job_id) is None or job_id <= last_id:
         return None
     return OnItsWay(last_id)
 
 
 def newest_id(job_ids: Iterable[str]) -> str:
-    """Return the newest id of a batch; "" if no journal made it: such an id does not tell which ids may still come."""
+    """Return the newest id of a batch. Returns "" for an empty batch, and if no journal made the newest id: such an id
+    does not tell which ids may still come."""
     newest = max(job_ids, default="")
     return newest if parse_id(newest) is not None else ""
 

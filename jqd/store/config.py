@@ -86,7 +86,7 @@ class StoreConfig:
 
     @property
     def place(self) -> str:
-        """This partition's number and the number of partitions, in the form that the store keeps."""
+        """Return "number of this partition/number of all partitions", the form in which the store notes it."""
         return f"{self.partition}/{self.count}"
 
     @property

@@ -1,8 +1,9 @@
 """Opens the store: its connections, and the object that has all methods.
 
-Three connections stay open (pipeline.py): one for lanes, whose calls are ordered and some slow; one for heartbeats; one
-for all others. The server serves connections in turn, so a call waits for at most one call of each other connection.
-redis-py opens them, in a thread, and makes rare calls. Every answer has a timeout, and no call is repeated here.
+Three connections stay open (pipeline.py): one for calls that apply records of journals, in order; one for heartbeats;
+one for all other calls. The server serves connections in turn, so a call waits for at most one call of each other
+connection. redis-py opens them, in a thread, and makes rare calls. Every answer has a timeout, and no call is repeated
+here.
 """
 
 import re
@@ -57,7 +58,8 @@ class Accepted:
 
 
 class Connection:
-    """Makes calls to the accepted server: lane calls in order, and up to `calls_max` other calls at once."""
+    """Makes calls to the accepted server: calls that apply a lane's records in order, and up to `calls_max` other calls
+    at once."""
 
     def __init__(
         self, config: StoreConfig, keys: Keys, calls_max: int, now_ms: Callable[[], int] | None, finder: Finder | None
@@ -79,7 +81,8 @@ class Connection:
         return self._accepted.seal
 
     def accept(self, accepted: Accepted) -> None:
-        """Use this server only: from now on each new connection checks which server answers before it sends anything.
+        """Send all further calls to the accepted server: each new connection checks that this server answers before it
+        sends anything.
 
         Calls in flight end on their old connections, which are then closed."""
         client, *links = self._client, self._link, self._lanes
@@ -106,15 +109,17 @@ class Connection:
         return client, link, lanes
 
     def refuse(self, reason: str) -> None:
-        """Send nothing before the next `look`. `reason`: the message of the errors that calls raise."""
+        """Refuse all calls until `accept` is called again. `reason`: the message of the errors that the calls raise."""
         self._accepted.changed = reason
 
     async def call(self, name: str, *arguments: Any) -> object:
-        """Call a function. Raises StoreAway, StoreChanged, StoreRefused and the errors of that function."""
+        """Call a function of the library at the server, and return its answer. Raises StoreAway, StoreChanged,
+        StoreRefused and the function's own errors."""
         return await self._run(self._link, name, arguments)
 
     async def call_behind(self, name: str, *arguments: Any) -> object:
-        """Call a function after all earlier calls of this method, without waiting for their answers."""
+        """Call a function like `call`, but after all earlier calls of this method. The call is sent before they are
+        answered."""
         return await self._run(self._lanes, name, arguments)
 
     async def info(self, *sections: str) -> dict[str, str]:
@@ -165,7 +170,8 @@ class Connection:
 
     @contextmanager
     def _refusing_others(self) -> Iterator[None]:
-        """Raise StoreChanged once another store has answered, so that nothing is sent to it before the next `look`."""
+        """Run a call in the `with` block. If the block raises StoreChanged, because another store answered, then every
+        later call raises it before anything is sent, until the next `look`."""
         accepted = self._accepted
         if accepted.changed:
             raise StoreChanged(accepted.changed)
@@ -251,7 +257,7 @@ class RedisStore(Store):
             get_logger("store").warning("store.libraries_kept", error=str(error))
 
     async def renew_sysid(self, owner: Owner, *, through: bool, settle: bool = False, restored: bool = True) -> Renewed:
-        """See Store. Also raises StoreChanged if the server that answered no longer has the store."""
+        """See Store. Also raises StoreChanged if the store has moved to another server than the one that was asked."""
         try:
             answer = await super().renew_sysid(owner, through=through, settle=settle, restored=restored)
         except StoreChanged:
@@ -285,8 +291,8 @@ class RedisStore(Store):
 
     @property
     def _replicas(self) -> int:
-        """How many replicas must have a record, whatever a caller asks for: a failover loses records that no replica
-        had."""
+        """The fewest replicas that must have a record, even if a caller asks for fewer: a failover loses records that
+        no replica had."""
         return 1 if self._finder is not None and self._finder.replicated else 0
 
     def close(self) -> None:
@@ -296,10 +302,11 @@ class RedisStore(Store):
 
 
 def _copied_from(facts: Mapping[str, Any]) -> str:
-    """Return which history of another server this server continues; "": it was never a copy.
+    """Return the id and the end of the replication history that this server continued when it ceased to be a replica;
+    "": it never was a replica.
 
-    The id of its own history would not do: a server gets a new one with its first replica, a backup, or after an hour
-    without replicas.
+    The id of the server's own history would not do: a server gets a new one with its first replica, a backup, or after
+    an hour without replicas.
     """
     before = str(facts.get("master_replid2", ""))
     return f"{before}:{facts.get('second_repl_offset', '')}" if before.strip("0") else ""

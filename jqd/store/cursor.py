@@ -29,7 +29,8 @@ def encode_cursor(walked: Walked, key: str) -> str:
 
 
 def decode_cursor(cursor: str, key: str) -> Walked:
-    """Return the content of a cursor; "" has none. Raises ValueError for a cursor that this store did not give."""
+    """Return where the next page begins in each set, from a cursor; empty for the cursor "". `key`: the store's key,
+    which sealed the cursor. Raises ValueError for a cursor that this store did not give."""
     return unsealed(cursor, key, _decoder) if cursor else {}
 
 
@@ -41,7 +42,8 @@ def sealed(content: bytes, key: str) -> str:
 
 
 def unsealed(cursor: str, key: str, decoder: msgspec.msgpack.Decoder[T]) -> T:
-    """Return what `sealed` sealed. Raises ValueError if it was not sealed with this key, StoreAway if the key is ""."""
+    """Decode the content of a cursor that `sealed` made. Raises ValueError if the cursor was not sealed with this key,
+    StoreAway if the key is ""."""
     _expect(key)
     try:
         held = base64.b64decode(cursor, altchars=b"-_", validate=True)

@@ -55,7 +55,8 @@ class Finder(ABC):
     """Asks the seeds (the servers in the URL) for the present master. Blocks, so the store calls it in threads."""
 
     def __init__(self, seeds: Sequence[Address], url: str, seed_url: SeedUrl) -> None:
-        """`url`: of a plain server; its credentials, database and options are used for the server that is found."""
+        """`url`: the URL of a plain server, whose credentials, database and options are used for the server that is
+        found. `seed_url`: makes the URL for asking a seed, from its address."""
         self.seeds = tuple(seeds)
         self.url = url
         self.replicated = False
@@ -227,8 +228,8 @@ def _checked(host: str, port: object) -> Address:
 
 
 def _worst(errors: dict[Address, redis.RedisError]) -> redis.RedisError:
-    """Return one error for all seeds. If the error of any seed may pass by itself, so may this one; else a human must
-    act."""
+    """Return one error that lists the seeds' errors. It is a ConnectionError if the error of at least one seed may pass
+    by itself; else it is an error that only a human can end."""
     reasons = "; ".join(f"{seed}: {error}" for seed, error in errors.items())
     if any(_passes(error) for error in errors.values()):
         return redis.ConnectionError(f"nobody tells where the store is now: {reasons}")

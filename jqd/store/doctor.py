@@ -36,7 +36,7 @@ async def examine(
 ) -> list[Diagnostic]:
     """Return findings about the server. Raises StoreAway when it does not answer, ConfigError for a bad URL.
 
-    `evictions`: remembers earlier examinations, and adds its finding."""
+    `evictions`: remembers earlier examinations of this server, and adds a finding if the server has deleted keys."""
     patient = replace(config, timeout_s=min(config.timeout_s, TIMEOUT_S))
     client = _client(patient, "")
     try:

@@ -66,7 +66,8 @@ class Settings(NamedTuple):
 
 
 class Durability:
-    """Finds the rule for one server when it is first needed, and waits by it. Simultaneous callers share one wait."""
+    """Waits until writes to one server would survive its crash. Which rule tells this is found out at the first wait,
+    and simultaneous callers share one wait."""
 
     def __init__(self, connection: OneConnection, clock: Clock) -> None:
         self.rule = Rule.UNKNOWN
@@ -82,7 +83,8 @@ class Durability:
         self.rule, self._honest, self._learned_s = Rule.UNKNOWN, None, None
 
     async def wait(self, replicas: int, timeout_s: float, *, or_accepted: bool = False) -> bool:
-        """Wait until earlier writes are safe; return False if that takes too long. See `Store.wait_durable`."""
+        """Wait until all earlier writes are safe; return False if that takes longer than `timeout_s`. See
+        `Store.wait_durable`."""
         is_kept = await self._wait(replicas, timeout_s)
         return is_kept and (or_accepted or self.rule is not Rule.NOTHING)
 
@@ -201,7 +203,8 @@ def _is_honest(client: "redis.Redis", mark: Mark, clock: Clock) -> bool:
 
 
 def _wait_synced(client: "redis.Redis", mark: Mark | None, timeout_ms: int) -> bool:
-    """Return whether all that was applied before, and the last write of this connection, was synced in time."""
+    """Wait up to `timeout_ms` until the server has synced the last write of this connection and all writes before it;
+    return whether it has. `mark`: makes a write first, if given."""
     if mark is not None:
         mark()
     try:

@@ -60,12 +60,13 @@ class Library:
         """Function → its flags (`allow-oom` …)."""
 
     def function(self, name: str) -> str:
-        """Return a function's name at the server: with the digest, because names of functions must differ there."""
+        """Return the name that a function has at the server. It ends with the library's digest, because two libraries
+        at one server must not have functions of the same name."""
         return f"{name}_{self.digest}"
 
     def words(self, keys: Keys, name: str, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return the command that calls a function. Its only key is the text before all key names; the function adds
-        those."""
+        """Return the command that calls a function. The command's only key is the beginning of all key names, to which
+        the function adds the rest of each name."""
         return "FCALL", self.function(name), 1, keys.stem, *arguments
 
     def load_words(self) -> tuple[str, ...]:
@@ -73,7 +74,8 @@ class Library:
         return "FUNCTION", "LOAD", self.source
 
     def script_words(self, words: Sequence[Any]) -> tuple[Any, ...] | None:
-        """Return a script that makes the same call on a full server; None: the function may not run there."""
+        """Return the command that runs the same function as `words` by sending the library as a script, for a full
+        server, which loads no library. None: the function may not run on a full server."""
         _, function, *rest = words
         flags = self.flags.get(str(function).removesuffix(f"_{self.digest}"), frozenset())
         return ("EVAL", self.script, rest[0], rest[1], function, *rest[2:]) if flags & RUN_ON_FULL else None
@@ -88,7 +90,7 @@ class Library:
 
 
 def read_library(root: Traversable | None = None) -> Library:
-    """Read the library in that directory; None: the one that is shipped with jqd."""
+    """Read the library in the directory `root`; None: the one that is shipped with jqd."""
     lua = root or resources.files("jqd.store").joinpath("lua")
     places = (("", lua), ("shared/", lua.joinpath("shared")))
     files = ((before, entry) for before, place in places for entry in place.iterdir() if entry.name.endswith(".lua"))

@@ -43,14 +43,15 @@ class HistoryMethods(ScriptMethods):
     async def put_history(self, daemon: str, rows: Sequence[HistoryRow]) -> int:
         """Store rows of one daemon; each replaces the row for the same time. Returns how many were kept.
 
-        Rows of a time to come are not kept. `daemon`: a new name after each start, as counts begin anew. Raises
+        Rows that begin in the future are not kept. `daemon`: a new name after each start, as counts begin anew. Raises
         StoreChanged; StoreAway also if the server is full.
         """
         flat = [part for one in rows for part in (one.minutes, one.began_ms, KEPT_MS[one.minutes], ROWS_MAX, one.row)]
         return self._whole("history", await self._caller.call("put_history", self._caller.identity, daemon, *flat))
 
     async def get_history(self, minutes: int, from_ms: int, from_field: str = "") -> HistoryPage:
-        """Return rows of `minutes` length that began at `from_ms` or later, after `from_field`. Raises StoreChanged."""
+        """Return a page of rows that have `minutes` as their length and began at `from_ms` or later. `from_field`: of
+        the rows that began at `from_ms`, only those behind this field (`HistoryPage.last`). Raises StoreChanged."""
         answer = await self._caller.call(
             "get_history", self._caller.identity, minutes, from_ms, from_field, PAGE_ROWS, PAGE_BYTES
         )

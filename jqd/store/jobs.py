@@ -26,10 +26,11 @@ class JobMethods(ScriptMethods):
     # are refused (PositionMismatch) or not sent (StoreAway).
 
     async def apply_jobs(self, journal_id: str, start: int, end: int, jobs: Sequence[Job]) -> int | None:
-        """Add jobs and move the position of this journal's lane from `start` to `end`, in one step.
+        """Add jobs of a journal, and move the position up to which the journal's jobs are applied from `start` to
+        `end`, in one step.
 
-        Returns how many jobs were new. Returns None and does nothing if the position is `end` already, as an answer was
-        lost. Raises PositionMismatch for any other position.
+        Returns how many jobs were new. If the position is `end` already, the same call was made before and its answer
+        was lost: then nothing changes, and None is returned. Raises PositionMismatch if the position is neither.
 
         Takes at most CALL_JOBS_MAX jobs, best below 1 MiB. A job that the store has seen is left as it is. A copy
         (`job.copied`) is new only if its original was deleted before the store applied it (`skip`). Each job gets its
@@ -55,7 +56,8 @@ class JobMethods(ScriptMethods):
         return await self._move("apply_jobs", *place, *last, *flat)
 
     async def apply_changes(self, journal_id: str, start: int, end: int, jobs: Sequence[Job]) -> int | None:
-        """Replace contents of jobs by later revisions, as each `job.change` says; positions as in `apply_jobs`."""
+        """Replace contents of jobs by later revisions, as each `job.change` says. Returns how many jobs were new;
+        positions, None and errors as in `apply_jobs`."""
         bound(jobs)
         keys, lane = _keys(jobs), self._lane(journal_id, Lane.CHANGES, start, end)
         flat: list[object] = [*lane, self._config.history_max, len(keys) // 3, *keys]
@@ -71,10 +73,12 @@ class JobMethods(ScriptMethods):
         return await self._move("apply_changes", *flat)
 
     async def reserve_names(self, wanted: Sequence[NameWanted]) -> list[NameGiven]:
-        """Reserve names: ids that pushers chose. A name whose job is not applied within `name_reserve_s` is free again.
+        """Reserve names: ids that pushers chose. A name is free again after `name_reserve_s`, unless its job is
+        confirmed (`confirm_names`) or applied by then.
 
-        The names in one call must differ. The same content gets the same answer again while nothing was applied. Raises
-        StoreChanged; StoreUnsettled: the owner of a name may be in a journal only.
+        The names in one call must differ. A repeated request with the same content gets the same answer, until the
+        name's job is confirmed or applied. Raises StoreChanged; StoreUnsettled: the job that has a name may be in a
+        journal only.
         """
         answer = await self._ask_names(wanted, milliseconds(self._config.name_reserve_s))
         life, names = self._caller.identity.partition(".")[2], iter(self._list("names", answer))
@@ -96,12 +100,13 @@ class JobMethods(ScriptMethods):
     async def confirm_names(
         self, journaled: Sequence[NameJournaled], written: tuple[str, int] | None = None
     ) -> list[NameStanding]:
-        """Note that these jobs are in a journal: from now on every daemon knows the same push as a duplicate.
+        """Note that jobs with reserved names are in a journal: from now on every daemon recognizes a repeat of their
+        push as a duplicate. Returns what the store knows of each job, in order. Raises StoreChanged.
 
         A job whose answer is not STANDS must not be acknowledged. Without this call a name is taken when its job is
-        applied. Raises StoreChanged.
+        applied.
 
-        `written`: the journal's id and the position behind these jobs: a job that was applied from there and has been
+        `written`: the journal's id and its position behind these jobs. A job that was applied from there and has been
         deleted since gets no name.
         """
         bound(journaled)
@@ -113,17 +118,19 @@ class JobMethods(ScriptMethods):
         return [*map(NameStanding, self._wholes("names", answer))]
 
     async def reserve_change(self, job_id: str) -> int:
-        """Return a number for a change of that job, greater than any fence and change so far. Raises StoreChanged.
+        """Return a new number for a change of a job, greater than any fence and any number of a change so far. Raises
+        StoreChanged.
 
-        All jobs of a partition share these numbers.
+        All jobs of a partition share these numbers; `job_id` only decides which partition is asked.
         """
         return self._whole("fence", await self._caller.call("reserve_change", self._caller.identity))
 
     async def reserve_edit(self, job_id: str, revision: int) -> EditGiven | None:
-        """Return a number for a change of that revision of a job. Raises StoreChanged, StoreUnsettled.
+        """Return a new number for a change that replaces `revision`, the latest revision of a job. Raises StoreChanged,
+        StoreUnsettled.
 
-        None: the revision is not the latest, or another change is reserved; that ends after `name_reserve_s`. Number 0:
-        the job's own id was given to another job.
+        Returns None if the job has a later revision, or if another change is reserved. A reservation ends after
+        `name_reserve_s`. The number is 0 if the id that the job's pusher chose belongs to another job now.
         """
         ttl_ms = milliseconds(self._config.name_reserve_s)
         answer = await self._caller.call("reserve_edit", self._caller.identity, ttl_ms, job_id, revision)
@@ -144,15 +151,15 @@ class JobMethods(ScriptMethods):
     ) -> list[int] | None:
         """Apply outcomes: end attempts, or note that workers hold jobs by themselves; positions as in `apply_jobs`.
 
-        Returns the indexes of outcomes that came too late to change anything; None if all were applied before, and that
-        answer was lost. Large results must be stored first (`put_results`).
+        Returns the indexes of outcomes that came too late to change anything; None if the same call was made before and
+        its answer was lost. Large results must be stored first (`put_results`).
 
         An outcome counts if the job is held under its fence. A success of an older fence counts while the job has not
-        ended. If the job has not come yet, the outcome is kept until it comes.
+        ended. If the job is not in the store yet, the outcome is kept until the job comes.
 
-        `old`: an earlier process wrote them, which may have died before its workers got their answers. `followers`:
-        index of an outcome → the followers that it brings, if they were decoded. `left_out`: do not apply followers in
-        these outcomes: they are void, or were copied to the journal's end."""
+        `old`: an earlier process of this daemon wrote the outcomes, and may have died before it sent workers the jobs
+        that they were to hold. `followers`: index of an outcome → the followers that the outcome brings; None: decode
+        them here. `left_out`: do not apply the followers: they are void, or were copied to the journal's end."""
         bound(outcomes)
         assert all(len(one.result) <= PIECE_BYTES for one in outcomes if one.keep_result), "a large result was not put"
         limits = (milliseconds(self._config.result_ttl_s), self._config.history_max, int(old), int(left_out))
@@ -164,11 +171,11 @@ class JobMethods(ScriptMethods):
         return self._wholes("outcome", answer)
 
     async def apply_cancels(self, journal_id: str, start: int, end: int, job_ids: Sequence[str]) -> list[str] | None:
-        """Cancel jobs; positions as in `apply_jobs`. Returns the jobtype of each, "" for a job that does not exist.
+        """Cancel jobs; positions as in `apply_jobs`. Returns the jobtype of each job, "" for a job that does not exist.
 
-        A job that is not in flight ends at once. For a job in flight, or one that has not come yet, the cancel is
-        noted. Returns None if all were applied before. `record.cancel_of` adds to an id the generation up to which the
-        cancel applies.
+        A job that is not in flight ends at once. For a job in flight, or one that is not in the store yet, the cancel
+        is noted. Returns None if the same call was made before. An id may be followed by the generation up to which the
+        cancel applies (`record.cancel_of`).
         """
         bound(job_ids)
         lane = self._lane(journal_id, Lane.CANCELS, start, end)
@@ -178,7 +185,8 @@ class JobMethods(ScriptMethods):
         return self._texts("jobs", answer)
 
     async def applied(self, journal_id: str) -> dict[Lane, int]:
-        """Return the position up to which each lane was applied, 0 at first. Makes the journal known to the store.
+        """Return up to which position of this journal each lane was applied, 0 at first. Makes the journal known to the
+        store.
 
         Raises StoreChanged."""
         self._note_journal(journal_id)
@@ -193,10 +201,11 @@ class JobMethods(ScriptMethods):
         }
 
     async def skip(self, journal_id: str, lane: Lane, start: int, end: int, *, gone: bool = False) -> int | None:
-        """Move the position up to which a lane is applied over a range that has no records of it. Returns `end`. None
-        and errors: as in `apply_jobs`.
+        """Move the position up to which a lane is applied from `start` to `end`, because the journal has no records of
+        this lane between them. Returns `end`. None and errors as in `apply_jobs`.
 
-        `gone`: the journal deleted records there before they were applied; later copies of their jobs count as new."""
+        `gone`: the journal had such records, and deleted them before they were applied; later copies of their jobs
+        count as new."""
         return await self._move("skip", *self._lane(journal_id, lane, start, end), int(gone))
 
     async def promote(self, limit: int) -> Promoted:

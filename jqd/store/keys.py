@@ -1,7 +1,7 @@
 """Spells the names of all keys; nothing else in Python does. All keys of a partition have one hash tag, so a cluster
 keeps them together.
 
-Functions in Lua get the text before all names, and `lua/shared/base.lua` adds the names. A name in STEMS is followed by
+Functions in Lua get the beginning of all names, and `lua/shared/base.lua` adds the rest. A name in STEMS is followed by
 a colon and what the function appends: a jobtype, a sysid, or what `pages.lua`, `leases.lua` and `limits.lua` say.
 """
 

@@ -22,15 +22,15 @@ class LeaseMethods(ScriptMethods):
         progress: bytes = b"",
         log: Log = NO_LOG,
     ) -> list[Entrusted]:
-        """Return the state of claims (id, fence) that workers name, in their order; renew the leases that stand.
+        """Return the state of each claim (id, fence) that workers name, in the same order; renew the leases that stand.
 
-        A lease has all jobs that a worker holds under one fence: naming one of them renews it. Fence 0: of the lease
-        that holds that job, whichever it is. Raises StoreChanged; StoreUnsettled when a claim does not stand but a
+        A lease has all jobs that a worker holds under one fence: a claim on one of them renews the lease. The fence 0
+        stands for whichever lease holds the job. Raises StoreChanged; StoreUnsettled when a claim does not stand but a
         journal may know better. At most CALL_JOBS_MAX claims.
 
-        `renew`: False: only look, and return no jobs. `rows`: False: return no jobs, at half the cost. `silence_s`: the
-        worker timeout of these leases from now on; 0: as before. `progress`: one MessagePack value, shown with these
-        jobs. `log`: what their attempt printed; it is kept while somebody watches these jobs.
+        `renew`: False: renew no lease, and return no jobs. `rows`: False: return no jobs, at half the cost.
+        `silence_s`: the worker timeout of these leases from now on; 0: as before. `progress`: one MessagePack value,
+        shown with these jobs. `log`: what their attempt printed; it is kept while somebody watches these jobs.
         """
         bound(claims)
         ask = self._caller.identity, int(renew) and 2 - rows, silence_s, progress, log.start, log.data
@@ -52,10 +52,11 @@ class LeaseMethods(ScriptMethods):
         return found
 
     async def watch_logs(self, known: Sequence[tuple[str, int, int]], watch_ms: int) -> list[Log | None]:
-        """Return what is new in the logs of jobs, each given as (id, fence, bytes of that attempt's log known so far).
+        """Return for each job what its attempt printed since the caller last asked; None: nothing. Raises StoreChanged.
 
-        If another attempt runs by now, its whole log is returned; None: nothing is new. For `watch_ms` from now on the
-        jobs' workers learn that somebody watches. Raises StoreChanged.
+        `known`: for each job its id, the fence of the attempt, and how many bytes of this attempt's log the caller has.
+        If another attempt runs by now, its whole log is returned. For `watch_ms` from now on the jobs' workers learn
+        that somebody watches.
         """
         bound(known)
         flat = (value for each in known for value in each)
@@ -64,10 +65,11 @@ class LeaseMethods(ScriptMethods):
         return [None if row is None else codec.decode_log(self._keys, job_id, row) for (job_id, *_), row in rows]
 
     async def release_entrusted(self, claims: Sequence[tuple[str, int]], how: Release = Release.UNSENT) -> list[str]:
-        """Give jobs back, untried, that workers held by themselves; return the ids of jobs that workers did hold.
+        """Give jobs back that workers held by themselves; no attempt is counted. Returns the ids of the jobs given
+        back.
 
-        `how`: UNSENT, or UNGET if the worker may have begun them. A job with a pending cancel ends as cancelled. Raises
-        StoreChanged.
+        `claims`: (id, fence) of each job; a job that no worker holds under this fence is left alone. `how`: UNSENT, or
+        UNGET if the worker may have begun the jobs. A job with a pending cancel ends as cancelled. Raises StoreChanged.
         """
         bound(claims)
         flat = (value for claim in claims for value in claim)
@@ -75,13 +77,13 @@ class LeaseMethods(ScriptMethods):
         return self._texts("held", answer)
 
     async def find_silent(self, marks: Mapping[int, int], limit: int) -> SilentLeases:
-        """Find leases whose workers timed out, with about `limit` jobs, and set them aside. Raises StoreChanged.
+        """Find leases whose workers timed out, with about `limit` jobs in all, and set them aside. Raises StoreChanged.
 
-        The caller then writes into its journal how their attempts ended.
+        The caller then writes into its journal how the attempts of these jobs ended.
 
-        `marks`: timeout in seconds → the number of the sequence (`SilentLeases.now`) that long ago by the caller's
-        clock. A lease with a lower number had no sign of life since then. Timeout 0: leases that another daemon set
-        aside without writing outcomes for them."""
+        `marks`: worker timeout in seconds → the value that `SilentLeases.now` had so many seconds ago, by the caller's
+        clock. A lease with this timeout is found if its last sign of life has a lower number. The timeout 0 stands for
+        leases that another daemon set aside without writing outcomes for their jobs."""
         flat = (value for mark in marks.items() for value in mark)
         answer = await self._caller.call("find_silent", self._caller.identity, min(limit, CALL_JOBS_MAX), *flat)
         now, silences_s, given_back, leases = self._list("leases", answer)

@@ -27,7 +27,7 @@ UNIQUE_S = 600.0  # a reserved key whose job is not in the store by then is free
 
 
 class Blocked(NamedTuple):
-    """A job that waits for others: these parents are to be asked how they ended."""
+    """A job that waits for others, its parents, which are to be asked how they ended."""
 
     entry: str
     job: Job
@@ -50,7 +50,7 @@ class Parent(NamedTuple):
 
 
 class Due(NamedTuple):
-    """The due notes in `links`: jobs that ended, and jobs that wait."""
+    """The answer of `take_links`: notes that are due, on jobs that ended and on jobs that wait."""
 
     wait_s: float | None
     """Seconds until the next note is due; None: there is none."""
@@ -170,11 +170,12 @@ class LinkMethods(ScriptMethods):
     async def take_links(
         self, limit: int, rest_s: float, *, children_max: int = CHILDREN, passed: Mapping[str, int] = NONE_FAILED
     ) -> Due:
-        """Return up to `limit` due notes on jobs that ended or wait. They are due again after `rest_s`, unless
-        `drop_links` removes them.
+        """Return up to `limit` notes that are due: on jobs that ended, whose children are to be told, and on jobs that
+        wait, whose parents are to be asked. A note is due again after `rest_s`, unless `drop_links` removes it.
 
-        `passed`: entry → how many of its children to skip, as they could not be reached; none are skipped if it has no
-        others. A waiting job whose row cannot be read fails, is named in health, and is left out."""
+        `children_max`: the most children returned with one job. `passed`: entry (name of a note) → how many of its
+        children to skip, as they could not be reached; none are skipped if it has no others. A waiting job whose row
+        cannot be read fails, is named in health, and is left out."""
         skips = [word for skip in passed.items() for word in skip]
         numbers = limit, children_max, round(rest_s * 1000)
         answer = await self._caller.call("take_links", self._caller.identity, *numbers, *skips)
@@ -196,8 +197,8 @@ class LinkMethods(ScriptMethods):
         return due
 
     def _readable(self, job_id: str, row: object, *, is_blocked: bool = False) -> Job | None:
-        """Decode a job's row. If it cannot be read, warn in health and return None; `is_blocked`: also let the job
-        fail."""
+        """Decode a job's row. If it cannot be read, warn in health and return None. `is_blocked`: the job waits; then,
+        if its row is damaged, let the job fail."""
         try:
             return codec.decode_job(self._keys, job_id, row)
         except codec.Unreadable as error:
@@ -214,16 +215,17 @@ class LinkMethods(ScriptMethods):
         return self._caller.identity
 
     async def ask_again(self, partition: int, identity: str) -> None:
-        """Make the notes of waiting jobs due, so that they ask their parents again: a partition may have forgotten who
-        waits.
+        """Make the notes on all waiting jobs due, so that their parents are asked again: the partition `partition` may
+        have forgotten that jobs wait for its jobs.
 
-        Does nothing if that was done before in this life (`identity`) of that partition."""
+        Does nothing if this was done before for this life (`identity`) of that partition."""
         after = ""
         while after := self._text("later", await self._caller.call("ask_again", partition, identity, after, STEP_JOBS)):
             pass
 
     async def watch_parents(self, pairs: Sequence[WatchPair]) -> list[Watched]:
-        """Have the ends of parents noted for their children from now on. Returns the present state of each parent."""
+        """Note at each parent which child waits for it, so that the child is told when the parent ends. Returns the
+        present state of each parent, in order."""
         found: list[Watched] = []
         for some in in_steps(pairs, KIN):
             flat = [one for pair in some for one in pair]
@@ -252,11 +254,13 @@ class LinkMethods(ScriptMethods):
         stages: Mapping[str, int] = ENDED_FIRST,
         failed: Mapping[str, int] = NONE_FAILED,
     ) -> list[str]:
-        """Remove notes that `take_links` returned. Returns the entries that stay, as they have further children.
+        """Remove notes that `take_links` returned. Returns the entries of notes that stay, as they have further
+        children.
 
-        `done`: entry → the children that got the note. `rest_until_ms`: as `take_links` set it; a note that was renewed
-        since stays. `stages`: entry → the parent's stage that these children got. `failed`: entry → how many children
-        that were taken or skipped could not be reached; if only these are left, the note stays until then.
+        `done`: entry → the children that were told. `rest_until_ms`: as `take_links` returned it; a note that was
+        renewed since then stays. `stages`: entry → the parent's stage that the children were told. `failed`: entry →
+        how many children that were returned or skipped could not be reached; if a note has no others, it stays until it
+        is due again.
         """
         left: list[str] = []
         for some in in_steps(list(done.items()), ENTRIES):
@@ -275,11 +279,13 @@ class LinkMethods(ScriptMethods):
         known: Sequence[str] = (),
         links: int | None = None,
     ) -> list[Linked | None]:
-        """Return jobs of flows with up to `most` of their children, after the first `skip`; None for a missing job.
+        """Return jobs, each with its parents and up to `most` of its children, after the first `skip`; None for a
+        missing job.
 
-        `given`: ids, or "=" and an id that a pusher chose. After these jobs come up to `around_max` others that are
-        linked with them, the nearest first, without those in `known`. The list ends early once it has more than `links`
-        parents and listed children. A job whose row cannot be read has no jobtype, and counts as failed.
+        `given`: ids of the wanted jobs, or "=" and an id that a pusher chose. After the wanted jobs come up to
+        `around_max` others that are linked with them, the nearest first, without those in `known`. The list ends early
+        once it has more than `links` parents and children. A job whose row cannot be read has no jobtype, and counts as
+        failed.
 
         Raises StoreUnsettled if a job with a pusher's id may be in a journal only."""
         found: list[Linked | None] = []
@@ -328,7 +334,8 @@ class LinkMethods(ScriptMethods):
         return Joined.MEMBERS
 
     async def confirm_members(self, group: str, pairs: Sequence[tuple[str, str]]) -> list[str]:
-        """Confirm places in a group. Returns the ids that are no members, because the group was closed without them.
+        """Confirm places in a group that `join_group` reserved. Returns the ids of jobs that are no members, because
+        the group was closed without them. Each pair of `pairs` is one of these:
 
         (token, id)     the job is in a journal, in the place that the token reserved
         (token, "")     there will be no job: the place is free again
@@ -361,9 +368,9 @@ class LinkMethods(ScriptMethods):
                 return Group(self._whole("grouped", closed), ids, skip)
 
     async def reserve_unique(self, wanted: Sequence[UniqueWanted]) -> list[str]:
-        """Reserve unique keys. Returns who has each key: the token that wants it, the id of a living job, or "~" and
-        the token of another push that is not confirmed yet. Raises StoreUnsettled if such a job may be in a journal
-        only."""
+        """Reserve unique keys for jobs that are about to be pushed. Returns who has each key: the push's own token, the
+        id of a living job, or "~" and the token of another push that is not confirmed yet. Raises StoreUnsettled if the
+        job that has a key may be in a journal only."""
         given: list[str] = []
         for some in in_steps(wanted, STEP_JOBS):
             flat = [one for each in some for one in (each.key, each.token, each.until)]
@@ -372,11 +379,12 @@ class LinkMethods(ScriptMethods):
         return given
 
     async def confirm_unique(self, wanted: Sequence[UniqueWanted], written: tuple[str, int] | None = None) -> list[str]:
-        """Note that jobs with unique keys are journaled; without an id: never will be. Returns who has each key.
+        """Note that jobs with unique keys are in a journal. A job without an id was not pushed: its key is free again.
+        Returns the id or token of who has each key now; "": nobody.
 
-        `written`: the journal's id and the position behind these jobs: then a job that was applied and deleted
-        meanwhile still counts as having its key. None of these jobs has an id that a pusher chose, so all are in the
-        lane of jobs."""
+        `written`: the journal's id and its position behind these jobs. A job that was applied from there and has been
+        deleted since counts as having its key. None of these jobs has an id that a pusher chose, so all are in the lane
+        of jobs."""
         journal_id, position = written or ("", 1)  # "" is no journal
         given: list[str] = []
         for some in in_steps(wanted, STEP_JOBS):

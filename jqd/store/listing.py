@@ -43,7 +43,7 @@ FIRST = "0"  # begins the name of the first part; behind the last part it comes 
 
 
 class _Source:
-    """A set of job ids (place) that is read from its newest job backwards."""
+    """A set of job ids in the store (place) that is read from its newest job backwards."""
 
     def __init__(self, place: str, suffix: str, before: tuple[float, str]) -> None:
         self.place, self.suffix = place, suffix
@@ -63,7 +63,7 @@ class _Source:
         return f"{self.place}:{self.suffix}"
 
     def take(self) -> str:
-        """Remove the newest id and return it."""
+        """Remove the newest id from `rows`, the ids that were read and are not listed yet, and return it."""
         job_id, score = self.rows.pop(0)
         if self.is_by_id:
             self.last_listed = job_id
@@ -114,12 +114,12 @@ class ListingMethods(QueryMethods):
     ) -> Page:
         """Return up to `limit` jobs that match, newest first; docs/use/HTTP.md says how pages follow one another.
 
-        A page may be short or empty and yet have a cursor: many jobs did not match, or it took long. A job whose state
-        changes between two pages may be listed twice or not at all, and all may be listed again in a new life of the
-        store.
+        A page may be short or empty and yet have a cursor, if many jobs did not match, or reading took long. A job
+        whose state changes between two pages may be listed twice or not at all. In a new life of the store all jobs may
+        be listed again.
 
-        `tenant`: None: jobs of all tenants, each with its own jobtype of that name. `row_bytes`: jobs with larger rows
-        come without their argument. `tried`: jobs without an ended attempt may be left out.
+        `tenant`: None: jobs of all tenants; `jobtype` then stands for each tenant's jobtype of that name. `row_bytes`:
+        jobs with larger rows come without their argument. `tried`: jobs without an ended attempt may be left out.
 
         `sources`: number of places walked side by side; a cursor has an entry for each.
 
@@ -172,7 +172,8 @@ class ListingMethods(QueryMethods):
         return Page([found[job_id] for job_id in sorted(found, reverse=True)], cursor, looking.looked, in_parts)
 
     async def _are_any(self, state: State | None, jobtype: str | None, tenant: str | None) -> bool:
-        """Return whether any such job exists, by the counts. If not, no job is examined."""
+        """Return whether the store's counts include any job of this state, jobtype and tenant. If not, no job is
+        examined."""
         counts = (one.counts for one in await self.list_types(dated=False) if _is_of(one.jobtype, jobtype, tenant))
         # A type without counts may have any: its counts cannot be read.
         return any(state is None or getattr(each, state.value) or not each.jobs for each in counts)
@@ -180,7 +181,8 @@ class ListingMethods(QueryMethods):
     async def _places(
         self, part: str, state: State | None, jobtype: str | None, tenant: str | None, sources: int
     ) -> tuple[str, str, list[tuple[str, str]]]:
-        """Return the next part of the list, this part's name to ask for it again, and its sets of ids (places)."""
+        """Return three values about one part of the list: the name of the part that follows, the name by which to ask
+        for this part again, and the sets of job ids (places) in this part."""
         behind, places = FIRST, list[tuple[str, str]]()
         for place in PLACES[state]:
             if place == "ready":
@@ -200,7 +202,8 @@ class ListingMethods(QueryMethods):
         return behind, part, sorted(places, key=lambda each: _order(state, *each))
 
     async def _newest(self, group: Sequence[_Source], count: int, looking: _Looking) -> list[str]:
-        """Return the next `count` ids of all sources together, newest first; fewer if no more are left, or late."""
+        """Return the next `count` ids of all sources together, newest first; fewer if no more are left or the page's
+        time is over."""
         taken: list[str] = []
         while len(taken) < count:
             empty = [source for source in group if not source.rows and not source.done]
@@ -245,7 +248,8 @@ class ListingMethods(QueryMethods):
             looking.looked += self._whole(source.place, looked)
 
     async def _fill_by_id(self, source: _Source, looking: _Looking) -> None:
-        """Read all ids of a set and sort them. A set that is too large is read by date from now on."""
+        """Read all ids of a set into `rows`, sorted. A set that is too large for this is read in the order of its dates
+        instead, from the next call on."""
         where = source.place, source.suffix, f"{source.before[0]:.17g}", source.before[1]
         rows_max = LATER_ROWS if looking.fits == ANY else LIST_FREE  # a filter reads rows: 25 µs each
         answer = await self._caller.call("list_ids", rows_max, rows_max, *looking.fits, *where)
@@ -266,7 +270,7 @@ def _matches(view: JobView, state: State | None, jobtype: str | None, tag: str |
 
 
 def _is_of(name: str, jobtype: str | None, tenant: str | None) -> bool:
-    """Return whether the jobtype called `name` is the wanted one, of the wanted tenant; None: any."""
+    """Return whether the jobtype called `name` is the wanted `jobtype` of the wanted `tenant`; None: any."""
     if tenant is None:
         return jobtype is None or jobtype in (name, bare(name))
     return tenant_of(name) == tenant and (jobtype is None or name == jobtype)
@@ -281,12 +285,14 @@ def _source(place: str, suffix: str, state: State | None, walked: Walked) -> _So
 
 
 def _begin(state: State | None, place: str) -> tuple[float, str]:
-    """Return the score and id before which reading begins: in `later`, dated jobs lie before all blocked ones."""
+    """Return the score and id below which a set is read; (0, ""): from its newest job. In `later` all blocked jobs have
+    higher scores than jobs with a date, so a list of dated jobs begins below the blocked ones."""
     return (BLOCKED_MS, "!") if place == "later" and state in (State.SCHEDULED, State.RETRYING) else (0.0, "")
 
 
 def _order(state: State | None, place: str, suffix: str = "") -> str:
-    """Return the sort key of a set in a list. Queues follow `loose`, as jobs move from there to their queues only.
+    """Return the key by which the sets of a list are sorted. The queues of a jobtype follow its set `loose`, as jobs
+    move only from there to the queues.
 
     A cursor names the last finished key, not each finished set: with thousands of jobtypes it would not fit into a URL.
     """

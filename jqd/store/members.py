@@ -31,16 +31,17 @@ class MemberMethods(ScriptMethods):
         forgot: bool = False,
         died: Callable[[int], None] = lambda jobs: None,
     ) -> Owner:
-        """Join the daemons of the store under a new epoch.
+        """Make this daemon a member of the store under a new epoch.
 
-        `previous_epoch_dead`: no other process lives under this sysid. If that is not known and the store has a member
-        of this name, raises SysidTaken. A daemon that joined JOINS_MAX times within minutes and never came through
-        recovery, while others waited, gets SysidRefused for a minute, and nobody waits for it.
+        `previous_epoch_dead`: whether it is certain that no other process lives under this sysid. If it is not certain
+        and the store has a member of this name, raises SysidTaken. If the daemon joined JOINS_MAX times within minutes
+        and never came through recovery, while others waited for it, raises SysidRefused; for a minute nobody waits for
+        it.
 
         `through`: this daemon is through recovery in this life of the store; then the jobs that its earlier epoch held
         are made ready. If not, these jobs stay held, because their outcomes are yet to be applied; nobody claims until
-        this daemon is through, and the store is not settled. Once it is through, it compares (`get_held`) and releases
-        the jobs that are left.
+        this daemon is through, and the store is not settled. Once it is through, it compares its jobs with `get_held`,
+        and releases those that are left.
 
         `seen`: the fence at the caller's last `look`. If a member joined under this sysid later, that member keeps its
         epoch, and StaleOwner is raised. So a call that was given up, and arrives late, revokes nobody's epoch.
@@ -99,13 +100,14 @@ class MemberMethods(ScriptMethods):
         return renewed
 
     async def save_kept(self, journal_id: str, since: int, position: int = 0, last_id: str = "") -> KeptJob:
-        """Save since when this journal keeps jobs; return the same of all journals. Raises StoreChanged.
+        """Save since when this journal keeps jobs; return since when each journal does. Raises StoreChanged.
 
-        A job that no journal keeps is never applied again, so nobody needs its ending.
+        A job that no journal keeps is never applied again, so the store need not remember how it ended.
 
-        `since`: a `KeptJob.now` from before all jobs that this journal may apply again; it never decreases. `last_id`:
-        behind `position` this journal's lane has no job with an id up to this one. So such a job that is not in the
-        store never comes, unless the store loses data and the lane goes back."""
+        `since`: a value of `KeptJob.now` from before the first job that this journal may apply again; it never
+        decreases. `last_id`: behind `position`, this journal's lane of jobs has no job with this id or an earlier one.
+        So such a job that is not in the store never comes, unless the store loses data and the lane is applied from an
+        earlier position."""
         place, last = lane_field(journal_id, Lane.JOBS), last_field(journal_number(journal_id))
         identity = self._caller.identity
         answer = await self._caller.call("save_kept", identity, journal_id, since, place, position, last, last_id)
@@ -117,17 +119,17 @@ class MemberMethods(ScriptMethods):
         return KeptJob(self._whole("fence", first), self._whole("life", began), journals)
 
     async def release_sysid(self, owner: Owner) -> None:
-        """Leave: all jobs that this owner holds become ready. Raises StaleOwner when a later epoch is a member under
-        its sysid."""
+        """Leave the store: all jobs that this owner holds become ready. Raises StaleOwner when a later epoch is a
+        member under the same sysid."""
         while await self._left("release_sysid", *owner, STEP_JOBS, BYTES_MAX):
             pass
 
     async def reap(self, sysid: str, member: Member, limit: int) -> int:
         """Revoke a dead daemon's epoch and make up to `limit` of its jobs ready; return how many.
 
-        Returns 0 when no job is left and the daemon is no longer a member, or when its heartbeat is not that of
-        `member`: it lives. Counts as a death for each job: a job that was alone in flight at `crash_limit` deaths is
-        put among the dead."""
+        Returns 0 when no job is left, and ends the daemon's membership then. Returns 0 also if the daemon's heartbeat
+        is no longer that of `member`: the daemon lives, and nothing changes. Each of its jobs was in flight at one more
+        death of a daemon: a job that was alone in flight at `crash_limit` deaths is put among the dead instead."""
         return await self._left(
             "reap", sysid, member.counter, member.epoch, min(limit, CALL_JOBS_MAX), BYTES_MAX, self._config.crash_limit
         )

@@ -40,13 +40,15 @@ class PartitionWalk:
         return not (self.rows or self.done or self._weary)
 
     def begin(self, size: int) -> int:
-        """Return how many jobs to fetch: `size`, or as many as before if the piece is fetched again."""
+        """Begin to fetch a piece. Returns how many jobs to fetch: `size`, or as many as before if the piece is fetched
+        again."""
         if not self.given:
             self.size = size
         return self.size
 
     def take(self, page: Page) -> None:
-        """Take a fetched piece. If jobs moved away since it was fetched before, it has older jobs in their places."""
+        """Add the jobs of a fetched piece that are not listed yet. If the piece was fetched before, and jobs have left
+        it since, it has older jobs in their stead."""
         self.rows = [view for view in reversed(page.jobs) if view.id not in self.given]
         self._end = page.cursor
         # A short piece: the partition looked at many jobs, and the next page goes on from there.
@@ -68,7 +70,8 @@ class PartitionWalk:
 
 
 def encode_cursor(walks: Sequence[PartitionWalk], key: str) -> str:
-    """Return the cursor for all partitions. It is sealed, as `given` may have ids of other tenants' jobs."""
+    """Return the cursor of a list over all partitions; "": each was read to its end. It is sealed, because `given` may
+    have ids of other tenants' jobs."""
     if all(walk.done for walk in walks):
         return ""
     rows = [None if walk.done else (walk.start, walk.given, walk.size if walk.given else 1) for walk in walks]

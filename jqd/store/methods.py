@@ -43,7 +43,8 @@ class ScriptMethods:
         return [self._text(name, one) for one in self._list(name, answer)]
 
     async def _move(self, name: str, *arguments: Any) -> int | None:
-        """Call a function that moves a lane's position; return its answer, a number. None: it was applied before."""
+        """Call a function that applies records and moves a lane's position; return its answer, a number. None: the
+        records were applied before."""
         answer = await self._caller.call_behind(name, *arguments)
         return None if answer is None else self._whole("applied", answer)
 
@@ -60,7 +61,7 @@ def in_rows(flat: Sequence[T], count: int) -> Iterable[tuple[T, ...]]:
 
 
 def bound(records: Sequence[object]) -> None:
-    """Raise ValueError if these are more records than one call may have."""
+    """Raise ValueError if `records` are more than one call may have."""
     if len(records) > CALL_JOBS_MAX:
         raise ValueError(f"{len(records)} records in one call; {CALL_JOBS_MAX} at most, or the server stands still")
 

@@ -32,8 +32,8 @@ class NoticesState(NamedTuple):
 
 class NoticeMethods(QueryMethods):
     async def list_failed(self, from_ms: int, from_id: str = "") -> FailedPage:
-        """Return jobs that failed for good at `from_ms` or later, after the job `from_id`, without their arguments.
-        Raises StoreChanged.
+        """Return a page of jobs that failed for good at `from_ms` or later, without their arguments. `from_id`: of the
+        jobs that failed at `from_ms`, only those behind this id (`FailedPage.last`). Raises StoreChanged.
         """
         answer = await self._caller.call("list_failed", self._caller.identity, from_ms, from_id, VIEWS)
         now, flat = self._list("dead", answer)
@@ -45,8 +45,8 @@ class NoticeMethods(QueryMethods):
         return FailedPage(self._whole("dead", now), jobs, last)
 
     async def swap_notices(self, version: int, later: bytes = b"") -> NoticesState:
-        """Replace the state by `later` if it still has this version; otherwise return the present state. Raises
-        StoreChanged.
+        """Replace the state of the notices by `later` if it still has this version; otherwise return the present state.
+        `later` empty: only read. Raises StoreChanged.
         """
         answer = await self._caller.call("swap_notices", self._caller.identity, version, later)
         now, its, state = self._list("notices", answer)

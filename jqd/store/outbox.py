@@ -50,9 +50,9 @@ class OutboxMethods(ScriptMethods):
     async def drop_outbox(
         self, entries: Sequence[bytes], tenant: str | None = None, children: Sequence[tuple[str, str]] = ()
     ) -> None:
-        """Remove entries whose jobs are all in a journal, from the outbox or from the tenant's shelf.
+        """Remove entries whose followers are all in a journal, from the shelf of `tenant`; None: from the outbox.
 
-        `children`: (parent, child) of these jobs; noted at the parents before the entries are removed."""
+        `children`: (parent, child) pairs of ids. They are noted at the parents before the entries are removed."""
         bound(entries)
         steps = in_steps(children, STEP_JOBS) or [()]
         for at, some in enumerate(steps, 1):
@@ -77,11 +77,11 @@ class OutboxMethods(ScriptMethods):
     async def get_shelf(
         self, limit: int, bytes_max: int, rest_s: float, *, tenant: str | None = None, skip: int = 0
     ) -> tuple[str, list[bytes]]:
-        """Return a tenant whose shelf (entries that wait for its quota) is due, and up to `limit` of these entries.
+        """Return a tenant whose shelf (entries that wait for its quota) is due, and up to `limit` of these entries,
+        oldest first.
 
-        The oldest come first; none: no shelf is due. The shelf is due again in `rest_s`. Stops once the entries have
-        `bytes_max`, but returns at least one. `tenant`: read the shelf of this tenant, due or not, after the first
-        `skip`."""
+        No entries: no shelf is due. The shelf is due again in `rest_s`. Stops once the entries have `bytes_max`, but
+        returns at least one. `tenant`: read the shelf of this tenant, due or not, after the first `skip` entries."""
         answer = await self._caller.call("get_shelf", _shelf(tenant), round(rest_s * 1000), skip, limit, bytes_max)
         found = self._list("shelf", answer)
         if not found:

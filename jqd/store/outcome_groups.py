@@ -1,4 +1,4 @@
-"""Puts outcomes into groups for apply_outcomes.lua, and jobs into groups for all functions."""
+"""Arranges outcomes and jobs in groups that share some values, as the Lua functions take them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -18,7 +18,7 @@ _PLACED = {fate: fate.value for fate in Fate} | {Fate.FAILED: Fate.DEAD.value}
 
 
 def grouped(outcomes: Iterable[Outcome], followers: Mapping[int, Sequence[Job]]) -> list[Any]:
-    """Return outcomes as arguments of apply_outcomes.lua: values that neighbours share are given once.
+    """Return outcomes as arguments of apply_outcomes.lua: values that consecutive outcomes share are given once.
 
     `followers`: index of an outcome → the followers that it brings."""
     brought = _brought(followers)
@@ -43,8 +43,8 @@ def grouped(outcomes: Iterable[Outcome], followers: Mapping[int, Sequence[Job]])
 
 
 def _bringing(followers: Sequence[Job]) -> str:
-    """Return what a call has instead of an outcome's `follows` if it brings these jobs itself: "=", and for copies of
-    retention the two positions of `Job.copied`."""
+    """Return the mark that a call has in place of an outcome's `follows`, if the call brings these followers as jobs:
+    "=", and for copies of retention the two positions of `Job.copied`."""
     copied = followers[0].copied
     return f"{BROUGHT}{copied[0]} {copied[1]}" if copied else BROUGHT
 

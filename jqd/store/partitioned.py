@@ -202,7 +202,8 @@ class PartitionedStore:
         return sorted(rows.values())
 
     async def clean_ended(self, before_ms: int, limit: int) -> Cleaned:
-        """See Store. Raises an error only if no job was examined: a caller that goes on gets it in the end."""
+        """See Store. Skips partitions that fail. Raises the first one's error only if no job was examined in the
+        others, so a caller that repeats the call until nothing is left gets the error at last."""
         gone, looked, date_ms, failed = 0, 0, before_ms, None
         for number in range(len(self._stores)):
             left = limit - looked
@@ -273,7 +274,7 @@ class PartitionedStore:
     # ------------------------------------------------------------ asking
 
     def at(self, number: int) -> Store:
-        """Return the store of that partition."""
+        """Return the store of partition `number`."""
         return self._stores[number]
 
     def _of(self, job_id: str) -> int:
@@ -292,26 +293,29 @@ class PartitionedStore:
         return list((await self._all({n: partial(call, self._stores[n]) for n in numbers})).values())
 
     async def _in_order(self, homes: Sequence[int], items: Sequence[S], call: Piece[S, T]) -> list[T]:
-        """Call each partition with the items that belong to it (`homes`). Returns the answers in the order of the
-        items."""
+        """Call each partition with its own items (`homes`: the partition of each item). Returns the answers in the
+        order of the items."""
         answers = {n: iter(part) for n, part in (await self._at_home(homes, items, call)).items()}
         return [next(answers[home]) for home in homes]
 
     async def _ids_from(self, job_ids: Sequence[str], items: Sequence[S], call: Piece[S, str]) -> list[str]:
-        """Call each partition with the items that belong to it. Returns those of `job_ids` that came back, in order."""
+        """Call each partition with its own items, one for each of `job_ids`. Returns the ids that the partitions
+        answered, in the order of `job_ids`."""
         answers = await self._at_home([self._of(job_id) for job_id in job_ids], items, call)
         named = {job_id for part in answers.values() for job_id in part}
         return [job_id for job_id in job_ids if job_id in named]
 
     async def _at_home(self, homes: Sequence[int], items: Sequence[S], call: Piece[S, T]) -> dict[int, list[T]]:
-        """Call each partition with the items that belong to it (`homes`). Returns each partition's answers."""
+        """Call each partition with its own items (`homes`: the partition of each item). Returns partition → its
+        answers."""
         pieces: dict[int, list[S]] = {}
         for home, item in zip(homes, items, strict=True):
             pieces.setdefault(home, []).append(item)
         return await self._all({n: partial(call, self._stores[n], part) for n, part in pieces.items()})
 
     async def _all(self, calls: Calls[T]) -> dict[int, T]:
-        """Make these calls at once. Returns their answers, or raises the error of the lowest failing partition."""
+        """Make the calls (partition → call) at once. Returns their answers, or raises the error of the lowest failing
+        partition."""
         answers: dict[int, T] = {}
         for number, answer in sorted((await self._ask(calls)).items()):
             if isinstance(answer, Exception):
@@ -320,7 +324,8 @@ class PartitionedStore:
         return answers
 
     async def _ask(self, calls: Calls[T]) -> dict[int, T | Exception]:
-        """Make these calls at once. Returns each partition's answer or error; an error stops no other call."""
+        """Make the calls (partition → call) at once. Returns each partition's answer or error; an error stops no other
+        call."""
         answers: dict[int, T | Exception] = {}
 
         async def ask(number: int, call: Callable[[], Awaitable[T]]) -> None:

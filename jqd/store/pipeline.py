@@ -147,7 +147,7 @@ class PipelinedConnection:
                 return
 
     def close(self, error: redis.RedisError) -> None:
-        """Close the connection. Whether unanswered calls took effect stays unknown."""
+        """Close the connection. All unanswered calls end with `error`; whether the server ran them stays unknown."""
         if self.error is not None:
             return
         self.error = error
@@ -202,8 +202,8 @@ class PipelinedConnection:
     async def _send_again(self) -> None:
         """Load our functions, then send the calls again that the server refused because it lacked them.
 
-        On a full server, which takes no library, they are sent as scripts. Nothing else is sent before. If a call that
-        follows a refused one in order ran all the same, it came too early, and its answer says so."""
+        No other call is sent before these. On a full server, which takes no library, they are sent as scripts. A later
+        call may have run before a refused one that it has to follow: its answer then says that it came too early."""
         if any(call.sent == 1 for call in self._again):
             self._loading = Call(self._loader.load_words())
             await self._put(self._loading, self._loading.words)
@@ -216,7 +216,9 @@ class PipelinedConnection:
     async def _do(
         self, work: Callable[[Any], int], buffer: Any, wait: Callable[[Any], Awaitable[None]], late: str
     ) -> int:
-        """Do `work` on the socket as soon as it is ready. Raises redis.ConnectionError, redis.TimeoutError."""
+        """Call `work(buffer)` on the socket, at once or as soon as the socket is ready, and return its result. `wait`:
+        waits until the socket is ready for this work. `late`: begins the message of the error for a timeout. Raises
+        redis.ConnectionError, redis.TimeoutError."""
         try:
             while True:
                 try:
@@ -258,7 +260,8 @@ class Pipeline:
     async def call(self, words: Words) -> object:
         """Make a call and return its answer. Raises redis.RedisError.
 
-        The call is not sent if the connection breaks before its turn, because calls before it failed then."""
+        If the connection breaks before this call is sent, earlier calls have failed: then this one fails, too, unsent.
+        """
         call, failures = Call(words), self._failures
         if self._turn.locked():
             await self._turn.acquire()

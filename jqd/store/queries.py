@@ -24,7 +24,8 @@ class QueryMethods(ScriptMethods):
     # ------------------------------------------------------------ jobs
 
     async def get_job(self, job_id: str) -> JobView | OnItsWay | None:
-        """Return all that is known of a job; None if no journal that the store knows can have made its id.
+        """Return all that is known of a job; OnItsWay if it may still come from a journal; None if it neither exists
+        nor may come.
 
         Raises StoreChanged: another life of the store may not know the job yet.
         """
@@ -67,7 +68,8 @@ class QueryMethods(ScriptMethods):
     async def resolve(self, name: str, *, promised: bool = False) -> str | None:
         """Return the id of the job whose pusher chose the id `name`; None if there is none. Raises StoreChanged.
 
-        Raises StoreUnsettled if the job may be in a journal only. `promised`: None also if the name is only reserved.
+        Raises StoreUnsettled if the job may be in a journal only. `promised`: None also if the name was reserved for a
+        push whose job did not come in time.
         """
         (job_id,) = await self._resolve([name], promised=promised)
         return job_id
@@ -86,8 +88,9 @@ class QueryMethods(ScriptMethods):
     async def _views(
         self, job_ids: Sequence[str], *, brief: int = 0, last: bool = False, again: bool = False
     ) -> list[JobView | OnItsWay | None]:
-        """Return views of jobs. `brief`: without results, and without arguments if the row has more bytes than this; 0:
-        with both. `last`: with the last attempt as the only history."""
+        """Return the view of each job. `brief`: 0: with results and arguments; else without results, and without the
+        arguments of jobs whose rows have more bytes than `brief`. `last`: with the last failed attempt as the only
+        history."""
         flat: list[object] = []
         for job_id in job_ids:
             number = codec.journal_of(job_id)
@@ -128,9 +131,10 @@ class QueryMethods(ScriptMethods):
             return view
 
     async def unfinished(self, job_ids: Sequence[str], *, dead: bool = False) -> list[str]:
-        """Return the ids of jobs that exist and have not ended, of at most CALL_JOBS_MAX. Raises StoreChanged.
+        """Return the ids of those jobs that exist and have not ended. Takes at most CALL_JOBS_MAX ids. Raises
+        StoreChanged.
 
-        `dead`: also jobs that failed for good.
+        `dead`: also of jobs that failed for good.
         """
         bound(job_ids)
         if not job_ids:
@@ -139,7 +143,8 @@ class QueryMethods(ScriptMethods):
         return self._texts("jobs", answer)
 
     async def get_ends(self, job_ids: Sequence[str]) -> Ends:
-        """Return the outcomes of jobs that ended, and the cancels that wait for jobs in flight. Raises StoreChanged."""
+        """Return the outcomes of jobs that ended, the cancels noted for jobs in flight, and which jobs are gone. Raises
+        StoreChanged."""
         found = Ends([], {}, [])
         for at in range(0, len(job_ids), VIEWS):
             answer = await self._caller.call("get_ends", self._caller.identity, *job_ids[at : at + VIEWS])
@@ -162,7 +167,7 @@ class QueryMethods(ScriptMethods):
     async def list_types(self, partition: int | None = None, *, dated: bool = True) -> list[TypeView]:
         """Return all jobtypes that have jobs, by name. Their numbers are exact, but not taken at one moment.
 
-        `partition`: only jobtypes of this partition. `dated`: also read `oldest_ms`, the next job's date, for each.
+        `partition`: only jobtypes of this partition. `dated`: also read `TypeView.oldest_ms` for each.
         """
         views: dict[str, TypeView] = {}
         place = "0"
@@ -179,7 +184,7 @@ class QueryMethods(ScriptMethods):
                 return sorted(views.values())
 
     async def stats(self) -> StoreStats:
-        """Return the numbers of jobs. Names partitions that do not answer. Raises StoreAway if no partition does."""
+        """Return the numbers of jobs, and which partitions did not answer. Raises StoreAway if no partition does."""
         *numbers, row = self._list("jobs", await self._caller.call("stats"))
         total, later, running, ended, dead, types = (self._whole("jobs", number) for number in numbers)
         counts, totals = self._counts(row)
@@ -213,7 +218,7 @@ class QueryMethods(ScriptMethods):
         return Purged(*(self._whole("ended", number) for number in codec.fields(self._keys, "ended", answer, 2)))
 
     async def delete_dead(self, job_ids: Sequence[str]) -> list[str]:
-        """Delete jobs that ended, including failed ones; return the ids that existed."""
+        """Delete jobs that ended, including failed ones; return the ids of the jobs that were deleted."""
         bound(job_ids)
         gone: list[str] = []
         while job_ids:
@@ -224,9 +229,9 @@ class QueryMethods(ScriptMethods):
         return gone
 
     async def clean_ended(self, before_ms: int, limit: int) -> Cleaned:
-        """Examine up to `limit` jobs that ended before that date, and delete them.
+        """Examine up to `limit` jobs that ended before `before_ms`, and delete them.
 
-        Failed jobs, kept results, and jobs that other jobs need stay."""
+        Failed jobs, jobs with kept results, and jobs that other jobs need are not deleted."""
         limit = min(limit, CALL_JOBS_MAX)
         answer = await self._caller.call("clean_ended", self._caller.identity, before_ms, limit)
         return Cleaned(*(self._whole("ended", number) for number in codec.fields(self._keys, "ended", answer, 3)))

@@ -1,7 +1,7 @@
 """Copies all that a store's server holds into one file, and puts such a file where a new server loads it at its start.
 
-The server sends the copy as to a replica (`SYNC`), so no access to its machine is needed. Writes after that moment
-follow on the connection and are not read.
+The server sends the copy as to a replica (`SYNC`), so no access to its machine is needed. Writes that come after the
+copy began follow on the same connection, and are not read.
 """
 
 import os

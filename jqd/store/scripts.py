@@ -35,10 +35,12 @@ class ScriptCaller(Protocol):
         """Return the key that cursors are sealed with; "" before the first `look`."""
 
     async def call(self, name: str, *arguments: Any) -> object:
-        """Call a function of the library. The present time (`now_ms`) is put before the arguments."""
+        """Call a function of the library, and return its answer. The present time (`now_ms`) is put before the
+        arguments."""
 
     async def call_behind(self, name: str, *arguments: Any) -> object:
-        """Call a function after all earlier calls of this method, without waiting for their answers."""
+        """Call a function like `call`, but after all earlier calls of this method. The call is sent before they are
+        answered."""
 
     async def info(self, *sections: str) -> dict[str, str]: ...
 
@@ -49,7 +51,8 @@ class OtherServer(redis.ConnectionError):
 
 
 def translate(error: redis.RedisError, call: str, keys: Keys) -> StoreError:
-    """Return our exception for a redis-py error. Messages of our own functions contain nothing that a user wrote."""
+    """Return our exception for a redis-py error. `call`: the name of the call that failed, for the message. If one of
+    our own functions failed, the message contains nothing that a user wrote."""
     if isinstance(error, (redis.AuthenticationError, redis.exceptions.AuthorizationError)):
         return StoreRefused(f"the store does not let us in ({call}): {error}; check user and password in its URL")
     if isinstance(error, OtherServer):

@@ -77,7 +77,7 @@ def judge_version(info: Mapping[str, Any], *, managed: bool) -> list[Diagnostic]
 
 
 def named(info: Mapping[str, Any]) -> tuple[str, Version]:
-    """Return product and version. Valkey also names a `redis_version`, which is not its own."""
+    """Return the name and version of the server's product. The `redis_version` of a Valkey is not its own version."""
     product = "valkey" if info.get("valkey_version") else "redis"
     numbers = [int(part) for part in str(info.get(f"{product}_version", "")).split(".")[:3] if part.isdecimal()]
     major, minor, patch = [*numbers, 0, 0, 0][:3]

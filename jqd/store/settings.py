@@ -27,12 +27,11 @@ class SettingMethods(ScriptMethods):
     async def follow_settings(
         self, rules_at: int, signs_at: int, alive: Sequence[str] = (), fresh: Sequence[Setting] = ()
     ) -> Followed:
-        """Return the settings, and the workers with signs of life, that are new since the numbers of an earlier answer.
+        """Return the settings and the workers' signs of life that the store got since an earlier call.
 
-        The numbers are 0 at first, and valid in one life of the store: raises StoreChanged.
-
-        `alive`: ids of workers that gave the caller a sign of life. `fresh`: settings to save that are in no journal.
-        At most CALL_JOBS_MAX of each."""
+        `rules_at`, `signs_at`: numbers in that call's answer; 0 at first. They are valid in one life of the store:
+        raises StoreChanged. `alive`: ids of workers that gave the caller a sign of life; it is saved. `fresh`: settings
+        to save that are in no journal. At most CALL_JOBS_MAX of each."""
         bound(alive)
         bound(fresh)
         flat = (value for setting in fresh for value in (_member(setting), setting.revision, encode_setting(setting)))
@@ -61,8 +60,8 @@ class SettingMethods(ScriptMethods):
         )
 
     async def forget_settings(self, signs_at: int, settings: Sequence[Setting]) -> list[Setting]:
-        """Drop settings. Returns the settings that stay: their worker gave a sign of life since, or the store has
-        another version."""
+        """Delete settings. A setting stays if the store has another version of it, or if its worker gave a sign of life
+        after number `signs_at`. Returns the settings that stay."""
         bound(settings)
         workers = (setting.name if setting.kind == "worker" else "" for setting in settings)
         pairs = zip(settings, workers, strict=True)

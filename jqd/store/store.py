@@ -55,16 +55,17 @@ class Store(
 
         `fresh`: the caller's journal was created at this start; an unused store is then settled at once.
 
-        `highest`: the highest fence that the caller knows, if it knows no life of the store. `before`: `since` of the
-        life that it knew last. A store that is older than these numbers say had old data put back, and begins another
-        life.
+        `highest`: the highest fence that the caller knows, if it knows no life of the store. `before`:
+        `StoreLook.since` of the life that it knew last. If the store's own numbers are lower, old data was put back
+        into it, and another life begins.
         """
 
     @abstractmethod
     async def new_life(self, identity: str) -> None:
         """Begin a new life of the store, so that all daemons notice that it lost data.
 
-        For a caller that saw positions go back although the store still had this `identity`."""
+        For a caller that saw the positions of its journal go back although the store still had this `identity`. Does
+        nothing if another life has begun already."""
 
     @abstractmethod
     async def wait_durable(
@@ -75,7 +76,7 @@ class Store(
         *,
         or_accepted: bool = False,
     ) -> bool:
-        """Return whether all that was applied before the call would survive a crash of the server.
+        """Wait until all that was applied before the call would survive a crash of the server; return whether it would.
 
         Returns False if that was not certain within `timeout_s`; `durability_rule` says when it is. `replicas`: this
         many replicas must have it, too. `where`: ask only these partitions. `or_accepted`: return True where the server

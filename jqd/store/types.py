@@ -54,7 +54,7 @@ class Ages(NamedTuple):
 
     @property
     def words(self) -> str:
-        """Both numbers as one argument of the Lua function."""
+        """Return both numbers as one argument of get_waiting_jobs.lua: "no_worse_than priority"."""
         return f"{self.no_worse_than} {self.priority}"
 
 
@@ -132,7 +132,8 @@ class Renewed(NamedTuple):
 
 
 class DurableReply(NamedTuple):
-    """The last report of a journal. Both numbers come from the sequence that also gives fences."""
+    """Since when a journal keeps jobs, by its last `save_kept`. Both numbers come from the sequence that also gives
+    fences."""
 
     since: int
     """Jobs that the journal keeps, and may apply again, were written after this number; 0: it has not reported."""
@@ -145,7 +146,7 @@ JOINS_SOON_S = 60.0  # between two such joins at most; as long as a daemon may m
 
 
 class Ends(NamedTuple):
-    """How some jobs ended or will end."""
+    """The answer of `get_ends`: how some jobs ended or will end."""
 
     outcomes: list[Outcome]
     """Outcomes of jobs that ended, without results. For a job that a worker holds by itself: its hand-over to the
@@ -293,7 +294,7 @@ class EditGiven(NamedTuple):
 
 
 class QueuePlace(NamedTuple):
-    """What runs before a ready job."""
+    """Which jobs run before a ready job, and what it waits for."""
 
     ahead: int
     """How many jobs of the same type are before it."""

@@ -32,7 +32,8 @@ class UnreadableJobs:
 
     @property
     def complaint(self) -> str | None:
-        """Return the last fault as a sentence for health, if it was met within the last hour; else None."""
+        """Return a sentence for health about the last row that could not be read, if that was within the last hour;
+        else None."""
         if self._last is None or trio.current_time() - self._last[0] > WARN_S:
             return None
         return f"{self._last[1]}; `jqd errors` lists such jobs with the reason unreadable"

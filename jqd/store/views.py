@@ -23,7 +23,8 @@ WAITS = frozenset({"ready", "later", "nowhere"})
 
 
 def read_view(keys: Keys, job_id: str, place: str, fields: Sequence[object], *, last: bool = False) -> JobView:
-    """Build the view of a job. `last`: with the last attempt as the only history. Raises Unreadable."""
+    """Build the view of a job. `place`: the set that has the job. `fields`: its values from `get_jobs`. `last`: with
+    the last attempt as the only history. Raises Unreadable."""
     _, score, sysid, row, tries, outcome, result, asked, _, generation, worker, progress, log = fields
     job = codec.decode_job(keys, job_id, row)
     if place == "nowhere":
@@ -56,6 +57,7 @@ def read_view(keys: Keys, job_id: str, place: str, fields: Sequence[object], *, 
 
 def damaged_view(keys: Keys, job_id: str, place: str, fields: Sequence[object], why: str) -> tuple[JobView, bool]:
     """Build a view from what can be read of a damaged job. Also returns whether to move the job to the dead set.
+    Parameters as in `read_view`; `why`: the fault, for people.
 
     Raises Unreadable if the row can be read but the job is in no set: keys were deleted."""
     ended, cancelled, job = None, False, None
@@ -146,7 +148,8 @@ def decode_end(keys: Keys, job_id: str, row: object) -> tuple[Outcome | None, bo
 
 
 def decode_end_outcome(keys: Keys, job_id: str, row: object, changed: object) -> Outcome | None:
-    """Return the outcome as a journal may write it again; None if unknown or a cancel. Raises Unreadable."""
+    """Return the outcome that ended a job, in the form in which a journal may write it again. None: it is unknown, or a
+    cancel ended the job. `row`, `changed`: the job's rows in `outcome` and `generation`. Raises Unreadable."""
     outcome, cancelled = decode_end(keys, job_id, row)
     if outcome is None or cancelled:
         return None
@@ -168,7 +171,9 @@ def expired(job_id: str, at_ms: int) -> Outcome:
 
 
 def parent_failed(outcome: Outcome, parent: str) -> Outcome:
-    """Return the outcome of a job that was not run because a parent did not succeed."""
+    """Return `outcome` changed into that of a job that was not run because of a parent. `parent`: the id of the parent
+    that did not succeed, or why the parents' results cannot be given to the job (RESULTS_TOO_LARGE, RESULTS_GONE,
+    NO_FIELD)."""
     message = "PARENT_FAILED: it waited for a job that did not succeed, and was not run"
     if parent == RESULTS_TOO_LARGE:
         message = (

@@ -125,13 +125,14 @@ class StoredHandler(Struct, frozen=True):
 
 
 async def add(parts: ApiContext, request: Request) -> Added:
-    """`POST /add?jobtype=`: push a job for each line → 200 {ok, count, ids}: on this daemon's disk, synced."""
+    """`POST /add?jobtype=`: push a job for each line → 200 {ok, count, ids}, once the jobs are on this daemon's disk,
+    synced."""
     asked = read_query(request, Adding)
     return await _add(parts, request, asked.client, asked.jobtype)
 
 
 async def add_for(parts: ApiContext, request: Request, client: str, jobtype: str) -> Added:
-    """`POST /{client}/job/{type}/add`: push a job for each line, for a client: a tenant, or - for none."""
+    """`POST /{client}/job/{type}/add`: push a job for each line as the tenant `client`; -: without a tenant."""
     return await _add(parts, request, client, jobtype)
 
 

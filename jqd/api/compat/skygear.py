@@ -111,7 +111,7 @@ class SkyCancel(SkyKeyed, kw_only=True):
 
 
 class SkyPushed(Struct, frozen=True):
-    """The id of the job."""
+    """The `result` in an answer: the id of the job."""
 
     job_id: str
 

@@ -18,7 +18,7 @@ LOOKS = "for tokens that see everything:"
 
 
 class Taker(Struct, frozen=True):
-    """A worker that takes jobs of this type, but gets none now."""
+    """A worker that takes jobs of the waiting job's type, but gets none now."""
 
     name: str
     state: str
@@ -26,7 +26,7 @@ class Taker(Struct, frozen=True):
 
 
 class Better(Struct, frozen=True):
-    """Another jobtype, whose ready jobs are started before this job."""
+    """Another jobtype, whose ready jobs are started before the waiting job."""
 
     name: str
     ready: int

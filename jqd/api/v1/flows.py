@@ -58,8 +58,8 @@ class FlowJob(Struct, frozen=True):
 
 
 class FlowPage(Page, frozen=True):
-    """One page of a flow. The first page has the jobs nearest to the given one. Each page begins with its oldest
-    job."""
+    """One page of a flow. The first page has the jobs nearest to the job in the path. Within a page the oldest job is
+    first."""
 
     jobs: Sequence[FlowJob]
     whole: bool
@@ -92,7 +92,8 @@ async def retry(parts: ApiContext, request: Request, job_id: str) -> Tally:
 
 
 def _begin(cursor: str, most: int = FLOW_MAX) -> int:
-    """Return the number of jobs before a page or part, which the cursor contains. Raises Invalid."""
+    """Return how many jobs of a flow come before the next page, from its cursor; of a change, before the jobs that the
+    next call changes. `most`: the largest number that a cursor may have. Raises Invalid."""
     if not cursor:
         return 0
     sign, number = cursor[:1], cursor[1:]
@@ -102,8 +103,8 @@ def _begin(cursor: str, most: int = FLOW_MAX) -> int:
 
 
 def _read_flow_change(request: Request) -> tuple[int, bool]:
-    """Decode the body of a cancel or retry of a flow. Returns the number of jobs before the part to change, and
-    `dry_run`. Raises Invalid."""
+    """Decode the body of a cancel or retry of a flow. Returns how many jobs of the flow come before those to change,
+    and `dry_run`. Raises Invalid."""
     change = read_body(request, FlowChange) if request.body else FlowChange()
     return _begin(change.cursor, LINKS_MAX), change.dry_run
 

@@ -52,7 +52,7 @@ async def list_handlers(parts: ApiContext, request: Request) -> Response:
 
 
 async def delete(parts: ApiContext, request: Request, name: str) -> None:
-    """Delete all versions of a handler. Jobs in flight may end."""
+    """Delete all versions of a handler. Jobs in flight go on."""
     expect_allowed(parts.services, [parts.services.qualified_name(name)])
     await handlers.delete(parts.services, name)
 

@@ -21,7 +21,7 @@ from jqd.store import JobView
 
 
 class WaitQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The query of a wait for a job's end."""
+    """The query of a call that may wait until a job has ended."""
 
     wait: Seconds = 0.0
 
@@ -34,13 +34,13 @@ class JobQuery(WaitQuery, frozen=True, forbid_unknown_fields=True):
 
 
 class ResultQuery(WaitQuery, frozen=True, forbid_unknown_fields=True):
-    """The query of a result."""
+    """The query of `GET /v1/jobs/{job_id}/result`."""
 
     consume: Flag = "0"
 
 
 class DeleteQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The query of a cancel."""
+    """The query of `DELETE /v1/jobs/{job_id}`."""
 
     purge: Flag = "0"
 

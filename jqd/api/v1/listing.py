@@ -118,7 +118,7 @@ async def list_errors(parts: ApiContext, request: Request) -> Response:
 
 
 async def list_daemons(parts: ApiContext, request: Request) -> Response:
-    """`GET /v1/daemons?limit&cursor` → 200 {daemons, cursor}: the daemons of this store, as this one last heard of
+    """`GET /v1/daemons?limit&cursor` → 200 {daemons, cursor}: the daemons of this store, as this daemon last heard of
     them.
 
     Raises Invalid, StoreAway.

@@ -114,7 +114,7 @@ class JobBrief(JobState, kw_only=True, frozen=True):
 
 
 class Job(JobState, kw_only=True, frozen=True):
-    """One job in full. On its way into the store its name is empty, and options are left out."""
+    """One job in full. Of a job that is not in the store yet, the name is empty and options are left out."""
 
     timeout: Annotated[float, Meta(description="seconds of one attempt")] | UnsetType = UNSET
     keep_result: Keep | UnsetType = UNSET
@@ -278,7 +278,7 @@ class Worker(Struct, frozen=True):
 
 
 class HandlerSettings(JobOptions, frozen=True, kw_only=True):
-    """How a handler is called, and defaults for its jobs. Code has only `batch`, and the defaults."""
+    """How a handler is called, and defaults for its jobs. A handler that is code has only `batch` and the defaults."""
 
     batch: int | None
     style: StyleName | UnsetType = UNSET

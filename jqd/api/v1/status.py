@@ -44,7 +44,7 @@ async def readyz_run(parts: ApiContext, request: Request) -> Response:
 
 
 async def _ready(parts: ApiContext, request: Request) -> Ready:
-    """Return the readiness of all processes that share the port; if another one of these asks, only that of this
+    """Return the readiness of all processes that share the port; if one of the other processes asks, only that of this
     process."""
     control, who, warnings = parts.services.control, parts.services.principal, list(parts.services.control.warnings())
     push, run = _half(control.push_ready(), who), _half(control.run_ready(), who)

@@ -161,7 +161,7 @@ async def list_workers(parts: ApiContext, request: Request) -> Response:
 
 
 async def unregister(parts: ApiContext, request: Request, worker_id: str) -> None:
-    """Unregister a worker. Jobs in flight may end."""
+    """Unregister a worker. Jobs in flight go on."""
     await workers.unregister(parts.services, worker_id)
 
 
