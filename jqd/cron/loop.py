@@ -6,8 +6,9 @@ to know which of the others are alive.
 """
 
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import chain, islice, zip_longest
 
 import trio
 
@@ -18,11 +19,11 @@ from jqd.domain.array_split import in_steps
 from jqd.domain.errors import JournalRefused, ServiceError, StoreAway, StoreRefused
 from jqd.domain.jobid import partition_of_name
 from jqd.domain.log import get_logger
-from jqd.domain.tenant import bare
+from jqd.domain.tenant import bare, tenant_of
 from jqd.loops.settings import SettingsSync
 from jqd.service.services import Services
 
-AT_ONCE = 100  # the most schedules in one round: they take a few ms of the store, and one sync
+AT_ONCE = 100  # the most schedules in one round: those of a tenant take a few ms of the store, and one sync
 TURN_S = 1.0  # how much longer each daemon waits than the one before it: time enough to learn what that one fired
 PLACES_MAX = 5  # no daemon waits more than this many TURN_S, however many daemons there are
 LOOK_S = 0.25  # between rounds while a date has come that this daemon may not fire yet
@@ -48,6 +49,7 @@ class CronLoop:
         self._schedules = services.feature(Schedules)
         self._follows = follows
         self._place = place
+        self._served = ""  # the tenant of the last schedule of the round before
         self._log = get_logger("schedules")
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -71,9 +73,8 @@ class CronLoop:
         store that fails does not delay the others."""
         by_home: dict[int, list[Firing]] = {}
         away: dict[int, str] = {}  # partition → why it failed: so a hanging server costs one timeout in each call
-        # Schedules that have not failed come first, then those that failed longest ago, so that all get a turn.
-        ours = sorted(filter(self._is_ours_now, self._schedules.due()), key=lambda one: one.again_at_s)
-        for one in ours[:AT_ONCE]:
+        for one in in_turns(filter(self._is_ours_now, self._schedules.due()), self._served):
+            self._served = tenant_of(one.name)
             home = partition_of_name(one.fired.job_id, self._services.partitions)
             if home in away:
                 self._put_off(one, away[home])
@@ -119,3 +120,16 @@ class CronLoop:
             self._log.info("schedules.waits", name=one.name, why=why)
         one.trouble = why
         one.again_at_s = self._clock.mono_s() + AGAIN_S
+
+
+def in_turns(due: Iterable[KnownSchedule], served: str) -> list[KnownSchedule]:
+    """Return AT_ONCE of the schedules, one of each tenant in turn, so that no tenant's dates wait for another's.
+
+    `served`: the tenant after which the turn begins. Of a tenant, schedules that have not failed come first, then those
+    that failed longest ago, so that all get a turn."""
+    by_tenant: dict[str, list[KnownSchedule]] = {}
+    for one in sorted(due, key=lambda one: one.again_at_s):
+        by_tenant.setdefault(tenant_of(one.name), []).append(one)
+    tenants = sorted(by_tenant, key=lambda tenant: (tenant <= served, tenant))
+    turns = chain.from_iterable(zip_longest(*(by_tenant[tenant] for tenant in tenants)))
+    return [*islice((one for one in turns if one is not None), AT_ONCE)]

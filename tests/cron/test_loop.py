@@ -30,6 +30,7 @@ from jqd.domain.job import State
 from jqd.domain.lease import LeaseConfig
 from jqd.journal import JournalConfig, open_journal
 from jqd.service.cancel import cancel
+from jqd.service.principal import Principal
 from jqd.store import StoreConfig
 from jqd.testing.store import FakeStore
 from tests.cli.scripted import Script, script
@@ -303,6 +304,31 @@ async def test_many_that_wait_for_their_last_job_hold_up_no_others(
         assert place.services.feature(Schedules).known["slow5"].fired.fired == 2, (
             "and each of them is looked at in its turn"
         )
+
+
+async def test_the_schedules_of_one_tenant_make_no_date_of_another_late(
+    autojump_clock: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of its dates that had come stood before those of the others, which were skipped as missed."""
+    monkeypatch.setattr("jqd.cron.loop.AT_ONCE", 1)
+    monkeypatch.setattr("jqd.cron.decide.LATE_MS", 5_000)
+    real = CronLoop._look
+
+    async def slow(self: CronLoop) -> None:
+        await trio.sleep(0.25)
+        await real(self)
+
+    monkeypatch.setattr(CronLoop, "_look", slow)
+    async with alone("2026-01-01T00:00Z") as place:
+        crowd, own = (place.services.as_principal(Principal(tenant)) for tenant in ("acme", "bob"))
+        for n in range(8):  # more dates come than are fired
+            plan = Plan(job=Template(name="x"), every=1.0, missed="all", overlap="replace")
+            await schedules.put(crowd, f"s{n}", plan)
+        plan = Plan(job=Template(name="y"), every=5.0, missed="skip", overlap="replace")
+        await schedules.put(own, "mine", plan)
+        await trio.sleep(42)
+        one = place.services.feature(Schedules).known[own.qualified_name("mine")]
+        assert (one.fired.fired, one.fired.skipped) == (8, 0)
 
 
 async def test_without_a_schedule_nothing_is_done(autojump_clock: None, monkeypatch: pytest.MonkeyPatch) -> None:
