@@ -197,11 +197,11 @@ class Attempts:
         return body
 
     def raised(self, item: Item, error: BaseException) -> bytes:
-        if item.span is not None and not isinstance(error, Snooze):
-            item.span.fail(type(error).__name__, error)
         try:
+            if item.span is not None and not isinstance(error, Snooze):
+                item.span.fail(type(error).__name__, error)
             return self._expected(item, error)
-        except Exception as odd:  # noqa: BLE001 - a user's exception may raise anything when it is read
+        except BaseException as odd:  # noqa: BLE001 - a user's exception may raise anything when it is read
             message = f"the job raised {type(error).__name__}, which cannot be read: {_name(odd)}"
             return self._failure(item, message, error=_name(error))
 
@@ -296,7 +296,7 @@ def _name(error: BaseException) -> str:
 def _message_of(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception:  # noqa: BLE001 - a user's __str__ may raise anything
+    except BaseException:  # noqa: BLE001 - a user's __str__ may raise anything
         return "(its text cannot be read)"
 
 

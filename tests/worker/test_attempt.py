@@ -21,6 +21,11 @@ class Odd(Exception):
         raise RuntimeError("no text")
 
 
+class OddExit(Exception):
+    def __str__(self) -> str:
+        sys.exit("while it is read")
+
+
 class Missing(Failed):
     """Of a job's author, who does not call what he inherits from."""
 
@@ -109,6 +114,8 @@ def ending(argument: Any, /) -> Any:
             raise Base("of a library")
         case "odd":
             raise Odd
+        case "odd exit":
+            raise OddExit
         case "surrogate":
             raise ValueError("\ud800 alone")
         case "long":
@@ -250,6 +257,7 @@ async def test_an_error_value_that_cannot_be_encoded_is_told_as_text(name: str) 
         ("interrupt", "KeyboardInterrupt: by itself"),
         ("base", "Base: of a library"),
         ("odd", "Odd: (its text cannot be read)"),
+        ("odd exit", "OddExit: (its text cannot be read)"),
         ("surrogate", "ValueError: \\ud800 alone"),
         ("group", "ExceptionGroup: two (2 sub-exceptions)"),
     ],
