@@ -71,11 +71,12 @@ def has_unit(text: str) -> bool:
 
 
 def duration_s(given: Duration) -> float:
-    """Return a duration, which may be a text, a number or a timedelta, in seconds. Raises ValueError."""
+    """Return a duration, which may be a text, a number or a timedelta, in seconds, as a plain number: one of numpy's
+    cannot be encoded. Raises TypeError, ValueError."""
     if isinstance(given, timedelta):
         return given.total_seconds()
     if not isinstance(given, str):
-        return given
+        return given if isinstance(given, int) else float(given)
     try:
         return seconds(given)
     except ValueError as error:

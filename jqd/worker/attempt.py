@@ -19,9 +19,9 @@ from jqd.domain.dates import iso
 from jqd.domain.followers import FOLLOWERS_BYTES_MAX
 from jqd.domain.log import get_logger
 from jqd.worker import wire
-from jqd.worker.attempt_output import SUCCESS_LOG_BYTES_MAX, AttemptOutput
+from jqd.worker.attempt_output import SUCCESS_LOG_BYTES_MAX, AttemptOutput, encodable
 from jqd.worker.batch import Item
-from jqd.worker.context import Cancelled, Context, Failed, Retry, Snooze, at_work
+from jqd.worker.context import Cancelled, Context, Failed, Retry, Snooze, at_work, from_now
 from jqd.worker.job import Loop
 from jqd.worker.job_log import JobLog, job_fields
 from jqd.worker.parameters import Parameters
@@ -185,12 +185,10 @@ class Attempts:
         # Without the result, but with its size: the daemon decides what happens.
         return codec.encode(wire.Success(item.job_id, self._now(), None, jobs, size))
 
-    def follows(self, output: AttemptOutput, codec: wire.Codec) -> Sequence[Mapping[str, Any]]:
+    def follows(self, output: AttemptOutput, codec: wire.Codec) -> Sequence[Any]:
         """Return the follower jobs of an attempt in a form that `codec` can encode. For JSON they are decoded first,
         because JSON cannot hold packed values."""
-        if codec is wire.MSGPACK:
-            return output.follows
-        return [msgpack.decode(msgpack.encode(follower)) for follower in output.follows]
+        return output.follows if codec is wire.MSGPACK else [msgpack.decode(each) for each in output.follows]
 
     def returned(self, item: Item, body: bytes) -> bytes:
         self.lines.succeeded(item)
@@ -217,12 +215,14 @@ class Attempts:
             return self.cancelled(item, _name(error))
         log = self._log.bind(**_which(item))
         if isinstance(error, Retry):
-            log.info("worker.job_wants_retry", why=_message_of(error), after_s=error.after)
-            return self._failure(item, _message_of(error), error="retry", retry_after=error.after)
+            after_s = None if error.after is None else from_now(error.after, "Retry.after")
+            log.info("worker.job_wants_retry", why=_message_of(error), after_s=after_s)
+            return self._failure(item, _message_of(error), error="retry", retry_after=after_s)
         if isinstance(error, Snooze):
-            log.info("worker.job_snoozed", why=_message_of(error), after_s=error.after)
-            message = _plain(_message_of(error)[-wire.MESSAGE_CHARS_MAX :])
-            return item.batch.codec.encode(wire.Snoozed(item.job_id, self._now(), message, error.after))
+            after_s = from_now(error.after, "Snooze.after")
+            log.info("worker.job_snoozed", why=_message_of(error), after_s=after_s)
+            message = encodable(_message_of(error)[-wire.MESSAGE_CHARS_MAX :])
+            return item.batch.codec.encode(wire.Snoozed(item.job_id, self._now(), message, after_s))
         if isinstance(error, Failed):
             kind = _message_of(error) if error.error is None else error.error
             log.warning("worker.job_failed", why=_message_of(error))
@@ -237,7 +237,7 @@ class Attempts:
         # Leave out the first frame, which is jqd's.
         frames = traceback.format_exception(type(error), error, own.tb_next if own else None)
         log.warning(
-            "worker.job_raised", error=_name(error), exception=_plain("".join(frames)[-wire.MESSAGE_CHARS_MAX :])
+            "worker.job_raised", error=_name(error), exception=encodable("".join(frames)[-wire.MESSAGE_CHARS_MAX :])
         )
         return self._failure(item, "".join(frames), error=_name(error))
 
@@ -262,9 +262,9 @@ class Attempts:
         retry_after: float | None = None,
         status: int | None = None,
     ) -> bytes:
-        codec, message = item.batch.codec, _plain(message[-wire.MESSAGE_CHARS_MAX :])
+        codec, message = item.batch.codec, encodable(message[-wire.MESSAGE_CHARS_MAX :])
         if isinstance(error, str):
-            error = _plain(error[: wire.ERROR_CHARS_MAX])
+            error = encodable(error[: wire.ERROR_CHARS_MAX])
         try:
             size = len(codec.encode(error))
             why = f"has {size} bytes, more than {wire.ERROR_BYTES_MAX}" if size > wire.ERROR_BYTES_MAX else ""
@@ -290,7 +290,7 @@ def _which(item: Item) -> dict[str, object]:
 def _name(error: BaseException) -> str:
     """Return an exception as text, `ValueError: its message`, which can be encoded."""
     text = _message_of(error)
-    return _plain(f"{type(error).__name__}: {text}" if text else type(error).__name__)[: wire.ERROR_CHARS_MAX]
+    return encodable(f"{type(error).__name__}: {text}" if text else type(error).__name__)[: wire.ERROR_CHARS_MAX]
 
 
 def _message_of(error: BaseException) -> str:
@@ -298,7 +298,3 @@ def _message_of(error: BaseException) -> str:
         return str(error)
     except BaseException:  # noqa: BLE001 - a user's __str__ may raise anything
         return "(its text cannot be read)"
-
-
-def _plain(text: str) -> str:
-    return text.encode("utf-8", "backslashreplace").decode()

@@ -3,8 +3,9 @@
 import math
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
+
+from msgspec import Raw
 
 OUTPUT_BYTES_MAX = 65_536  # the end of the output that is kept, for a failed attempt and for followers
 SUCCESS_LOG_BYTES_MAX = 8_192  # of a success; less, as it goes through the daemon's journal for each job that prints
@@ -72,6 +73,11 @@ def _end_of(line: str, bytes_max: int) -> tuple[str, int]:
     return data.decode(), len(data) + 1
 
 
+def encodable(text: str) -> str:
+    """Return a user's text as one that can be encoded: a lone surrogate as `\\ud800`."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 class AttemptOutput:
     """Output lines, progress and follower jobs of one attempt."""
 
@@ -86,8 +92,8 @@ class AttemptOutput:
         """Up to which byte the people who watch the job have its output. None: nobody is known to watch it."""
         self.asked_s = -math.inf
         """When a daemon was last asked whether anybody watches the job, by trio's clock."""
-        self.follows: list[Mapping[str, Any]] = []
-        """Jobs to push if this one succeeds."""
+        self.follows: list[Raw] = []
+        """Jobs to push if this one succeeds, as MessagePack."""
         self._part = ""  # the last line, while it has no end
         self._spoke, self._write = spoke, write
 

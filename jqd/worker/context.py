@@ -6,10 +6,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol
 
+import msgspec
+
 from jqd.domain.dates import date_of
 from jqd.domain.followers import FOLLOWERS_MAX
 from jqd.domain.units import Duration, duration_s
-from jqd.worker.attempt_output import AttemptOutput
+from jqd.worker.attempt_output import AttemptOutput, encodable
 
 if TYPE_CHECKING:
     from jqd.worker.batch import Item
@@ -66,9 +68,10 @@ class Context:
 
         You may call it often: once a second the worker sends the latest.
         """
-        if done is not None and not 0 <= done <= 1:
+        share = None if done is None else float(done)  # a plain one: numpy's cannot be encoded
+        if share is not None and not 0 <= share <= 1:
             raise ValueError(f"progress goes from 0 to 1; got {done!r}")
-        self.output.set_progress(done, message[:PROGRESS_LENGTH_MAX])
+        self.output.set_progress(share, encodable(message[:PROGRESS_LENGTH_MAX])[:PROGRESS_LENGTH_MAX])
 
     def log(self, message: str) -> None:
         """Write a line to the worker's log, with the job's id and name. The job keeps the last lines that its last
@@ -88,7 +91,8 @@ class Context:
         follows = self.output.follows
         if len(follows) == FOLLOWERS_MAX:
             raise ValueError(f"{FOLLOWERS_MAX} jobs follow job {self.job_id} already; let one of them push the others")
-        follows.append(job.following(*args, **kwargs))
+        # Encoded here, so that an option which cannot be is raised where it was given.
+        follows.append(msgspec.Raw(msgspec.msgpack.encode(job.following(*args, **kwargs))))
 
 
 at_work: ContextVar[Context | None] = ContextVar("jqd_job", default=None)
@@ -109,11 +113,11 @@ class Retry(Exception):
     `after`: how long until the next attempt, in seconds or like "20s"; None leaves the wait to the daemon's back-off.
     """
 
-    after: float | None = None  # for derived classes that do not call __init__
+    after: Duration | None = None  # for derived classes that do not call __init__
 
     def __init__(self, after: Duration | None = None, message: str = "") -> None:
         super().__init__(message or "the job asked for another attempt")
-        self.after = None if after is None else _from_now(after, "Retry(after=...)")
+        self.after = None if after is None else from_now(after, "Retry(after=...)")
 
 
 class Snooze(Exception):
@@ -123,11 +127,11 @@ class Snooze(Exception):
     counts as an attempt, so that no job snoozes for ever unnoticed.
     """
 
-    after: float = 60.0  # for derived classes that do not call __init__
+    after: Duration = 60.0  # for derived classes that do not call __init__
 
     def __init__(self, after: Duration, message: str = "") -> None:
         super().__init__(message or "the job put itself off")
-        self.after = _from_now(after, "Snooze(...)")
+        self.after = from_now(after, "Snooze(...)")
 
 
 class Cancelled(Exception):
@@ -150,8 +154,9 @@ class Failed(Exception):
         self.error = error
 
 
-def _from_now(after: Duration, what: str) -> float:
-    after_s = duration_s(after)
+def from_now(after: Duration, what: str) -> float:
+    """Return a wait of a job's author in seconds. `what`: where it was given, for the message. Raises ValueError."""
+    after_s = float(duration_s(after))
     if not 0 <= after_s < float("inf"):
         raise ValueError(f"{what} takes seconds from now, 0 or more; got {after!r}")
     return after_s
