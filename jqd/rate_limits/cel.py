@@ -1,6 +1,6 @@
 """Evaluates a CEL expression that the library has parsed and checked, and counts the steps.
 
-A step takes some 0.1 µs: a node of the expression, an item of a list that is iterated, compared or copied, a few
+A step takes 0.1 to 0.4 µs: a node of the expression, an item of a list that is iterated, compared or copied, a few
 characters of a text. An expression that has used up its steps is stopped (`TooLong`), so none takes longer than its
 budget, whatever is in it and in the job. Loops spend the steps of their body before each iteration.
 
@@ -23,6 +23,7 @@ from jqd.rate_limits.operators import (
     Steps,
     TooLong,
     no_such,
+    spend_key,
     type_of,
 )
 
@@ -192,6 +193,7 @@ class Tree:
             made: dict[Any, Any] = {}
             for key_node, value_node in pairs:
                 key = key_node.run(scope, steps)
+                spend_key(key, steps)
                 if type(key) not in (str, int, bool) or key in made:
                     raise Failed(f"a map cannot have this {type_of(key)} as one of its keys, or not twice")
                 made[key] = value_node.run(scope, steps)

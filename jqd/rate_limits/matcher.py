@@ -23,14 +23,17 @@ STEPS_MAX = 20_000  # of an expression on a job, some 4 ms: 1,000 items of a lis
 PLACES_MAX = 100  # of a pattern, as `places_of` counts
 CLASS_PLACES = 20  # what each place counts in a pattern with a Unicode class, which has hundreds of ranges
 PATTERN_STEPS, CLASS_STEPS = 10, 200  # for each place at each match, which builds the pattern; the latter with a class
+MATCH_STEPS = 40  # of each match
+PATTERN_CHARS = 5  # of a pattern take what a place takes: building it takes long without any place, too
 CHAR_STEPS = 0.2  # for each place and character of the text: where the library follows all ways through the pattern
-SHOWN_CHARS = 80  # of an expression, in the text why it has no value
+SHOWN_CHARS = 80  # of an expression and of a missing field, in the text why it has no value
 CLASS_CHARS = 10  # so many characters of a written-out class count as a place: 200 members take as long as Unicode's
 ARGUMENT_BYTES_MAX = 16_384  # of an argument that expressions may read: decoding it takes a millisecond
 
 _COUNTED = re.compile(r"\{(\d+)(?:,(\d*))?\}")
 _MEMBERS = re.compile(r"\[\^?\]?(?:[^\]\\]|\\.)*\]", re.DOTALL)
 _NAMED_CLASS = re.compile(r"\\[pP]|\(\?[a-zA-Z]*i")  # Unicode classes, and flag i, which costs as much
+_PATH, _WORD = re.compile(r"\bjob(?:\.\w+)+"), re.compile(r"\w+")
 _PLACE = re.compile(r"<input>:(\d+):(\d+): (.*)")
 _ONE_EQUALS = re.compile(r"token recognition error at: '=")
 # Finds the jobtypes that an expression can match, so that others need not be evaluated. See `only_names`.
@@ -99,16 +102,21 @@ class Expression:
             return str(error)
         if not (key := error.key):
             return f"{self.shown} asks for what there is not: {error}"[:200]
-        whose = re.findall(rf"\b(job(?:\.\w+)*)\.{re.escape(key)}\b", self.text)
+        paths = [path.split(".") for path in _PATH.findall(self.text)]
+        whose = [".".join(path[: path.index(key, 1)]) for path in paths if key in path[1:]]
         # If the name stands there more than once, another place may have read it.
-        is_only = len(re.findall(rf"\b{re.escape(key)}\b", self.text)) == 1
+        is_only = _WORD.findall(self.text).count(key) == 1
         place = whose[0] if whose and is_only else f"what {self.shown} looks into"
-        return f"{place} has no field {key}"
+        return f"{place} has no field {shortened(key)}"
 
     @property
     def shown(self) -> str:
         """The text of the expression, shortened if it is long."""
-        return self.text if len(self.text) <= SHOWN_CHARS else f"{self.text[: SHOWN_CHARS - 1]}…"
+        return shortened(self.text)
+
+
+def shortened(text: str) -> str:
+    return text if len(text) <= SHOWN_CHARS else f"{text[: SHOWN_CHARS - 1]}…"
 
 
 def _matcher(pattern: str) -> tuple[int, float, Callable[[str], bool]]:
@@ -132,7 +140,8 @@ def _matcher(pattern: str) -> tuple[int, float, Callable[[str], bool]]:
 
     matches("")
     each = CLASS_STEPS if _NAMED_CLASS.search(pattern) else PATTERN_STEPS
-    return places * each, places * CHAR_STEPS, matches
+    weight = places + len(pattern) // PATTERN_CHARS + 1
+    return MATCH_STEPS + weight * each, weight * CHAR_STEPS, matches
 
 
 def places_of(pattern: str) -> int:

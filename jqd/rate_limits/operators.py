@@ -11,7 +11,11 @@ from typing import Any
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 CHARS_A_STEP = 64  # characters of a text that are compared or copied in a step
 ITEMS_A_STEP = 8  # items of a list that are copied in a step
-SEARCH_CHARS = 100  # a search compares each character of a shorter text with each of the other's; of a longer one not
+COMPARED_A_STEP = 256  # characters of a search that are compared in a step
+# Python searches a text shorter than this, or than SEARCH_TIMES the part, by comparing the whole part at each place.
+SEARCH_TEXT_CHARS, SEARCH_TIMES = 2_500, 3
+SEARCH_PART_CHARS = 100  # in other texts a longer part takes no longer than one of this length
+NUMBER_CHARS, INT_CHARS = 100, 21  # a number's text must be shorter
 
 
 class Failed(Exception):
@@ -96,12 +100,19 @@ _NUMBERS, _TEXTS = frozenset({int, float}), frozenset({str, bytes})
 def _has(whole: Mapping[Any, Any], key: Any, steps: Steps) -> bool:
     if type(key) not in (str, int, bool, float):
         raise no_such("in", key, whole)
+    spend_key(key, steps)
     if key not in whole:
         return False
     if type(key) is str:
         return True
     steps.spend(len(whole))  # compared again, because in Python True equals 1
     return any(equal(known, key, steps) for known in whole)
+
+
+def spend_key(key: Any, steps: Steps) -> None:
+    """Spend the steps of looking a key up in a map: of a text, for its length."""
+    if type(key) is str:
+        steps.spend(len(key) // CHARS_A_STEP)
 
 
 def _in(item: Any, whole: Any, steps: Steps) -> bool:
@@ -205,14 +216,21 @@ def _texts(name: str, how: Callable[[str, str], bool], text: Any, part: Any, ste
         raise no_such(name, text, part)
     steps.spend(len(part) // CHARS_A_STEP)
     if name == "contains":
-        steps.spend(len(text) * min(len(part) + 10, SEARCH_CHARS) // 256)
+        steps.spend(_compared(len(text), len(part)) // COMPARED_A_STEP)
     return how(text, part)
+
+
+def _compared(text_chars: int, part_chars: int) -> int:
+    """Return how many characters a search for a part in a text compares at most."""
+    if text_chars >= max(SEARCH_TEXT_CHARS, SEARCH_TIMES * part_chars):
+        part_chars = min(part_chars, SEARCH_PART_CHARS)
+    return (max(text_chars - part_chars, 0) + 1) * (part_chars + 10)
 
 
 def _int(value: Any, _: Steps) -> int:
     kind = type(value)
     try:
-        if kind in (int, bool) or (kind is str and value.isascii() and value.lstrip("-").isdigit() and len(value) < 21):
+        if kind in (int, bool) or (kind is str and len(value) < INT_CHARS and _is_digits(value)):
             return int(_whole(int(value)))
         if kind is float and abs(value) < 2.0**63:
             return int(value)
@@ -221,9 +239,13 @@ def _int(value: Any, _: Steps) -> int:
     raise no_such("int", value)
 
 
+def _is_digits(text: str) -> bool:
+    return text.isascii() and text.lstrip("-").isdigit()
+
+
 def _double(value: Any, _: Steps) -> float:
     try:
-        if type(value) in (int, float, str) and len(str(value)) < SEARCH_CHARS:
+        if type(value) in (int, float, str) and len(str(value)) < NUMBER_CHARS:
             return float(value)
     except ValueError:
         raise Failed(f"{value!r} is no number") from None
