@@ -43,7 +43,9 @@ GROUPS = (
 # The groups of `jqd --help`, the most used first.
 ONE, LOOK, MANY, RUN, DISK = (
     cyclopts.Group(title, sort_key=order)
-    for order, title in enumerate(("One job", "What there is", "One job or many", "To run", "Settings, store and disk"))
+    for order, title in enumerate(
+        ("One job", "Lists and state", "Change jobs", "Daemons and workers", "Settings, store and disk")
+    )
 )
 
 app = cyclopts.App(
@@ -51,7 +53,7 @@ app = cyclopts.App(
     help="A durable job queue: push jobs over HTTP, run them on HTTP workers.",
     version=__version__,
     backend="trio",
-    group_commands=cyclopts.Group("Else", sort_key=9),
+    group_commands=cyclopts.Group("Other", sort_key=9),
     suppress_keyboard_interrupt=False,  # `ended` handles it
 )
 # Named by strings, so that they are imported when used: importing all that a daemon needs takes longer than a push.
@@ -59,7 +61,7 @@ app.command(
     "jqd.cli.server:serve",
     group=RUN,
     help="Run one daemon. Without --store it keeps its own Valkey.\n\n"
-    "Every setting can also stand in the TOML file, or in the environment as JQD_SECTION__KEY.",
+    "Every setting can also be set in the TOML file, or in the environment as JQD_SECTION__KEY.",
 )
 app.command(
     "jqd.cli.server:dev", group=RUN, help="Run a whole queue here: a daemon, its own store and an example worker."
@@ -68,13 +70,14 @@ app.command(
     "jqd.cli.worker:worker",
     group=RUN,
     help="Serve the jobs of a Python module over HTTP.\n\n"
-    "SIGTERM or Ctrl-C: take no more, wait for the jobs in flight, leave. The second: hand them back untried, now. "
-    "SIGHUP, with --processes: load the code anew. All of it: docs/use/PYTHON.md.",
+    "At SIGTERM or Ctrl-C it takes no more jobs, waits for its jobs in flight, and ends. At a second one it gives them "
+    "back at once, and no attempt is counted. At SIGHUP, with --processes, it loads the code anew. More: "
+    "docs/use/PYTHON.md.",
 )
 app.command("jqd.cli.ui:ui", group=RUN, help="Serve the web UI, for a daemon or for several of one store.")
-app.command("jqd.cli.doctor:doctor", group=DISK, help="Say what of a store's settings or of a disk would lose jobs.")
+app.command("jqd.cli.doctor:doctor", group=DISK, help="Say which settings of the store or the disk could lose jobs.")
 app.command("jqd.cli.backup:backup", group=DISK, help="Copy a running daemon's store and journal into a new directory.")
-app.command("jqd.cli.backup:restore", group=DISK, help="Make a daemon's data of a backup, to be started with.")
+app.command("jqd.cli.backup:restore", group=DISK, help="Restore a daemon's data from a backup.")
 GROUPED: Sequence[tuple[cyclopts.Group, Sequence[Callable[..., int]]]] = (
     (ONE, (jobs.push, jobs.get, jobs.why, logs.logs, flows.flow)),
     (LOOK, (screen.status, screen.top, history.history, show.jobs, show.errors, limits.tenants)),
@@ -88,7 +91,8 @@ Commands = Mapping[str | tuple[str, ...], Command]
 
 
 def _group(name: str, about: str, default: Command, commands: Commands, group: cyclopts.Group | None = LOOK) -> None:
-    """Add a group of commands, `jqd NAME COMMAND`. `jqd NAME` alone runs `default`. `about`: help text of the group."""
+    """Add a group of commands, `jqd NAME COMMAND`. `jqd NAME` alone runs `default`. `about`: help text of the group.
+    `group`: heading under which `jqd --help` lists it; None: the last one."""
     inner = cyclopts.App(name=name, group=group, help=about)
     inner.default(default)
     for word, command in commands.items():
@@ -96,25 +100,25 @@ def _group(name: str, about: str, default: Command, commands: Commands, group: c
     app.command(inner)
 
 
-about = "List the jobtypes that have jobs; pause and resume some."
+about = "List the jobtypes that have jobs; pause or resume some."
 _group("types", about, show.types, {"pause": manage.pause, "resume": manage.resume})
-about = "List the workers that are registered; rm forgets some."
+about = "List the registered workers; rm removes some."
 _group("workers", about, show.workers, {"rm": manage.forget})
-about = "List what runs jobtypes without a program that registers; set a URL or code, rm takes it away."
+about = "List the handlers: URLs and code that run jobtypes without a registered worker; set or delete one."
 handled: Commands = {"ls": runs.ls, "get": runs.get, "set": runs.set_, "rm": runs.rm}
 _group("handlers", about, runs.ls, handled)
 about = "List the daemons that share one store; drain or resume one."
 _group("daemons", about, show.daemons, {"drain": drains.drain, "resume": drains.resume})
 app.command(drains.drain, group=RUN)
-about = "List the schedules, and when each comes next; set one, pause it …"
+about = "List the schedules and their next dates; set, pause, run or delete one."
 # Also run-now, as for jobs and in the HTTP API.
 changes: Commands = {"set": dates.set_, "next": dates.next_, ("run", "run-now"): dates.run}
 acts: Commands = {"pause": dates.pause, "resume": dates.resume, "rm": dates.rm}
 _group("schedules", about, dates.ls, {"ls": dates.ls, **changes, **acts})
-about = "List what may start when; set a limit, try one."
+about = "List the constraints, which limit when jobs start; set, try or delete one."
 tries: Commands = {"set": restraints.set_, "dry-run": restraints.dry_run, "get": restraints.get, "rm": restraints.rm}
 _group("constraints", about, restraints.ls, {"ls": restraints.ls, **tries})
-about = "List the tokens that may be used; create, derive or revoke one."
+about = "List the valid tokens; create, derive or revoke one."
 _group(
     "tokens",
     about,
@@ -122,27 +126,25 @@ _group(
     {"ls": secrets.ls, "create": secrets.create, "derive": secrets.derive, "revoke": secrets.revoke},
 )
 app.command(secrets.audit)
-about = "List how much tenants may push; set it, rm takes it back."
+about = "List the quotas, how much each tenant may push; set or delete one."
 _group("quotas", about, limits.ls, {"ls": limits.ls, "set": limits.set_, "rm": limits.rm}, None)
-journal = cyclopts.App(
-    name="journal", group=DISK, help="Look at the journal of a daemon, alive or dead; mend it; replay it."
-)
-journal.command("jqd.cli.journal:ls", help="List the segments.")
-journal.command("jqd.cli.journal:cat", help="Print what they hold, a line of JSON for each record.")
-journal.command("jqd.cli.journal:verify", help="Check every byte; ends with 1 if there is damage.")
-journal.command("jqd.cli.journal:repair", help="Mend it without losing a good frame. Not while a daemon lives there.")
-journal.command("jqd.cli.journal:replay", help="Bring what it holds into a store.")
+journal = cyclopts.App(name="journal", group=DISK, help="Read, check, repair or replay the journal of a daemon.")
+journal.command("jqd.cli.journal:ls", help="List the segments (files) of a journal.")
+journal.command("jqd.cli.journal:cat", help="Print the records of a journal, a line of JSON for each.")
+journal.command("jqd.cli.journal:verify", help="Check every byte of a journal; ends with 1 if there is damage.")
+journal.command("jqd.cli.journal:repair", help="Repair a journal without losing a good frame. No daemon may use it.")
+journal.command("jqd.cli.journal:replay", help="Apply the records of a journal to a store.")
 app.command(journal)
-mail = cyclopts.App(name="mail", group=DISK, help="Try the mail to the administrator.")
-mail.command("jqd.cli.mail:trial", name="test", help="Send a mail as a daemon would; say what is wrong if it cannot.")
+mail = cyclopts.App(name="mail", group=DISK, help="Test the mail to the administrator.")
+mail.command("jqd.cli.mail:trial", name="test", help="Send a mail as a daemon would; say what is wrong if that fails.")
 app.command(mail)
-groups = cyclopts.App(name="groups", group=MANY, help="Look at a group of jobs; close it, cancel it, try it anew.")
+groups = cyclopts.App(name="groups", group=MANY, help="Show, close, cancel or retry a group of jobs.")
 for command in (flows.get, flows.close, flows.cancel, flows.retry):
     groups.command(command)
 app.command(groups)
-config = cyclopts.App(name="config", group=DISK, help="Show what a daemon here would be told, by whom; check it.")
+config = cyclopts.App(name="config", group=DISK, help="Show or check the settings of a daemon that would start here.")
 config.command("jqd.cli.config:show", help="Show every setting, its unit, and what it is for.")
-config.command("jqd.cli.config:check", help="Say whether a daemon could start with this; ends with 1 if not.")
+config.command("jqd.cli.config:check", help="Say whether a daemon could start with these settings; ends with 1 if not.")
 app.command(config)
 
 
@@ -164,8 +166,8 @@ def run(argv: Sequence[str]) -> int:
 
 
 def ended(command: Callable[[], object]) -> int:
-    """Run a command, and print a JqdError that it raises. Returns the exit code: the command's own, or the one for the
-    error."""
+    """Run a command and return its exit code. A JqdError that it raises is printed, and the exit code for that error is
+    returned."""
     try:
         code = command()
         sys.stdout.flush()  # raises here, not at exit, if the reader is gone
@@ -193,7 +195,8 @@ def ended(command: Callable[[], object]) -> int:
 
 
 def _ordered(argv: Sequence[str]) -> list[str]:
-    """Move global options that stand before the command behind it. Raises Usage for arguments that are not UTF-8."""
+    """Return the arguments of the command line with global options (GLOBALS) moved from before the command to behind
+    it. Raises Usage for arguments that are not UTF-8."""
     for word in argv:
         try:
             word.encode()
@@ -208,8 +211,8 @@ def _ordered(argv: Sequence[str]) -> list[str]:
 
 
 def _end_of_group(group: BaseExceptionGroup[BaseException]) -> int:
-    """Handle errors that a nursery wrapped in a group: print a JqdError and return its exit code; raise all others
-    again."""
+    """Print the JqdError in an exception group of a nursery, and return its exit code; for a KeyboardInterrupt return
+    INTERRUPTED. Raises the group again if it has an error of any other type."""
     ours, others = group.split((JqdError, KeyboardInterrupt))
     if others is not None or ours is None:
         raise group
@@ -227,8 +230,8 @@ def _end(error: JqdError) -> int:
 
 
 def _end_of_output() -> int:
-    """Discard further output, because the reader of stdout is gone (`| head`) or its disk is full. Returns the exit
-    code."""
+    """Discard all further output on stdout, because its reader is gone (`| head`) or its disk is full. Returns
+    Exit.FAILED."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())  # else Python's flush at exit would fail
     os.close(nowhere)

@@ -1,8 +1,9 @@
-"""Reads the arguments of pushes from the command line, stdin or a file: as JSON if it is JSON, else as text.
+"""Reads the arguments of jobs from the command line, stdin or a file: text that is valid JSON as JSON, other text as a
+string.
 
-Text that begins like JSON but is none is probably a mistake, and is refused. With `--lines` each line of a file is a
-job, and a request pushes a thousand of them. The ids of all pushed jobs are printed, even if the daemon goes away in
-the middle; then a message says up to which line all jobs were pushed.
+Text that begins like JSON but is not valid is probably a mistake, and is refused. With `--lines` each line of a file is
+the argument of a job, and one request pushes up to a thousand jobs. If the daemon goes away in the middle, the ids of
+the jobs pushed so far are printed, and a message says up to which line all jobs were pushed.
 """
 
 import io
@@ -71,10 +72,11 @@ class Pushed:
 def push_file(
     client: Client, name: str, path: Path, lines: Iterable[Line], options: Mapping[str, Any], *, keep_ids: bool = True
 ) -> Pushed:
-    """Push the jobs of a file, a thousand in a request, and print notes on stderr. A JqdError is not raised, but
-    returned in `stopped`.
+    """Push the jobs in `lines`, up to a thousand with each request, and return the result. Prints refused lines and
+    errors on stderr. A JqdError ends the push; it is not raised, but returned in `Pushed.stopped`.
 
-    `keep_ids`: False for files of any size: then the result has no ids and few refused lines.
+    `path`: the file, for messages. `options`: those of every job. `keep_ids`: False for files of any size: then the
+    result has no ids, and only the first refused lines.
     """
     from rich.console import Console  # imported here, as most pushes are of one job and should start quickly
     from rich.progress import Progress
@@ -100,8 +102,8 @@ def push_file(
 
 
 def _push(client: Client, name: str, chunk: list[Line], options: Mapping[str, Any], pushed: Pushed) -> None:
-    """Push one chunk of jobs, and add what became of them to `pushed`. Lines that the daemon refuses are recorded;
-    other errors are raised."""
+    """Push the jobs of some lines, and add their ids and the refused lines to `pushed`. Raises only errors that concern
+    the request as a whole; a refused line raises none."""
     taken: list[str] = []
     refused: list[tuple[int, str]] = []
     try:
@@ -149,8 +151,8 @@ JSON_BEGINS = ("{", "[", '"')
 
 
 def argument(given: str | None, *, as_text: bool = False) -> Any:
-    """Return the argument of `jqd push`: the value itself, for `-` that on stdin, for `@FILE` that in a file. Raises
-    Usage for a value that no job can have."""
+    """Return the argument of a job, decoded from `given`: JSON or text, `-` to read stdin, or `@FILE` to read a file.
+    None stays None. `as_text`: do not decode JSON. Raises Usage if no job can have this argument."""
     if given is None:
         return None
     if given == STDIN or given.startswith("@"):
@@ -161,9 +163,10 @@ def argument(given: str | None, *, as_text: bool = False) -> Any:
 
 
 def value(text: str, where: str, *, as_text: bool = False) -> Any:
-    """Decode text as JSON (unless `as_text`); return text that is not JSON unchanged.
+    """Decode text as JSON (unless `as_text`); return text that is not JSON unchanged. `where`: names the text in
+    errors.
 
-    Raises Usage for text that begins like JSON but is none, and for values that MessagePack cannot hold.
+    Raises Usage for text that begins like JSON but is not valid, and for values that MessagePack cannot hold.
     """
     try:
         value: Any = text if as_text else json_ext.read(text.encode())
@@ -184,7 +187,8 @@ def value(text: str, where: str, *, as_text: bool = False) -> Any:
 
 
 def arguments(path: Path, *, as_text: bool = False) -> Iterator[Line]:
-    """Yield a job for each line that is not blank. Lines end with LF or CR LF."""
+    """Yield a job for each line of a file that is not blank. A line ends with LF or CR LF. `as_text`: do not decode
+    lines as JSON. Raises Usage."""
     with reading(path) as file:
         read_bytes = 0
         for number, line in enumerate(iter(lambda: file.readline(LINE_CHARACTERS_MAX), ""), 1):
@@ -200,7 +204,8 @@ def arguments(path: Path, *, as_text: bool = False) -> Iterator[Line]:
 
 @contextmanager
 def reading(path: Path) -> Iterator[TextIO]:
-    """Open a file, or stdin for `-`, as UTF-8 text. Raises Usage with its path if it cannot be read."""
+    """Open a file, or stdin for `-`, as UTF-8 text. Raises Usage, also from within the block, if it cannot be read or
+    is not UTF-8."""
     try:
         if str(path) != STDIN:
             with path.open(encoding="utf-8", newline="\n") as file:

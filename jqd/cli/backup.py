@@ -52,7 +52,8 @@ class Made(msgspec.Struct):
     """Number of each further process (`--processes`) → the files of its journal, as in `journal`."""
 
     def journals(self, target: Path) -> dict[int, tuple[Path, dict[str, int]]]:
-        """Return process number → directory of its journal in the backup, and the files there with their sizes."""
+        """Return for each process number the directory of its journal below `target` (the backup), and the names and
+        sizes of the files there. 0 is the daemon itself, or the first of several processes."""
         others = {number: (target / f"{NAME}{number}", files) for number, files in self.processes.items()}
         return {0: (target / JOURNAL, self.journal), **others}
 
@@ -67,12 +68,12 @@ def backup(
     journal_only: Flag = False,
     output: OutputFlag = "table",
 ) -> int:
-    """Copy a running daemon's store and journal into a new directory, without a stop.
+    """Copy a running daemon's store and journal into a new directory, without stopping it.
 
     Parameters
     ----------
     target
-        The directory; it must not be there yet.
+        The new directory; it must not exist yet.
     journal_only
         Copy only the journal: for further daemons of a store that is copied already.
     """
@@ -120,12 +121,12 @@ def restore(
     Parameters
     ----------
     source
-        What `jqd backup` made.
+        Directory that `jqd backup` made.
     data_dir
-        Data directory for the daemon; it must have no journal. Default ./.jqd, or what the configuration says.
+        Data directory for the daemon; it must not have a journal yet. Default ./.jqd, or what the configuration says.
     store_dir
-        For a store that is not the daemon's own: data directory of a server, which you start afterwards with
-        `appendonly yes`; of several servers in their order.
+        If the store is not the daemon's own: data directory of its server, which you start afterwards with
+        `appendonly yes`. If there are several servers, give one for each, in the order of their URLs.
     journal_only
         Restore only the journal: the store is restored already.
     """
@@ -190,8 +191,8 @@ def _copy_journal(source: Path, target: Path) -> dict[str, int]:
 
 
 def _copy_once(source: Path, target: Path, sizes: dict[str, int]) -> dict[str, int] | None:
-    """Copy the segments whose size differs from `sizes`. Returns name → size of all files; None if a segment was
-    deleted meanwhile."""
+    """Copy the file `retired`, and the segments whose size differs from the one in `sizes` (name → bytes copied so
+    far); update `sizes`. Returns name → size of all files of the journal; None if a segment was deleted meanwhile."""
     found: dict[str, int] = {}
     if (source / RETIRED).exists():
         (target / RETIRED).unlink(missing_ok=True)
@@ -231,8 +232,8 @@ def _read(source: Path) -> Made:
 
 
 def _put_journal(source: Path, names: dict[str, int], goal: Path) -> None:
-    """Copy a journal into a new directory beside `goal`, and rename that to `goal`, so that a daemon finds all of it or
-    nothing."""
+    """Copy the files `names` of a journal into a new directory beside `goal`, and rename the directory to `goal`. So a
+    daemon finds the whole journal or none."""
     part = goal.with_name(f"{goal.name}.part")
     part.mkdir(mode=0o700, parents=True)
     for name in names:

@@ -19,15 +19,16 @@ AGAIN_S = (1.0, 2.0, 4.0, 8.0, 16.0)  # waits before a dead child is started aga
 
 
 class Start(Protocol):
-    """Starts `jqd` with these arguments as a child process. `again`: start it again when it dies, but only a few
-    times."""
+    """A function that starts `jqd` as a child process. `words`: its arguments. `again`: start it again when it dies,
+    but only a few times."""
 
     def __call__(self, *words: str, again: bool = False) -> None: ...
 
 
 @contextmanager
 def children() -> Iterator[Start]:
-    """Yield a function that starts child processes. They end with the block, and also when this process is killed."""
+    """Yield a function that starts child processes. The child processes end with the block, and also when this process
+    is killed."""
     started: list[_Child] = []
 
     def start(*words: str, again: bool = False) -> None:

@@ -30,8 +30,8 @@ def set_log(level: str, form: Any) -> None:
 
 T = TypeVar("T")
 Flag = Annotated[bool, Parameter(negative="", show_default=False)]
-OutputFlag = Annotated[Output, Parameter(alias="-o", help="table, json or jsonl.")]
-ConfigFile = Annotated[Path | None, Parameter(help="TOML file with settings; else JQD_CONFIG.")]
+OutputFlag = Annotated[Output, Parameter(alias="-o", help="Output format.")]
+ConfigFile = Annotated[Path | None, Parameter(help="TOML file with settings. Default: the file that JQD_CONFIG names.")]
 DataDir = Annotated[
     Path | None,
     Parameter(help="Data directory of the daemon. Default ./.jqd, or what the configuration says."),
@@ -40,8 +40,8 @@ StoreUrls = Annotated[
     list[str] | None,
     Parameter(
         negative="",
-        help="redis://, rediss:// or unix:// URL; may be given several times. Else the store that `jqd serve` would"
-        " use.",
+        help="redis://, rediss:// or unix:// URL of the store; may be given several times. Default: the store that"
+        " `jqd serve` would use.",
     ),
 ]
 
@@ -53,9 +53,9 @@ class Common:
 
     output: OutputFlag = "table"
     url: Annotated[str | None, Parameter(env_var="JQD_URL")] = None
-    """URL of the daemon; of several daemons of one store, with commas between them. Default http://127.0.0.1:7420."""
+    """URL of the daemon, or of several daemons of one store with commas between. Default http://127.0.0.1:7420."""
     token: Annotated[str | None, Parameter(env_var="JQD_TOKEN", show_default=False)] = None
-    """Bearer token."""
+    """API token."""
     tenant: Annotated[str | None, Parameter(env_var="JQD_TENANT", show_default=False)] = None
     """Tenant to act for, if the token is for all tenants."""
 
@@ -70,7 +70,7 @@ class Common:
 
 @contextmanager
 def worded() -> Iterator[None]:
-    """Raise a ConfigError in the block as Usage instead: an argument of the command has an impossible value."""
+    """Turn a ConfigError that the block raises into Usage: an option of the command has an impossible value."""
     try:
         yield
     except ConfigError as error:
@@ -86,7 +86,8 @@ def duration(text: str, flag: str) -> float:
 
 
 def waits(text: str, flag: str) -> float | list[float]:
-    """Return the seconds of one duration, or of several with commas between them a list. Raises Usage."""
+    """Return the seconds of a duration; of several durations with commas between them, a list. Raises Usage, which
+    names the flag."""
     found = [duration(part, flag) for part in text.split(",") if part.strip()]
     return found if "," in text else duration(text, flag)
 
@@ -106,10 +107,10 @@ def _with_flags(options: type[T]) -> type[T]:
 @dataclass(frozen=True)
 @_with_flags
 class Options:
-    """Options of a pushed job, or of a schedule's job: the fields of `JobOptions`, and these."""
+    """Options of a pushed job, or of a schedule's job: all fields of `JobOptions`, `--text` and `--tag`."""
 
     text: Flag = False
-    """Take the argument, or each line, as a string, also when it looks like JSON."""
+    """Take the argument (with --lines: each line) as a string, even if it looks like JSON."""
     tag: Annotated[list[str] | None, Parameter(negative="")] = None
     """A tag by which `jqd jobs --tag` finds the job; may be given several times."""
 

@@ -27,7 +27,8 @@ from jqd.store import StoreConfig, open_store
 
 
 def daemon_settings(file: Path | None, stores: list[str] | None, data_dir: Path | None) -> Config:
-    """Load the settings that a daemon would have. Tokens are not required, as nothing is served. Raises Usage."""
+    """Load the settings that a daemon started here with these flags would have. Settings without tokens are accepted,
+    as nothing is served. Raises Usage."""
     with worded():
         return load(file=file, flags={**store_flags(stores), "data_dir": data_dir})
 
@@ -59,13 +60,13 @@ class SettingOrigin(msgspec.Struct):
 class GivenSettings:
     config: ConfigFile = None
     store: Annotated[list[str] | None, Parameter(negative="")] = None
-    """As for `jqd serve`."""
+    """URL of the store, as for `jqd serve`."""
     bind: str | None = None
-    """As for `jqd serve`."""
+    """HOST:PORT to listen on, as for `jqd serve`."""
     data_dir: Path | None = None
-    """As for `jqd serve`."""
+    """Data directory, as for `jqd serve`."""
     insecure: Annotated[bool | None, Parameter(negative="")] = None
-    """As for `jqd serve`."""
+    """As for `jqd serve`: listen on another address than loopback although no token is required."""
 
     def load(self) -> Loaded:
         flags = {"http.bind": self.bind, "data_dir": self.data_dir, "insecure": self.insecure}
@@ -81,14 +82,14 @@ def show(
 ) -> int:
     """Show every setting with its unit and what it is for, as a daemon started here would have it.
 
-    What may be a password is left out.
+    Values that may be passwords are not shown.
 
     Parameters
     ----------
     origin
-        Also show where each was set: the file, the variable, the flag, or the default.
+        Also show where each setting was set: the file, the environment variable, the flag, or `default`.
     changed
-        Show only settings that were set somewhere.
+        Show only settings that the file, the environment or a flag sets.
     """
     with worded():
         loaded = (given or GivenSettings()).load()
@@ -106,8 +107,8 @@ def show(
 def check(*, given: GivenSettings | None = None) -> int:
     """Say whether a daemon could start with this configuration; `jqd doctor` looks at its store and its disk.
 
-    Ends with 0 when it could, 1 when something is wrong: an unknown key, a value that cannot be, values that do not
-    go together, a file that cannot be read, a certificate that is none. Warns of limits that cannot all be reached.
+    Ends with 0 if it could, with 1 if something is wrong: an unknown key, an invalid value, values that contradict
+    each other, a file that cannot be read, an invalid certificate. Warns of limits that cannot all be reached.
     """
     try:
         loaded = (given or GivenSettings()).load()

@@ -14,7 +14,7 @@ from jqd.cli.show import deleted, rows_of
 from jqd.domain.dates import lasting
 from jqd.domain.units import seconds
 
-Name = Annotated[str, Parameter(help="Of the constraint.")]
+Name = Annotated[str, Parameter(help="Name of the constraint.")]
 
 
 def ls(*, common: Common = Common()) -> int:
@@ -71,7 +71,7 @@ def set_(
     dry_run: Flag = False,
     common: Common = Common(),
 ) -> int:
-    """Limit how many of the jobs that match an expression start, or run at once, at all daemons together.
+    """Limit how many of the jobs that match an expression may start in a time, or run at once, at all daemons together.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ def dry_run(name: str, match: str, /, *, flags: ConstraintFlags = ConstraintFlag
 
 
 def rm(name: Name, /, *, common: Common = Common()) -> int:
-    """Delete a constraint; what waited for it starts."""
+    """Delete a constraint, so that jobs no longer wait for it."""
     return deleted(common, lambda client: client.delete_constraint(name), name=name)
 
 

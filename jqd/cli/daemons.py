@@ -13,14 +13,14 @@ LOOK_S = 0.5  # between two requests for the number of jobs in flight
 
 
 def drain(daemon: str = "this", /, *, wait: str = "0", common: Common = Common()) -> int:
-    """Have a daemon start no jobs until it is resumed, even after a restart. It takes pushes; running jobs go on.
+    """Stop a daemon from starting jobs until it is resumed, even if it restarts. Pushes are taken, running jobs go on.
 
     Parameters
     ----------
     daemon
         Name of the daemon, as `jqd daemons` lists it; default: the one that answers this command.
     wait
-        How long to wait (30s, 5m) until it has no jobs in flight; ends with 5 if it still has some.
+        Wait up to this time (30s, 5m) until the daemon has no jobs in flight; end with 5 if it still has some.
     """
     looks = math.ceil(duration(wait, "--wait") / LOOK_S)
     with common.client() as client:
@@ -38,7 +38,7 @@ def drain(daemon: str = "this", /, *, wait: str = "0", common: Common = Common()
 
 
 def resume(daemon: str = "this", /, *, common: Common = Common()) -> int:
-    """Have a daemon begin jobs again.
+    """Let a drained daemon start jobs again.
 
     Parameters
     ----------

@@ -34,10 +34,10 @@ async def doctor(
     config: ConfigFile = None,
     output: OutputFlag = "table",
 ) -> int:
-    """Say what could lose jobs in the settings of the store or the data directory, and how to mend it.
+    """Say which settings of the store or the data directory could lose jobs, and how to correct them.
 
-    Ends with 0 if nothing that was examined keeps a daemon from starting here, 1 if it would refuse to start, 4 if the
-    store does not answer.
+    Ends with 0 if a daemon could start here, as far as could be examined; with 1 if it would refuse to start; with 4
+    if the store does not answer.
     """
     settings = daemon_settings(config, store, data_dir)
     log.configure(level="error")

@@ -41,7 +41,7 @@ class Links:
     group: str | None = None
     """Add the job to this group. The first job of a group creates it."""
     unique: str | None = None
-    """If a job holds this key, push nothing, and print the id of that job."""
+    """Key of the job. If another job holds this key, push nothing, and print the id of that job."""
     while_: Annotated[Until | None, Parameter(name="--while")] = None
     """How long the job holds the key of --unique: while it is waiting, or until it has ended."""
     debounce: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None
@@ -64,7 +64,7 @@ def job_of(text: str) -> dict[str, Any]:
 
 
 def flow(job_id: str, /, *, common: Common = Common()) -> int:
-    """Show the flow of a job: the jobs it waits for, those that wait for it, and so on from each of these.
+    """Show the flow of a job: all jobs that it waits for or that wait for it, directly or through others.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def get(group: str, /, *, common: Common = Common()) -> int:
     Parameters
     ----------
     group
-        Its name.
+        Name of the group.
     """
     with common.client() as client:
         show(client.group(group), common.output)
@@ -105,16 +105,16 @@ def close(
     on_parent_failure: OnFailure | None = None,
     common: Common = Common(),
 ) -> int:
-    """Let no more jobs into a group; with --then push a job that waits for all of them. Can be repeated safely.
+    """Close a group: no more jobs can join it. With --then push a job that waits for all its jobs. May be repeated.
 
     Parameters
     ----------
     group
-        Its name.
+        Name of the group.
     then
-        The job that waits: a NAME, or JSON; without an argument it gets the array of their results.
+        The job that waits: a NAME, or JSON. If it has no argument, it gets the array of the jobs' results.
     on_parent_failure
-        What to do if one of them does not succeed: run, cancel or fail (the default) the job of --then.
+        What to do if a job of the group does not succeed: run, cancel or fail (the default) the job of --then.
     """
     with common.client() as client:
         waits = client.close_group(group, None if then is None else job_of(then), on_parent_failure=on_parent_failure)
@@ -129,30 +129,31 @@ def cancel(group: str, /, *, dry_run: Flag = False, common: Common = Common()) -
     Parameters
     ----------
     group
-        Its name.
+        Name of the group.
     dry_run
-        Only count them.
+        Only count the jobs.
     """
     with common.client() as client:
         return tally(client.cancel_group(group, dry_run=dry_run), "cancelled", common, dry_run=dry_run)
 
 
 def retry(group: str, /, *, dry_run: Flag = False, common: Common = Common()) -> int:
-    """Retry all failed jobs of a group, and the job that waits for the group if that failed.
+    """Retry all failed jobs of a group. If the job that waits for the group failed, retry it, too.
 
     Parameters
     ----------
     group
-        Its name.
+        Name of the group.
     dry_run
-        Only count them.
+        Only count the jobs.
     """
     with common.client() as client:
         return tally(client.retry_group(group, dry_run=dry_run), "tried anew", common, dry_run=dry_run)
 
 
 def tally(changed: Changed, done: str, common: Common, *, dry_run: bool) -> int:
-    """Print how many jobs were changed, or would be."""
+    """Print how many jobs were changed, or with `dry_run` would be changed. `done`: the change in a word, such as
+    `cancelled`. Returns the exit code."""
     left = changed.matched - changed.changed
     text = f"{changed.changed} jobs {done}{f'; {left} changed meanwhile' if left else ''}"
     counts = {"matched": changed.matched, "changed": changed.changed} | ({} if changed.whole else {"whole": False})

@@ -13,7 +13,7 @@ from jqd.cli.show import deleted, rows_of
 
 BODY_SHOWN = 48  # characters of a body in the list: most URLs, or the beginning of code
 
-Name = Annotated[str, Parameter(help="The jobtype.")]
+Name = Annotated[str, Parameter(help="Jobtype of the handler.")]
 
 
 def ls(*, common: Common = Common()) -> int:
@@ -70,7 +70,7 @@ def set_(
     options
         JSON object, or @FILE: how the handler is called, and settings of its jobs: '{"style": "lines", "timeout": 20}'.
     server_only
-        Let only the master key, schedules and jobs push its jobs.
+        Take jobs of this type only if they are pushed with the master key, by a schedule or by another job.
     """
     fields = argument(options) if options is not None else {}
     if not isinstance(fields, dict):
@@ -92,7 +92,7 @@ def set_(
 
 
 def rm(name: Name, /, *, common: Common = Common()) -> int:
-    """Delete a handler with all its versions; jobs in flight are still waited for."""
+    """Delete a handler with all its versions. Its jobs in flight may still end."""
     return deleted(common, lambda client: client.delete_handler(name), name=name)
 
 
@@ -110,6 +110,6 @@ def _brief(body: str) -> str:
 
 
 def _takes(versions: list[dict[str, Any]]) -> str:
-    """Return the version that gets the jobs of a handler, as `@NUMBER`: the newest that is in use. `none`: no version
-    is."""
+    """Return the newest version of a handler that is in use, as `@NUMBER`: it gets the jobs. Returns `none` if no
+    version is in use. `versions`: all versions, the oldest first."""
     return next((f"@{one['version']}" for one in reversed(versions) if not one["out"]), "none")

@@ -42,11 +42,11 @@ def history(
     Parameters
     ----------
     name
-        A jobtype; left out: all together.
+        A jobtype. Default: all jobtypes together.
     last
-        How far back: 30m, 8h, 7d. Up to 8 h in steps of a minute, up to 8 d in steps of ten.
+        How far back: 30m, 8h, 7d. Up to 8 h in steps of a minute, up to 8 d in steps of ten minutes.
     types
-        Each jobtype in a line of its own, the busiest first.
+        Show a line for each jobtype, the busiest first.
     """
     with common.client() as client:
         answer = client.history(name, minutes=_minutes(last), types=types)
@@ -65,20 +65,21 @@ def _minutes(last: Any) -> int:
 
 
 def spark(numbers: Sequence[float]) -> str:
-    """Draw numbers as a line of bars: the highest for the largest number, a dot for 0."""
+    """Return a line of characters, a bar for each number: the highest for the largest number, a dot for 0."""
     most = max(numbers, default=0)
     last = len(BARS) - 1
     return "".join(BARS[round(number / most * last)] if number else NONE for number in numbers)
 
 
 def squeezed(numbers: Sequence[int]) -> list[int]:
-    """Sum up neighbouring numbers, so that at most COLUMNS numbers remain."""
+    """Return the sums of neighbouring numbers, so many in each sum that there are at most COLUMNS sums."""
     width = -(-len(numbers) // COLUMNS) or 1
     return [sum(numbers[at : at + width]) for at in range(0, len(numbers), width)]
 
 
 def lines_of(answer: Mapping[str, Any], names: Sequence[str]) -> Text:
-    """Draw a line for each of `names` (keys of LINES): name, sum, and a bar for each step of the history."""
+    """Return a line of text for each of `names` (keys of LINES): the name, the sum, and bars of the counts over time.
+    `answer`: a history, as the daemon returns it."""
     series = {name: [sum(step[part] for part in LINES[name]) for step in answer["steps"]] for name in names}
     sums = {name: f"{sum(numbers):,}" for name, numbers in series.items()}
     width = max(map(len, sums.values()))

@@ -71,11 +71,11 @@ def push(
     argument
         JSON if it begins like JSON, else a string; - reads it from stdin, @FILE from a file (without the last newline).
     lines
-        Push a job for every line of this file that is not blank (- for stdin); each line is an argument.
+        Push a job for each line of this file (- for stdin) that is not blank; the line is the job's argument.
     run_at
-        Not before this date: ISO 8601 with a zone, or Unix seconds.
+        Start the job not before this date: ISO 8601 with a zone, or Unix seconds.
     in_
-        Not before so much time has passed: 90, 30s, 5m, 2h, 1d.
+        Wait this long before the job starts: 90, 30s, 5m, 2h, 1d.
     id_
         Your own id for the job.
     replace
@@ -87,9 +87,9 @@ def push(
     wait
         Wait until the job has ended, print it, and end with 1 if it failed.
     result
-        As --wait, but print what the job returned and nothing else: a text as it is, anything else as JSON.
+        As --wait, but print only what the job returned: a text as it is, anything else as JSON.
     within
-        How long --wait or --result waits: 90, 30s, 5m; default an hour. Then ends with 5, and the job stays.
+        How long --wait or --result waits: 90, 30s, 5m; default an hour. Then the command ends with 5; the job stays.
     """
     _expect_words([argument, *more], lines, id_, result)
     within_s = _within(within, waits=wait or result)
@@ -133,16 +133,16 @@ def get(
     result: Flag = False,
     common: Common = Common(),
 ) -> int:
-    """Show a job: its argument, how far it is, and what became of each attempt.
+    """Show a job: its argument, its state, and how each attempt ended.
 
     Parameters
     ----------
     job_id
         The job's id.
     wait
-        Time to wait for its end: 90, 30s, 5m; ends with 5 when it has not ended by then.
+        Wait up to this time for its end: 90, 30s, 5m; end with 5 if it has not ended by then.
     whole
-        With its argument, also where that is above 64 KiB.
+        Show its argument even if it is larger than 64 KiB.
     result
         Print only what the job returned, for scripts; ends with 1 if it failed, or its result was not kept.
     """
@@ -167,8 +167,8 @@ def _push(client: Client, name: str, argument: Any, options: dict[str, Any]) -> 
 
 
 def _warn_if_unserved(client: Client, name: str) -> None:
-    """Print a warning if no worker or handler runs this jobtype, as its name may be mistyped. Prints nothing if the
-    daemon refuses to tell."""
+    """Print a warning if no worker runs this jobtype: its name may be mistyped, or its handler is code, which needs
+    `jqd worker --code`. Prints nothing if the daemon answers with an error."""
     with suppress(JqdError):
         taken = [row["jobs"] for row in client.workers()]
         names = sorted({one for jobs in taken if jobs != "*" for one in jobs})
@@ -183,8 +183,8 @@ def _warn_if_unserved(client: Client, name: str) -> None:
 
 
 def _without_repeats(info: JobInfo) -> dict[str, Any]:
-    """Return a job's fields for people: without an error that the message contains, and with the last attempt's message
-    only once."""
+    """Return a job's fields for people, with each text only once: without an `error` that is part of the `message`, and
+    with the last attempt's message either in the job or in its history."""
     fields = {**msgspec.structs.asdict(info), "history": [_brief(dict(one)) for one in info.history]}
     last = fields["history"][-1] if fields["history"] else {}
     if last.get("message") == fields["message"]:
@@ -201,8 +201,8 @@ def _brief(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 def _lines_pushed(client: Client, name: str, pushed: Pushed, within_s: float | None, output: Output) -> int:
-    """Print the pushed jobs of a file; return the exit code. `within_s`: wait so many seconds for their ends first;
-    None: do not wait."""
+    """Print the jobs pushed from a file; return the exit code. `within_s`: wait up to so many seconds until they have
+    ended, and print each with its result; None: print only their ids. Raises TimedOut."""
     _warn_if_unserved(client, name)
     with _known(pushed.job_ids):
         if within_s is None or pushed.stopped is not None:
@@ -286,7 +286,8 @@ def _waited(client: Client, job_id: str, within_s: float) -> JobInfo:
 
 
 def _within(given: str | None, *, waits: bool) -> float:
-    """Return the seconds to wait, from the value of --within. Raises Usage if it is given without a wait."""
+    """Return how many seconds to wait: the value of --within, or WAIT_S. Raises Usage if --within is given, but neither
+    --wait nor --result is (`waits`)."""
     if given is not None and not waits:
         raise Usage("--within is how long --wait or --result waits: give one of them")
     return WAIT_S if given is None else duration(given, "--within")
@@ -340,6 +341,6 @@ def _as_list(words: list[str]) -> str:
 
 
 def _run_at(text: str | None) -> str | float | None:
-    """Return a date in Unix seconds as a number, and any other as text. A number of 8 digits is an ISO 8601 date:
-    20300131."""
+    """Return the value of --run-at for the client: Unix seconds as a number, any other date as text. A number of 8
+    digits is an ISO 8601 date: 20300131."""
     return float(text) if text is not None and re.fullmatch(r"\d{9,12}(\.\d+)?", text) else text

@@ -69,13 +69,14 @@ class Where:
     config: ConfigFile = None
 
     def settings(self, stores: list[str] | None = None) -> Config:
-        """Return the daemon's configuration. `stores`: URLs of servers to use instead of its own. Raises Usage."""
+        """Load the daemon's configuration, and log only warnings and errors (only errors if the configuration says so).
+        `stores`: URLs of servers to use instead of the configured store. Raises Usage."""
         settings = daemon_settings(self.config, stores, self.data_dir)
         log.configure(level=settings.log.level if settings.log.level == "error" else "warning")
         return settings
 
     def directories(self) -> dict[str, Path]:
-        """Return the journal directory of each process. The key is the prefix for names of its files: empty for the
+        """Return the journal directory of each process. The key is a prefix for file names in messages: empty for the
         first process. Raises Usage if there is no journal."""
         first = self._directory()
         others = [*journals(first).values()]
@@ -104,7 +105,8 @@ def _has_segments(directory: Path) -> bool:
 
 
 def _snapshots(files: Files, where: Where) -> list[tuple[int | None, list[SegmentView]]]:
-    """Return for each process's journal the pid of the daemon that uses it (None: none does), and its segments."""
+    """Return the journal of each process: the pid of the daemon that uses it (None: none does, or it is unknown), and
+    its segments."""
     places = where.directories().items()
     return [(living(directory), snapshot(files, directory, under)) for under, directory in places]
 
@@ -146,13 +148,13 @@ def cat(
     lines
         Print jobs and changes only, as id|jobtype|payload.
     lane
-        jobs, outcomes, cancels, changes or rules; may be given several times.
+        Print only records of this kind: jobs, outcomes, cancels, changes or rules; may be given several times.
     type_
-        Only jobs of this type and their outcomes; may be given several times.
+        Print only jobs of this type and their outcomes; may be given several times.
     since
-        Not before this date: ISO 8601 (UTC without a zone), Unix seconds, or so long ago: 90s, 5m, 2h, 3d.
+        Print only records from this date on: ISO 8601 (UTC without a zone), Unix seconds, or so long ago: 90s, 5m, 3d.
     until
-        Before this date.
+        Print only records from before this date.
     """
     kinds = {Lane[name.upper()] for name in lane} if lane else JOBS if lines else frozenset(Lane)
     if lines and not kinds <= JOBS:
@@ -185,8 +187,8 @@ def cat(
 def verify(*, where: Where = Where(), output: OutputFlag = "table") -> int:
     """Check every byte of a journal; name each damage by file, offset and kind, and end with 1 if there is any.
 
-    An incomplete end, left by a crash or being written right now, was never acknowledged: it is reported, but is no
-    damage.
+    An incomplete frame at the end, left by a crash or being written right now, was never acknowledged: it is reported,
+    but is no damage.
     """
     files, checked = Files(), Checked(output)
     found = [(holder, seen) for holder, segments in _snapshots(files, where) for seen in segments]
@@ -203,7 +205,7 @@ def verify(*, where: Where = Where(), output: OutputFlag = "table") -> int:
 
 
 def repair(*, dry_run: Flag = False, where: Where = Where(), output: OutputFlag = "table") -> int:
-    """Mend a journal that no daemon uses: every good frame is kept, and bytes that are cut go into files beside it.
+    """Repair a journal that no daemon uses: every good frame is kept, and bytes that are cut go into files beside it.
 
     Parameters
     ----------
@@ -228,17 +230,17 @@ async def replay(
     where: Where = Where(),
     output: OutputFlag = "table",
 ) -> int:
-    """Apply a journal to a store, after a store was lost, or a machine except its disk.
+    """Apply a journal to a store: after the store was lost, or a machine was lost and only its disk is left.
 
-    Jobs that the store knows already are left as they are, so it does no harm to do it twice. Ends with 1 if some of
-    the journal could not be read.
+    Jobs that the store knows already are not changed, so a second replay does no harm. Ends with 1 if part of the
+    journal could not be read.
 
     Parameters
     ----------
     since
-        Only jobs taken since: ISO 8601 (UTC without a zone), Unix seconds, or so long ago: 90s, 5m, 2h, 3d.
+        Only jobs pushed since: ISO 8601 (UTC without a zone), Unix seconds, or so long ago: 90s, 5m, 2h, 3d.
     dry_run
-        Count what there is, and the jobs that the store does not know; change nothing.
+        Count the records, and the jobs that the store does not know; change nothing.
     """
     settings, since_ms, files = where.settings(store), _moment(since, "--since") or 0, Files()
     found = await trio.to_thread.run_sync(_snapshots, files, where)
@@ -275,9 +277,9 @@ async def _counted(
 
 @asynccontextmanager
 async def _stores(settings: Config, *, start: bool) -> AsyncIterator[list[Store]]:
-    """Open the partitions of the named store, or of the daemon's own store. If that does not run, `start` runs it for
-    the block; without `start` the list is empty. Raises StoreRefused if a partition is not where the configuration
-    says."""
+    """Yield the open partitions of the store that the settings name, or of the daemon's own store. If the own store
+    does not run: with `start` it runs during the block; without `start` the list is empty. Raises StoreRefused if a
+    partition is not on the server that the configuration names."""
     async with AsyncExitStack() as stack:
         config, own = settings.store, settings.data_dir / "store"
         if config.is_own:
@@ -296,10 +298,10 @@ async def _stores(settings: Config, *, start: bool) -> AsyncIterator[list[Store]
 
 
 async def _expect_in_place(part: StoreConfig, *, begin: bool) -> None:
-    """Check that a partition is where the configuration says: jobs in a wrong one would run twice. Raises StoreRefused,
-    StoreAway.
+    """Check that a partition is on the server that the configuration names: a job applied to a wrong partition would
+    run twice. Raises StoreRefused, StoreAway.
 
-    `begin`: let an unused partition record its number.
+    `begin`: if the partition is still unused, record its number there.
     """
     for finding in await examine(part):
         if finding.code in MISPLACED:

@@ -19,14 +19,14 @@ def logs(
     follow: Annotated[bool, Parameter(name=("--follow", "-f"), negative="", show_default=False)] = False,
     common: Common = Common(),
 ) -> int:
-    """Print the end of what a job printed; with --follow each line as it comes, until the job has ended.
+    """Print the last lines that a job printed; with --follow each line as it comes, until the job has ended.
 
     Parameters
     ----------
     job_id
         The job's id.
     follow
-        Go on until the job has ended, with its state on stderr; ends with 1 if it failed or was cancelled.
+        Go on until the job has ended; show its state on stderr; end with 1 if it failed or was cancelled.
     """
     with common.client() as client:
         if follow:

@@ -14,7 +14,7 @@ from jqd.notify.mail import MailError, deliver, trial_mail
 async def trial(*, config: ConfigFile = None) -> int:
     """Send a mail to the administrator, as a daemon with these settings would, and say what is wrong if it cannot.
 
-    Ends with 0 when the mail server took it for everybody, 1 when it did not, 2 when no mail server is named.
+    Ends with 0 if the mail server took it for all recipients, with 1 if it did not, with 2 if no server is named.
     """
     notify = daemon_settings(config, None, None).notify
     with worded():

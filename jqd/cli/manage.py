@@ -1,4 +1,4 @@
-"""Commands that change jobs, one or many, and workers."""
+"""Commands that change one job or many, pause jobtypes, and remove workers."""
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -27,12 +27,12 @@ Whole = Annotated[bool, Parameter(name="--all", negative="", show_default=False)
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Sure:
-    """Options that confirm a change of many jobs, or only count them."""
+    """Options of a change of many jobs: confirm it beforehand, or only count the jobs."""
 
     dry_run: Flag = False
-    """Only count them."""
+    """Only count the jobs."""
     yes: Flag = False
-    """Do not ask whether to do it."""
+    """Do not ask for confirmation."""
 
 
 Act = Callable[[Client, str], dict[str, Any]]
@@ -47,18 +47,18 @@ def cancel(
     sure: Sure = Sure(),
     common: Common = Common(),
 ) -> int:
-    """Cancel jobs that have not ended: those named, or with --all those that match all other options.
+    """Cancel jobs that have not ended: those with these ids, or with --all those that match all other options.
 
     Parameters
     ----------
     job_ids
         Ids of jobs.
     all_
-        All jobs in that state, of that name, with that tag; says how many and asks, unless --yes is given.
+        Cancel all jobs that match --state, --name, --tag …; shows how many, and asks first unless --yes is given.
     state
-        waiting, scheduled, blocked, running or retrying.
+        Only jobs in this state: waiting, scheduled, blocked, running or retrying.
     flow
-        With one id: cancel that job and all others of its flow (`jqd flow` lists them).
+        With one id: cancel the job and all others of its flow (`jqd flow` lists them).
     """
     filters = _one_of(job_ids, all_, which, state=state, dry_run=sure.dry_run and not flow)
     if flow:
@@ -89,25 +89,25 @@ def retry(
     sure: Sure = Sure(),
     common: Common = Common(),
 ) -> int:
-    """Have failed or cancelled jobs tried anew: those named, or with --all those that match all other options.
+    """Retry failed or cancelled jobs: those with these ids, or with --all those that match all other options.
 
     Parameters
     ----------
     job_ids
         Ids of jobs.
     all_
-        All jobs that failed; with --state cancelled those that were cancelled. Says how many and asks, unless --yes is
-        given.
+        Retry all failed jobs that match; with --state cancelled the cancelled ones. Shows how many, and asks first
+        unless --yes is given.
     state
-        failed or cancelled.
+        Only jobs in this state: failed (the default) or cancelled.
     argument
         With one id: new argument of the job, written as for push.
     text
-        Take that argument as a string, also when it looks like JSON.
+        Take --argument as a string, even if it looks like JSON.
     priority
         With one id: new priority of the job.
     in_
-        With one id: not before so much time has passed: 90, 30s, 5m, 2h, 1d.
+        With one id: wait this long before the job starts: 90, 30s, 5m, 2h, 1d.
     flow
         With one id: all jobs of its flow (`jqd flow` lists them) that failed, or were cancelled because of a parent.
     """
@@ -145,7 +145,7 @@ def _one_id(job_ids: tuple[str, ...], flag: str) -> str:
 
 
 def run_now(*job_ids: str, common: Common = Common()) -> int:
-    """Have jobs run at once that wait for their date.
+    """Run jobs now that wait for their date.
 
     Parameters
     ----------
@@ -165,16 +165,17 @@ def delete(
     sure: Sure = Sure(),
     common: Common = Common(),
 ) -> int:
-    """Delete jobs for good that have ended: those named, or with --all those that failed and match all other options.
+    """Delete ended jobs for good: those with these ids, or with --all those that failed and match all other options.
 
     Parameters
     ----------
     job_ids
         Ids of jobs.
     all_
-        All jobs that failed; with --state those in that state.
+        Delete all failed jobs that match; with --state those in that state. Shows how many, and asks first unless --yes
+        is given.
     state
-        failed, cancelled or succeeded.
+        Only jobs in this state: failed (the default), cancelled or succeeded.
     """
     _one_of(job_ids, all_, which, state=state, dry_run=sure.dry_run)
     if state not in (None, *FINAL_STATES):
@@ -189,14 +190,14 @@ def delete(
 
 
 def clean(*, older: str, dry_run: Flag = False, common: Common = Common()) -> int:
-    """Delete jobs that succeeded or were cancelled longer ago than --older; those that failed stay.
+    """Delete jobs that succeeded or were cancelled longer ago than --older. Failed jobs stay.
 
     Parameters
     ----------
     older
-        30s, 5m, 2h or 7d, always with the unit.
+        Least time since a job ended: 30s, 5m, 2h or 7d, always with the unit.
     dry_run
-        Only count them.
+        Only count the jobs.
     """
     old = timedelta(seconds=age(older, "--older"))
     with common.client() as client:
@@ -204,7 +205,7 @@ def clean(*, older: str, dry_run: Flag = False, common: Common = Common()) -> in
 
 
 def forget(*worker_ids: str, common: Common = Common()) -> int:
-    """Forget workers everywhere; what they have in flight is still waited for.
+    """Remove workers from all daemons. Their jobs in flight may still end.
 
     Parameters
     ----------
@@ -218,16 +219,16 @@ def forget(*worker_ids: str, common: Common = Common()) -> int:
 
 
 def pause(*jobtypes: str, all_: Whole = False, reason: str = "", common: Common = Common()) -> int:
-    """Begin no jobs of these types, at any daemon, until they are resumed. What runs goes on.
+    """Pause jobtypes: no daemon starts their jobs until they are resumed. Running jobs go on.
 
     Parameters
     ----------
     jobtypes
         Names of jobtypes.
     all_
-        Instead of names: all jobtypes of the token's tenant, or of the one that --tenant names.
+        Instead of names: pause all jobtypes of the token's tenant, or of the tenant that --tenant names.
     reason
-        Why: a line that is shown with the jobtypes and their jobs.
+        Why they are paused: a line that is shown with the jobtypes and their jobs.
     """
     if all_ and reason:
         raise Usage("--reason is of jobtypes that are named")
@@ -237,14 +238,14 @@ def pause(*jobtypes: str, all_: Whole = False, reason: str = "", common: Common 
 
 
 def resume(*jobtypes: str, all_: Whole = False, common: Common = Common()) -> int:
-    """Begin jobs of these types again.
+    """Resume paused jobtypes: their jobs start again.
 
     Parameters
     ----------
     jobtypes
         Names of jobtypes.
     all_
-        End the pause of the whole tenant (the token's, or --tenant). Types paused by name stay paused.
+        End the pause of the whole tenant (the token's, or --tenant). Jobtypes paused by name stay paused.
     """
     if all_:
         return _whole(jobtypes, common, lambda client: client.resume_all())
@@ -252,7 +253,8 @@ def resume(*jobtypes: str, all_: Whole = False, common: Common = Common()) -> in
 
 
 def _whole(names: tuple[str, ...], common: Common, act: Callable[[Client], dict[str, Any]]) -> int:
-    """Pause or resume all jobtypes of a tenant, for `--all`. Raises Usage if jobtypes are named as well."""
+    """Pause or resume all jobtypes of a tenant, for `--all`; print the new state. `act`: makes the call. Returns the
+    exit code. Raises Usage if jobtypes are named as well."""
     if names:
         raise Usage("name jobtypes, or give --all: not both")
     with common.client() as client:
@@ -288,8 +290,8 @@ def _many(what: str, act: Callable[..., Changed], sure: Sure, common: Common) ->
 
 
 def _sure(what: str, matched: int) -> None:
-    """Ask the person to confirm the change. Raises Usage if the answer is no, or nobody can be asked. Asks nothing if
-    no job matches."""
+    """Ask the person to confirm a change (`what`) of `matched` jobs. Raises Usage if the person says no, or stdin is no
+    terminal. Asks nothing if no job matches."""
     if not matched:
         return
     if not sys.stdin.isatty():
@@ -300,8 +302,8 @@ def _sure(what: str, matched: int) -> None:
 
 
 def _one_of(job_ids: tuple[str, ...], all_: bool, which: Matching = Matching(), **given: Any) -> list[str]:
-    """Check that either ids of jobs or --all is given; return the flags of the filters that were given. Raises
-    Usage."""
+    """Check that a command got either ids of jobs or --all, and filters only with --all. Returns the flags of the
+    filters that were given, such as `--name`. `given`: value of each further option that is a filter. Raises Usage."""
     filters = [f"--{name.replace('_', '-')}" for name, value in given.items() if value]
     filters = [*(flag for flag, _ in which.given()), *filters]
     if job_ids and (all_ or filters):
@@ -315,7 +317,8 @@ def _one_of(job_ids: tuple[str, ...], all_: bool, which: Matching = Matching(), 
 def _named(
     job_ids: tuple[str, ...], what: str, done: str, act: Callable[[Sequence[str]], Changed], common: Common
 ) -> int:
-    """Change all jobs with these ids, a thousand in a request; print the result of each, and return the exit code."""
+    """Change all jobs with these ids, a thousand with each call of `act`; return the exit code. Prints for each id,
+    under the heading `what`, either `done` or why the job was not changed."""
     wished = [checked_id(job_id) for job_id in dict.fromkeys(job_ids)]
     refused: dict[str, Mapping[str, Any]] = {}
     for at in range(0, len(wished), IDS_MAX):
@@ -334,7 +337,9 @@ def _each(
     *,
     called: str = "job_id",
 ) -> int:
-    """Call `act` for each id or name, also after one was refused; print the results, and return the exit code."""
+    """Call `act` for each id or name; `act` returns a result to be printed, and an exit code. If it raises NotFound or
+    Conflict for one of several ids, that is printed as the result; for a single id it is raised. Returns the highest
+    exit code. `what`, `called`: headings of the results and of the ids."""
     rows: list[dict[str, str]] = []
     codes: list[Exit] = []
     for job_id in map(checked_id, job_ids):

@@ -52,7 +52,7 @@ LIMITS = ("rate", "bytes", "queued", "in_flight", "dead")
 
 
 def ls(*, common: Common = Common()) -> int:
-    """List the quotas of tenants, and how many jobs have followers that wait for a quota (put off)."""
+    """List the quotas of tenants. PUT OFF: number of jobs whose followers are pushed only when the quota has room."""
     return rows_of(common, lambda client: client.quotas(), _table, "no tenant has a quota")
 
 
@@ -67,20 +67,20 @@ def set_(
     dead: int | None = None,
     common: Common = Common(),
 ) -> int:
-    """Set how much a tenant may push. Replaces its whole quota: what is left out has no limit.
+    """Set how much a tenant may push. This replaces its whole quota: a limit that is left out is removed.
 
     Parameters
     ----------
     tenant
-        Its name.
+        Name of the tenant.
     rate
-        Jobs a second.
+        Most jobs pushed per second.
     bytes_
-        Bytes of jobs a second.
+        Most bytes of jobs pushed per second.
     queued
-        Jobs that wait.
+        Most jobs that wait.
     in_flight
-        Jobs that have not ended.
+        Most jobs that have not ended.
     dead
         Most failed jobs that are kept. At that number nothing can be pushed until some are retried or deleted.
     """
@@ -93,7 +93,7 @@ def set_(
 
 
 def rm(tenant: str, /, *, common: Common = Common()) -> int:
-    """Let a tenant push as much as it likes."""
+    """Delete a tenant's quota, so that it may push without limit."""
     return deleted(common, lambda client: client.delete_quota(tenant), tenant=tenant)
 
 

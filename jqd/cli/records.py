@@ -46,7 +46,8 @@ class Record(NamedTuple):
 
 
 def records(good: Good) -> Iterator[Record]:
-    """Decode the records of a frame. Raises JournalDamaged if its checksum is good, but its body cannot be decoded."""
+    """Yield the records of a frame, decoded. Raises JournalDamaged if the frame's checksum is right, but its body
+    cannot be decoded."""
     header = good.frame.header
     lane = Lane(header.kind)
     for number, what in enumerate(DECODERS[lane](good.body)):
@@ -60,13 +61,14 @@ def _named(jobtype: str) -> dict[str, str]:
 
 
 def line(job: Job) -> str:
-    """Format a job in miniq's form, `id|jobtype|payload`. `jqd push --lines` makes the same argument of the payload."""
+    """Format a job in miniq's form, `id|jobtype|payload`. `jqd push --lines` reads the payload as the job's
+    argument."""
     return f"{job.id}|{bare(job.jobtype)}|{payload(job.argument)}"
 
 
 def payload(argument: bytes) -> str:
-    """Format an argument on one line. A text stays bare if `jqd push --lines` reads it as the same text; everything
-    else is written as JSON."""
+    """Format a job's argument (MessagePack) on one line. A text is written without quotes if `jqd push --lines` reads
+    it as the same text; any other value as JSON."""
     value = show_packed(argument)
     if isinstance(value, str) and value.isprintable() and value.strip() and _means_itself(value):
         return value
@@ -82,8 +84,8 @@ def _means_itself(text: str) -> bool:
 
 
 def _without_secrets(shown: Any) -> Any:
-    """Return a value with its secrets replaced by HIDDEN, also in nested values: a handler has a worker's options for
-    each version."""
+    """Return a value with the fields in SECRETS replaced by HIDDEN. They may lie deep: a handler's record has the
+    options of each version."""
     match shown:
         case dict():
             return {
@@ -127,7 +129,7 @@ def _fields(what: Job | Outcome | Setting | str) -> dict[str, Any]:
 
 
 def _date(at_ms: int) -> str | None:
-    """Format an instant as ISO 8601. 0 gives None, a number outside the calendar is returned as it is."""
+    """Format an instant (Unix ms) as ISO 8601. Returns None for 0, and a number outside the calendar as digits."""
     if not at_ms:
         return None
     return iso(at_ms) if 0 < at_ms <= INSTANT_MS_MAX else str(at_ms)

@@ -1,4 +1,4 @@
-"""Prints answers: aligned lines for people, JSON or JSON lines for programs.
+"""Prints results of commands: aligned lines for people, JSON or JSON lines for programs.
 
 Values that JSON does not have are written in the same way as by the daemon (jqd/domain/json_ext.py).
 """
@@ -52,7 +52,8 @@ def table(
 
 
 def whose(headings: Sequence[str], rows: Sequence[Sequence[Any]], tenants: Sequence[str], at: int) -> Table:
-    """Add a column TENANT at index `at`, unless no row has a tenant. Returns headings and rows."""
+    """Return headings and rows with a column TENANT added at index `at`; unchanged if no row has a tenant. `tenants`:
+    the tenant of each row, or an empty text."""
     if not any(tenants):
         return headings, rows
     wider = [(*row[:at], tenant, *row[at:]) for row, tenant in zip(rows, tenants, strict=True)]
@@ -145,7 +146,7 @@ def _rows(value: dict[str, Any]) -> None:
 
 
 def _worth(name: str, item: Any) -> bool:
-    """Return whether to print a field. Empty values are printed only in fields that users fill."""
+    """Return whether to print a field: not if it is None; if it is empty, only if it holds a user's value (USERS)."""
     return item is not None and (name in USERS or item not in ("", [], {}))
 
 

@@ -57,7 +57,8 @@ class Tally:
     """The damaged places in the journal, at most DAMAGED_MAX."""
 
     def note(self, place: Place) -> None:
-        """Add a place in the journal if it is damaged and not added yet: the segments are read once for each lane."""
+        """Add a place in the journal to `damaged`, if it is damaged and not in the list yet: each segment is read
+        several times, once for each lane."""
         if place.kind.is_damage and len(self.damaged) < DAMAGED_MAX and place not in self.damaged:
             self.damaged.append(place)
 
@@ -118,7 +119,8 @@ async def replay(
 
 
 def _retired(files: Files, segments: Sequence[SegmentView]) -> dict[Path, int]:
-    """Return directory → position from which a daemon reads jobs there; jobs before it have ended or were copied."""
+    """Return directory of a journal → position from which its daemon reads jobs. Jobs before this position have ended,
+    or were copied into a later segment."""
     by_directory: dict[Path, list[SegmentView]] = {}
     for seen in segments:
         by_directory.setdefault(seen.path.parent, []).append(seen)
@@ -128,8 +130,9 @@ def _retired(files: Files, segments: Sequence[SegmentView]) -> dict[Path, int]:
 def _without_old_followers(
     batch: Batch, retired: Mapping[Path, int]
 ) -> tuple[list[tuple[int, Any]], list[tuple[int, Any]]]:
-    """Split outcomes into those without followers and those with some. Outcomes before the position in `retired` lose
-    their followers: these are in journals themselves, and may have ended and be forgotten (adr/0047)."""
+    """Split the outcomes of a batch into those without followers and those with followers, each with its position.
+    Followers of an outcome before its journal's position in `retired` are dropped: they are jobs in journals
+    themselves, and the store may have forgotten them after their end (adr/0047)."""
     now: list[tuple[int, Any]] = []
     later: list[tuple[int, Any]] = []
     for at, one in batch.records:
@@ -140,7 +143,8 @@ def _without_old_followers(
 
 
 def _bringing(files: Files, seen: SegmentView, retired: Mapping[Path, int], tally: Tally) -> list[Batch]:
-    """Return the outcomes with followers in a segment, in batches, the last batch first."""
+    """Return the outcomes with followers in a segment, in batches, the last batch first. `retired`: see
+    `_without_old_followers`."""
     batches = [
         batch._replace(records=later)
         for batch in _batches(files, [seen], Lane.OUTCOMES, 0, tally)
@@ -204,8 +208,8 @@ async def _unknown(store: EdgeStore, job_ids: Sequence[str]) -> int:
 
 
 async def patiently(call: Callable[[], Awaitable[T]], source: random.Random) -> T:
-    """Call the store, and repeat the call while the store is away, for as long as a server takes to restart. Then
-    raises StoreAway."""
+    """Make a call to the store, and repeat it while the store is away, for as long as a server takes to restart; after
+    that, raise StoreAway. `source`: of the random pauses."""
     for failures in range(1, AWAY_TRIES):
         try:
             return await call()
@@ -284,7 +288,8 @@ class _Target:
 
 
 def _job_id(record: Job | Outcome | str) -> str:
-    """Return the job id of a record. For a cancel the generation follows the id; the partition is the same."""
+    """Return the id of a record's job. For a cancel the text also has the job's generation behind the id; its partition
+    is that of the id."""
     match record:
         case Job():
             return record.id
@@ -306,7 +311,8 @@ async def _next(batches: Iterator[Batch]) -> Batch | None:
 
 
 def _batches(files: Files, segments: Sequence[SegmentView], lane: Lane, since_ms: int, tally: Tally) -> Iterator[Batch]:
-    """Read the records of one kind (lane), in batches for one call of the store each. A batch ends with its segment."""
+    """Yield the records of one lane in batches, each small enough for one call of the store and from one segment.
+    Leaves out jobs pushed before `since_ms`; adds damaged places to `tally`."""
     for seen in segments:
         batch, looked = _Gathered(seen), seen.first
         for piece in walk(files, seen, kinds={lane}):

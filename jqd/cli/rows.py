@@ -28,20 +28,21 @@ class Table:
     """Options for pushing the rows of a CSV file."""
 
     csv: Annotated[Path | None, Parameter(allow_leading_hyphen=True)] = None
-    """Push a job for every row of this CSV file (- for stdin); its first line names the fields of their arguments."""
+    """Push a job for every row of this CSV file (- for stdin); its first line names the fields of the arguments."""
     json_columns: str | None = None
     """With --csv: these columns (with commas between) are JSON: 12, true, [1, 2]; an empty cell is null. All others are
     text."""
     id_column: str | None = None
     """With --csv: the column that has your own id for each job."""
     batch_key: str | None = None
-    """With --csv: ids are this, a dash and the number of the line; so the same command again pushes only what is
+    """With --csv: a job's id is this text, a dash and its line number, so the same command again pushes only what is
     missing."""
     delimiter: str | None = None
-    """With --csv: what stands between cells; a comma, if not said."""
+    """With --csv: character between cells. Default: a comma."""
 
     def check(self) -> None:
-        """Check that no option needs --csv without it, or contradicts another. Raises Usage."""
+        """Check that the other options are given only with --csv, that --id-column and --batch-key are not both given,
+        and that --delimiter is one character. Raises Usage."""
         given = [name for name in self.__dataclass_fields__ if name != "csv" and getattr(self, name) is not None]
         if given and self.csv is None:
             raise Usage(f"--{given[0].replace('_', '-')} goes with --csv")
@@ -52,8 +53,8 @@ class Table:
 
 
 def rows(path: Path, table: Table) -> Iterator[Line]:
-    """Yield a job for each row that is not blank. Raises Usage, with the number of the line, for text that is no CSV,
-    or a row with more or fewer cells than the first."""
+    """Yield a job for each row of a CSV file that is not blank, except the header. Raises Usage, with the line number,
+    for text that is no CSV, and for a row with more or fewer cells than the header."""
     csv.field_size_limit(CELL_CHARACTERS_MAX)
     with reading(path) as file:
         text = _Counted(file, path)
@@ -99,7 +100,8 @@ def _records(reader: Any, text: _Counted, path: Path) -> Iterator[tuple[int, Seq
 
 
 class _Maker:
-    """Makes jobs of rows. The constructor raises Usage for a wrong header."""
+    """Makes jobs of rows. The constructor raises Usage if the header has an empty or repeated name, or lacks a column
+    that an option names."""
 
     def __init__(self, names: Sequence[str], table: Table, path: Path) -> None:
         self._names, self._path, self._batch_key = [name.strip() for name in names], path, table.batch_key

@@ -13,7 +13,7 @@ from jqd.cli.render import show, show_as, table, tenants_of, whose
 from jqd.cli.show import deleted, rows_of
 from jqd.domain.dates import ago, lasting
 
-Name = Annotated[str, Parameter(help="Of the schedule.")]
+Name = Annotated[str, Parameter(help="Name of the schedule.")]
 
 
 def ls(*, common: Common = Common()) -> int:
@@ -38,28 +38,28 @@ def set_(
     given: Options = Options(),
     common: Common = Common(),
 ) -> int:
-    """Push a job at recurring dates, and show the next of them.
+    """Create or change a schedule, which pushes a job at recurring dates; show its next dates.
 
     Parameters
     ----------
     name
         Name of the schedule; an existing one of that name is changed.
     jobtype
-        The name of the job that is pushed.
+        Jobtype of the job that is pushed.
     argument
-        Argument of that job, written as for push.
+        Argument of the job, written as for push.
     cron
         Minute, hour, day of the month, month, day of the week: '30 2 * * *'.
     every
-        Instead of --cron: time from one date to the next, 90, 30s, 5m, 2h, 1d.
+        Instead of --cron: time from one date to the next: 90, 30s, 5m, 2h, 1d.
     tz
         The time zone of --cron, like Europe/Berlin; without it UTC.
     missed
-        What to do after dates that no daemon could keep: push once (for the latest of them), skip or all.
+        What to push after dates passed while no daemon could push: once (for the latest date), skip (nothing), or all.
     overlap
-        At a date when the last job has not ended: queue (one after another), skip or replace.
+        What to do if the last job has not ended at a date: queue (push later), skip the date, or replace (cancel it).
     jitter
-        Each job starts up to so much later, by another delay for each schedule: 5m.
+        Start each job later than its date, by a random delay up to this: 5m.
     until
         Push no job after this date, like 2030-01-31T08:00:00Z.
     """

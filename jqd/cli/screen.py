@@ -42,7 +42,7 @@ def status(*, verbose: Flag = False, common: Common = Common()) -> int:
     Parameters
     ----------
     verbose
-        Also show all counters of the daemon and its store, which -o json has, too.
+        Also show all counters of the daemon and its store; -o json always has them.
     """
     with common.client() as client:
         ready = client.ready()
@@ -71,7 +71,8 @@ def top(*, common: Common = Common()) -> int:
 
 
 class Lately:
-    """The history of the last hour, drawn as lines. It is read seldom, and kept while the store is away."""
+    """The history of the last hour, drawn as lines. It is read again only every LOOKS_PER_HISTORY screens; while the
+    store is away, the lines stay as they are."""
 
     def __init__(self, client: Client) -> None:
         self._client, self._looks = client, 0
@@ -169,7 +170,7 @@ def _numbers(store: dict[str, Any]) -> list[str]:
 
 
 def _rough(rate: float) -> str:
-    """Format a rate with two digits; from ten on as a whole number."""
+    """Format a rate with two significant digits; from ten on as a whole number."""
     return f"{rate:.0f}" if rate >= 10 else f"{rate:.2g}"
 
 

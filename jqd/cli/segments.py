@@ -22,8 +22,8 @@ STATES = {Kind.KEPT: "kept", Kind.VERSION: "unknown version", Kind.FOREIGN: "for
 
 
 def living(directory: Path) -> int | None:
-    """Return the pid of the process that holds the lock of a journal; None: none does, or it is unknown. The lock is
-    not touched."""
+    """Return the pid of the process that holds the lock of a journal; None: no process does, or it is unknown. Does not
+    take the lock."""
     path = directory / "lock"
     try:
         state, held_by, locks = path.stat(), path.read_text().strip(), LOCKS.read_text()
@@ -98,7 +98,8 @@ class Checked:
         self._counts["records"] += good.frame.header.records
 
     def place(self, place: Place) -> None:
-        """Count and print a place where no good frame is."""
+        """Count a part of a segment that is no good frame, and print it; for `-o json`, keep it to be printed at the
+        end."""
         self._counts["damaged"] += place.kind.is_damage
         if place.kind in (Kind.TORN, Kind.TORN_INSIDE) and self.holder is not None:
             place = place._replace(note=f"being written by process {self.holder}")

@@ -45,19 +45,19 @@ async def serve(
 ) -> int:
     """Run one daemon, or several on one port. Without --store it keeps its own Valkey in the data directory.
 
-    Every setting can also stand in the TOML file or in the environment as JQD_SECTION__KEY: `jqd config show` has all.
-    SIGHUP loads them again.
+    Every setting can also be set in the TOML file, or in the environment as JQD_SECTION__KEY: `jqd config show` lists
+    all. SIGHUP loads them again.
 
     Parameters
     ----------
     bind
         HOST:PORT to listen on; port 0 takes any free one. Default 127.0.0.1:7420.
     data_dir
-        Where the journal (and the own store) lie. Default ./.jqd
+        Directory of the journal, and of the daemon's own store. Default ./.jqd
     store
-        redis://, rediss:// or unix:// URL of a server that exists; may be given several times, always in one order.
+        redis://, rediss:// or unix:// URL of a running server; may be given several times, always in the same order.
     drain
-        Time a stop may take: 25, 30s, 2m.
+        How long a stop may take: 25, 30s, 2m.
     processes
         Daemons to run on that port, each in a process and with a journal of its own. Default 1.
     log_level
@@ -98,16 +98,16 @@ async def dev(
 ) -> int:
     """Run a whole queue here: a daemon, its own store, an example worker and the web UI. Ctrl-C stops everything.
 
-    With runner.allow_code it runs handlers that are code, too.
+    With the setting runner.allow_code it also runs handlers that are code.
 
     Parameters
     ----------
     bind
-        HOST:PORT to listen on. Default 127.0.0.1:7420.
+        HOST:PORT on which the daemon listens. Default 127.0.0.1:7420.
     ui_bind
-        The same for the web UI. Default 127.0.0.1:7422; any free port where the daemon has another than 7420.
+        HOST:PORT on which the web UI listens. Default 127.0.0.1:7422, or any free port if --bind is not the default.
     data_dir
-        Where everything is kept. Default ./.jqd
+        Directory for all data. Default ./.jqd
     log_level
         debug, info, warning or error. Default warning: this is a terminal to read.
     """
@@ -180,8 +180,8 @@ def _usable(data_dir: Path) -> Iterator[None]:
 
 
 def print_stopping(in_flight: int, settings: Config) -> None:
-    """Print after Ctrl-C how many jobs the stop waits for. Prints nothing if the log is in JSON, which programs
-    read."""
+    """Print after Ctrl-C how many jobs the stop waits for. Prints nothing if stderr is no terminal, or the log is in
+    JSON, which programs read."""
     if settings.log.form == "json" or not sys.stderr.isatty():
         return
     jobs = f"{in_flight} job{'' if in_flight == 1 else 's'} in flight, up to {settings.drain_s:g} s"

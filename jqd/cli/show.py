@@ -39,25 +39,25 @@ class Matching:
     """Options that select jobs."""
 
     name: str | None = None
-    """The jobtype."""
+    """Only jobs of this type."""
     tag: str | None = None
-    """One of their tags."""
+    """Only jobs with this tag."""
     code: Literal["retry", "ok", "failed", "error"] | None = None
-    """How their last attempt ended, as a word."""
+    """Only jobs whose last attempt ended with this word."""
     exitcode: int | None = None
-    """How their last attempt ended, as a number: 200, 404, 503."""
+    """Only jobs whose last attempt ended with this number: 200, 404, 503."""
     error: str | None = None
-    """Text in the message of their last attempt; upper and lower case are the same."""
+    """Only jobs with this text in the message of the last attempt, in upper or lower case."""
     error_is: str | None = None
-    """Exactly the error with which they failed: a line of `jqd errors`, copied whole."""
+    """Only jobs with exactly this error: a line of `jqd errors`, copied whole."""
     error_like: str | None = None
-    """The same error apart from numbers, ids and quoted values: a line of `jqd errors`, copied whole."""
+    """Only jobs with this error, apart from numbers, ids and quoted values: a line of `jqd errors`, copied whole."""
     search: str | None = None
-    """Text in their jobtype, id, tags, argument or error, in any case; or a whole number there."""
+    """Only jobs with this text in jobtype, id, tags, argument or error, in any case; or with this whole number."""
     newer: str | None = None
-    """Their last attempt ended at most so long ago: 30s, 5m, 2h or 7d. Without an attempt the push counts."""
+    """Only jobs whose last attempt ended at most so long ago: 30s, 5m, 2h or 7d. Without an attempt the push counts."""
     older: str | None = None
-    """Their last attempt ended longer ago than that. Without an attempt the push counts."""
+    """Only jobs whose last attempt ended longer ago than this. Without an attempt the push counts."""
 
     def asked(self) -> dict[str, Any]:
         """Return the filter as keyword arguments of the client. Raises Usage."""
@@ -85,11 +85,11 @@ def jobs(
     Parameters
     ----------
     state
-        waiting, scheduled, blocked, running, retrying, succeeded, failed or cancelled.
+        Only jobs in this state: waiting, scheduled, blocked, running, retrying, succeeded, failed or cancelled.
     limit
-        How many at most.
+        Most jobs to list.
     watch
-        Look again every two seconds; with -o jsonl a line for each job that is new or has changed its state.
+        List again every two seconds; with -o jsonl print a line for each job that is new or has changed its state.
     """
     if limit < 1:
         raise Usage(f"--limit {limit}: list one job or more")
@@ -120,12 +120,12 @@ def jobs(
 def errors(
     *, state: Literal["failed", "retrying"] = "failed", which: Matching = Matching(), common: Common = Common()
 ) -> int:
-    """List why jobs failed: jobtype, last line of the error, number of jobs, an example, and commands for them.
+    """List why jobs failed: for each reason the jobtype, error, number of jobs, an example, and commands for its jobs.
 
     Parameters
     ----------
     state
-        failed, or retrying: those that will be tried again.
+        failed, or retrying: jobs that will be tried again.
     """
     with common.client() as client:
         rows, others = client.errors(state=state, **which.asked())
@@ -159,8 +159,8 @@ def daemons(*, common: Common = Common()) -> int:
 
 
 def _and_gone(common: Common, done: int, ask: Callable[[Client], list[dict[str, Any]]]) -> int:
-    """Print for people what has left a list, such as workers that died, within the last day. Programs request that
-    separately. Returns the exit code `done`."""
+    """For people, also print the workers or daemons that died or left within the last day, which `ask` returns;
+    programs request them separately. Returns `done`, the exit code of the list before."""
     if common.output == "table":
         with common.client() as client:
             rows = ask(client)
@@ -194,7 +194,8 @@ def deleted(common: Common, delete: Callable[[Client], None], **which: str) -> i
 
 
 def note_if_none(rows: Sequence[Any], none: str, common: Common) -> None:
-    """Print a note on stderr if a list for people is empty: no output at all would look like a failed command."""
+    """Print the note `none` on stderr if a list for people has no rows: no output at all would look like a failed
+    command."""
     if not rows and common.output == "table":
         print_note(none)
 
@@ -210,8 +211,9 @@ def _over_line(text: str) -> None:
 
 
 def watch_screen(draw: Callable[[], Text]) -> int:
-    """Draw repeatedly, until Ctrl-C ends it normally. A temporary error is shown above the last drawing; but
-    Unreachable at the first drawing is raised, as the URL may be wrong."""
+    """Show on the terminal what `draw` returns, again every WATCH_S, until Ctrl-C; then return the exit code DONE. A
+    temporary error of `draw` is shown above its last result. But Unreachable at the first call is raised, as the URL
+    may be wrong."""
     from rich.live import Live  # here: other commands need not wait for it
 
     screen, seen = console(), None
@@ -271,9 +273,10 @@ def _jobs(found: Sequence[JobInfo]) -> Text:
 
 
 def _reason(row: dict[str, Any], state: str, which: Matching, *, several: bool) -> None:
-    """Print one reason why jobs failed: an example, and commands for exactly these jobs, to be copied.
+    """Print one reason why jobs failed: an example, and commands to be copied, which change exactly the jobs with this
+    reason. `row`: the reason, from the API. `which`: the filter of the list, which these commands repeat.
 
-    `several`: whether there are several tenants, so that each command has to name one.
+    `several`: whether jobs of several tenants are listed, so that each command has to name a tenant.
     """
     out, tenant = console(), row.get("tenant") or ""
     whose = {"--tenant": tenant} if several else {}
@@ -300,7 +303,7 @@ def _reason(row: dict[str, Any], state: str, which: Matching, *, several: bool) 
 
 
 def _such(row: dict[str, Any]) -> dict[str, str]:
-    """Return flag → value that selects exactly the jobs that failed for this reason."""
+    """Return flag → value by which a command selects exactly the jobs with the error in `row`."""
     texts = row.get("texts") or ()
     return {"--error-is": row["error"]} if len(texts) <= 1 else {"--error-like": row["pattern"]}
 

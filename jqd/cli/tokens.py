@@ -21,12 +21,12 @@ from jqd.domain.dates import ago
 
 DataDir = Annotated[
     Path | None,
-    Parameter(help="Ask the daemon of that data directory, by the token that it left there for who may read it."),
+    Parameter(help="Ask the daemon that uses this data directory, with the root token that it keeps there."),
 ]
 
 
 def ls(*, data_dir: DataDir = None, common: Common = Common()) -> int:
-    """List the tokens that may be used, without their secrets."""
+    """List the valid tokens, without their secrets."""
     none = "there is no token; `jqd tokens create` makes one"
     return rows_of(_asking(common, data_dir), lambda client: client.tokens(), _table, none)
 
@@ -47,13 +47,13 @@ def create(
     Parameters
     ----------
     role
-        push (jobs), worker (runs jobs), viewer (looks), operator (all but tokens) or master.
+        push (jobs), worker (runs jobs), viewer (only looks), operator (everything but tokens) or master (everything).
     of
         Tenant of the token; default: the tenant of the token that this command uses.
     scope
         Jobtype that the token is for, or the beginning of several: 'mail.*'. May be repeated; default: all jobtypes.
     note
-        What it is for, in your words.
+        What the token is for, in your words.
     expires
         For how long it is valid: 30d, 12h; default: until it is revoked.
     """
@@ -75,14 +75,14 @@ def derive(
     data_dir: DataDir = None,
     common: Common = Common(),
 ) -> int:
-    """Create a token from your own and print it. It has your rights or fewer for some time, and ends when yours does.
+    """Create a token from your own and print it. It has your rights or fewer for --ttl, and ends when your token ends.
 
     Parameters
     ----------
     ttl
         For how long it may be used: 90m, 12h, 30d at most.
     note
-        What it is for, in your words.
+        What the token is for, in your words.
     role
         Role of the token: yours (the default), or one with fewer rights.
     scope
@@ -107,7 +107,7 @@ def revoke(*token_ids: str, data_dir: DataDir = None, common: Common = Common())
     Parameters
     ----------
     token_ids
-        As `jqd tokens` lists them.
+        Ids of tokens, as `jqd tokens` lists them.
     """
     common = _asking(common, data_dir)
     if not token_ids:
@@ -133,18 +133,18 @@ def audit(
     data_dir: DataDir = None,
     common: Common = Common(),
 ) -> int:
-    """Show who changed what with a token, the newest first. The daemons keep 90 days, of each tenant the newest 5,000.
+    """Show who changed what with a token, newest first. Entries are kept for 90 days, of each tenant the newest 5,000.
 
     Parameters
     ----------
     by
-        Show only what was done with this token: its id.
+        Show only what was done with the token of this id.
     act
         Show only what has this text in its column ACT: 'token', 'jobs delete', 'schedule'.
     newer
         Show only what was done in this time: 2h, 7d.
     limit
-        So many at most.
+        Most rows to show.
     """
     since = None if newer is None else timedelta(seconds=age(newer, "--newer"))
     none = "nothing was changed with a token"
@@ -161,10 +161,10 @@ def _notes(rows: list[dict[str, Any]]) -> Text:
 
 
 def _asking(common: Common, data_dir: Path | None) -> Common:
-    """Return the options, with the root token that the daemon of `data_dir` wrote there; unchanged without `data_dir`.
-    Raises Usage if there is no root token.
+    """Return the options, changed so that they ask the daemon of `data_dir` with the root token that it wrote there;
+    unchanged if `data_dir` is None. Raises Usage if there is no root token.
 
-    The token goes to that daemon, or to the one that --url names, but not to the one in JQD_URL.
+    If --url names a daemon, this one is asked with the token; a URL from JQD_URL is ignored.
     """
     if data_dir is None:
         return common

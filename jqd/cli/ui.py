@@ -30,7 +30,7 @@ async def ui(
 ) -> int:
     """Serve the web UI, for a daemon or for several of one store. Ctrl-C stops it.
 
-    People log in with a token of theirs. Where the daemon asks for none, on loopback, nobody logs in.
+    People log in with their own tokens. If the daemon requires no token and the UI listens on loopback, nobody logs in.
 
     Parameters
     ----------
@@ -39,17 +39,17 @@ async def ui(
     bind
         HOST:PORT to listen on; port 0 takes any free one.
     token
-        Nobody logs in, and everybody has the rights of this token; on loopback only. Else JQD_TOKEN.
+        Token whose rights everybody has, so that nobody has to log in; on loopback only. Else JQD_TOKEN.
     host
-        A name that browsers know this UI by, beside addresses and localhost; may be given several times.
+        Host name by which browsers may call the UI, besides IP addresses and localhost; may be given several times.
     certificate
-        File with the certificate in PEM: the UI speaks TLS.
+        File with the certificate in PEM; with it the UI speaks TLS.
     key
-        File with its key.
+        File with the key of the certificate.
     public_url
-        Where browsers find the UI, behind a proxy that ends TLS: https://queue.example.
+        URL of the UI for browsers, if it is behind a proxy that ends TLS: https://queue.example.
     insecure
-        Let whoever reaches the UI in without a login, also from the network.
+        Allow use without a login also from the network.
     log_level
         debug, info, warning or error.
     """

@@ -46,14 +46,14 @@ VARIABLES = {
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Loud:
-    """Options of verbosity."""
+    """Options for how much is logged."""
 
     log_level: str | None = None
     """debug, info, warning or error. Default info."""
     verbose: Annotated[bool, Parameter(name=["--verbose", "-v"], negative="", show_default=False)] = False
-    """The same as --log-level debug: a line for each job, however many they are."""
+    """The same as --log-level debug: log each job, however many there are."""
     quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative="", show_default=False)] = False
-    """The same as --log-level warning: only what fails."""
+    """The same as --log-level warning: log only failures."""
 
     @property
     def level(self) -> str:
@@ -70,17 +70,17 @@ class ListenFlags:
     advertise: str | None = None
     """URL under which the daemons reach this worker, if it is not the address of --bind."""
     secret_file: Annotated[str | None, Parameter(env_var="JQD_WORKER_SECRET_FILE")] = None
-    """File with the secret (whsec_…) with which the daemons sign requests; others are refused. While it is being
-    replaced, both secrets, one a line. Needed if --bind is not a loopback address."""
+    """File with the secret (whsec_…) with which the daemons sign requests; other requests are refused. While it is
+    being replaced: both secrets, one a line. Needed if --bind is not a loopback address."""
     insecure: Flag = False
     """Bind to the network without a secret: whoever reaches this worker can run its jobs."""
     pull: Flag = False
     """Listen nowhere: ask the daemons for jobs."""
     silence: str = "10s"
-    """With --pull or --code: if this worker dies, its jobs run again elsewhere after so long."""
+    """With --pull or --code: time after which the jobs of this worker run again elsewhere if it has died."""
 
     def options(self) -> dict[str, Any]:
-        """Return the options as keyword arguments of `serve`. Raises Usage."""
+        """Return the options as keyword arguments of `jqd.worker.serve.serve`. Raises Usage."""
         silence_s = duration(self.silence, "--silence")
         if not self.pull:
             _expect_unsaid(self, "this worker has a port", "silence")
@@ -96,14 +96,14 @@ class Module:
     """Options for serving the jobs of a Python module."""
 
     processes: int = 0
-    """Run the jobs in so many processes instead: each plain function alone in one of them, killed at its timeout.
-    SIGHUP then loads the code anew without dropping a job."""
+    """Number of processes that run the jobs. Each plain function then has a process to itself, which is killed at its
+    timeout. SIGHUP then loads the code anew without dropping a job."""
     priority_min: Annotated[int | None, Parameter(env_var="JQD_WORKER_PRIORITY_MIN")] = None
     """Take only jobs of this priority number or larger."""
     priority_max: Annotated[int | None, Parameter(env_var="JQD_WORKER_PRIORITY_MAX")] = None
     """Take only jobs of this priority number or smaller."""
     jobs: Annotated[list[str] | None, Parameter(name=["--jobs", "--queues"], negative="")] = None
-    """Serve only these jobs of the app: names with commas between them, or the option several times."""
+    """Serve only these jobtypes of the app: names with commas between; may be given several times."""
     reload: Flag = False
     """Load the code anew when a Python file below the working directory has changed. For development."""
 
@@ -124,13 +124,13 @@ class Code:
     env: Annotated[list[str] | None, Parameter(negative="")] = None
     """With --code: environment variable to pass on to the code; may be given several times."""
     memory_mib: int = Limits().memory_mib
-    """With --code: memory of a process and all that it starts; more ends it."""
+    """With --code: most memory of a process with all that it starts; it is ended above that."""
     output_mib: int = Limits().output_mib
-    """With --code: what one attempt may print; more ends it."""
+    """With --code: most output of one attempt; it is ended above that."""
     file_mib: int = Limits().file_mib
-    """With --code: the largest file that it may write."""
+    """With --code: size of the largest file that the code may write."""
     children: int = Limits().processes
-    """With --code: most processes at the same time, the first one included."""
+    """With --code: most processes that the code may run at the same time, its own one included."""
 
 
 async def worker(
@@ -155,12 +155,12 @@ async def worker(
     daemon
         URL of a daemon to register at; may be given several times. Else JQD_URL, else http://127.0.0.1:7420.
     concurrency
-        Jobs at work at once: plain functions in as many threads, and as many async ones. Default 16; with --code
-        batches, each in a process of its own, default 4.
+        Jobs to run at once: so many plain functions, in threads, and as many async ones. Default 16. With --code:
+        batches to run at once, each in a process of its own; default 4.
     name
-        What the daemons call this worker.
+        Name of this worker in the lists of the daemons.
     drain
-        Time that jobs in flight may take to end after SIGTERM: 90, 30s, 5m.
+        How long to wait for jobs in flight after SIGTERM: 90, 30s, 5m.
     """
     level = loud.level
     make_lossy("stdout", "stderr")
@@ -248,7 +248,7 @@ def _expect_unsaid(options: Any, why: str, *names: str) -> None:
 
 
 def _secrets(path: str | None) -> list[str]:
-    """Read the secrets in a file. Raises Usage if it cannot be read, or holds none."""
+    """Read the secrets in a file; none if `path` is None. Raises Usage if the file cannot be read, or holds none."""
     if path is None:
         return []
     try:

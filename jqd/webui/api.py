@@ -72,8 +72,8 @@ class Answers:
     async def get(
         self, key: object, ask: Callable[[], Awaitable[dict[str, Any]]], kept_s: float = SHARED_S
     ) -> dict[str, Any]:
-        """Return the cached answer for `key` if it is at most `kept_s` old. Otherwise call `ask`, and cache its
-        answer."""
+        """Return the cached answer for `key` if it is at most `kept_s` old, and wait for it if its call is under way.
+        Otherwise call `ask`, and cache the answer. Raises the JqdClientError of the call."""
         while True:
             now_s = self._clock.mono_s()
             found = self._kept.get(key)
@@ -111,7 +111,8 @@ class Api:
     """API client with the rights of one session."""
 
     def __init__(self, client: AsyncClient, answers: Answers, identity: object) -> None:
-        """`identity`: stands for the rights in cache keys. Sessions with an equal one share answers."""
+        """`identity`: a value that stands for the session's rights in cache keys. Sessions with equal identities share
+        answers."""
         self.client = client
         self.identity = identity
         self._answers = answers
@@ -139,8 +140,8 @@ class Api:
         return await self.client.in_thread(partial(self.client.client.ask, path, method="POST", body=body))
 
     def speaking_for(self, tenant: str) -> "Api":
-        """Return an `Api` for one tenant, whose names and ids its calls then mean. The API checks the token's right to
-        it."""
+        """Return an `Api` that acts for one tenant: its calls mean the names and ids of this tenant. The daemon checks
+        whether the token may act for the tenant."""
         return Api(self.client.speaking_for(tenant), self._answers, (self.identity, tenant))
 
     def close(self) -> None:
@@ -148,8 +149,8 @@ class Api:
 
 
 async def together(**calls: Callable[[], Awaitable[Any]]) -> dict[str, Any]:
-    """Run calls concurrently; return their answers by name. The first JqdClientError cancels the others, and is raised
-    itself, not in an ExceptionGroup."""
+    """Run calls concurrently; return their answers by name. The first JqdClientError cancels the other calls; it is
+    raised itself, not in an ExceptionGroup."""
     found: dict[str, Any] = {}
     errors: list[JqdClientError] = []
 

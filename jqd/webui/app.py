@@ -49,7 +49,8 @@ def client_factory(config: UiConfig) -> ClientFactory:
 
 
 def create_app(config: UiConfig, connect: ClientFactory | None = None, clock: Clock | None = None) -> "Ui":
-    """Return the UI, whose `app` is the Quart application. `connect` makes its API clients."""
+    """Return the UI; its attribute `app` is the Quart application. `connect`: makes the API clients; None: they ask the
+    daemons in `config`."""
     return Ui(config, connect or client_factory(config), clock or SystemClock())
 
 
@@ -100,8 +101,8 @@ class Ui(Addresses):
         return await self.answer(visit, page)
 
     async def answer(self, visit: Visit, page: Page) -> Response:
-        """Check the visitor's right to a page and the query, and return the page. Raises Refused, JqdClientError,
-        HTTPException."""
+        """Check that the visitor may see a page and that the query has only known parameters; return the page,
+        rendered. Raises Refused, JqdClientError, HTTPException."""
         if page.needs_login:
             visit.expect_right(page.needs)
         visit.expect(page.takes)
@@ -109,8 +110,8 @@ class Ui(Addresses):
         return await (self._shared(visit, page.handler) if is_shared else page.handler(visit))
 
     async def _shared(self, visit: Visit, handler: Handler) -> Response:
-        """Return the page as it was rendered within the last second for a visitor with the same rights, or render it
-        now. So 500 equal open pages are rendered once a second."""
+        """Return the page as it was rendered within the last second for a visitor with the same rights; if it was not,
+        render it now. So 500 equal open pages are rendered once a second."""
 
         async def render() -> dict[str, Any]:
             visit.form_token, own = self._mark, visit.form_token
@@ -173,14 +174,15 @@ class Ui(Addresses):
         return visit
 
     async def check(self, session: Session) -> None:
-        """Ask the API whether a login's token is still valid, at most once in CHECK_S. Raises JqdClientError if it is
-        not."""
+        """Ask the API whether the token of a login is still valid, at most once in CHECK_S. Raises JqdClientError if it
+        is not, or no daemon answers."""
         if not session.is_open and self.sessions.is_due(session):
             note_call()
             await session.api.client.me()  # not by a shared answer, which would not prove this token valid
 
     def end_session(self, error: Exception, session: Session) -> bool:
-        """If an API error means that the login is over, end the session. Returns whether it does."""
+        """End the session if an API error means that its login is over. Returns whether the session was ended; never
+        True without a login (`Session.is_open`)."""
         is_over = has_ended(error) and not session.is_open
         if is_over:
             self.sessions.end(session)

@@ -1,8 +1,8 @@
 """Changes how hypercorn serves a connection, so that an error ends that connection and not the process.
 
-hypercorn runs all connections in one nursery, so an exception in one of them ends the process. Bytes that are not ASCII
-raise one, and so do more HTTP/2 streams than its priority tree holds. All connections also share a thread, and a cycle
-in the priority tree makes it loop for ever.
+hypercorn runs all connections in one nursery, so an exception in one of them ends the process. A request with bytes
+that are not ASCII raises an exception, and so do more HTTP/2 streams than hypercorn's priority tree holds. All
+connections also share a thread, and a cycle in the priority tree makes the thread loop for ever.
 """
 
 from typing import ClassVar
@@ -25,8 +25,9 @@ _log = get_logger("webui")
 
 
 class Connection(TCPServer):
-    """A connection whose errors end only itself. They are not logged as errors, as anybody may send anything. If there
-    are too many connections, the one idle for longest is closed; its browser opens another when it needs one."""
+    """A browser's connection. An error in it ends only this connection, and is logged as debug, as anybody may cause it
+    by what they send. If there are too many connections, the one idle for longest is closed; its browser opens another
+    when it needs one."""
 
     most: ClassVar[int]
     present: ClassVar[int] = 0

@@ -93,8 +93,8 @@ class Feed:
         return len(self.apis)
 
     async def run(self) -> None:
-        """Send ticks when the daemon's counters change, and at intervals, also while the daemon is away, refuses or is
-        silent."""
+        """Send ticks until no page listens: when the daemon's counters change, and at intervals, even while the daemon
+        is away, refuses or is silent."""
         try:
             with self.stop:
                 async with trio.open_nursery() as nursery:
@@ -165,8 +165,9 @@ class Feeds:
         return sum(feed.listeners for feed in self._feeds.values())
 
     def has_room(self, session: Session) -> bool:
-        """Return whether a session may open one more page. LISTENERS_MAX does not apply to the first page of a login,
-        as a single token may have a hundred logins."""
+        """Return whether a session may open one more page: one login, one tenant and this process each have a limit.
+        The first page of a login may exceed the limit of the process, because a single token, by its hundred logins,
+        could use that up."""
         mine = 0 if session.is_open else self._of[session.session_id]
         has_place = self.listeners < LISTENERS_MAX or (not mine and not session.is_open)
         return has_place and mine < OF_SESSION_MAX and self._of[_tenant(session)] < OF_TENANT_MAX
@@ -204,5 +205,5 @@ class Feeds:
 
 
 def _tenant(session: Session) -> tuple[str, str]:
-    """Return the key of a tenant in `Feeds._of`. No session id equals it."""
+    """Return the key under which `Feeds._of` counts the open pages of the session's tenant. It equals no session id."""
     return "tenant", session.me.tenant

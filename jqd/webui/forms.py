@@ -88,8 +88,9 @@ async def set_named(
     *,
     is_trial: bool = False,
 ) -> dict[str, Any] | Wrong:
-    """Create or change a schedule or constraint (`what`); with `is_trial` only ask what that would do. Returns the
-    API's answer, or the faults of the form. `faults`: those found before the call. `fields`: see `faults_of`."""
+    """Create or change a schedule or constraint (`what`); with `is_trial` change nothing, and ask what the change would
+    do. Returns the API's answer; `Wrong` if there is a fault in the form. `faults`: those found before the call.
+    `fields`: see `faults_of`."""
     name = typed["name"]
     if wrong := name_fault(what, name):
         faults["name"] = wrong
@@ -106,8 +107,8 @@ async def set_named(
 
 
 def with_unread(body: dict[str, Any], faults: Mapping[str, Fault]) -> dict[str, Any]:
-    """Return the body. If faults are known already, add UNREAD to it: the API then refuses the body, so that its own
-    faults can be shown at the same time."""
+    """Return the body. If faults of the form are known already, add UNREAD to it: then the API refuses the body, makes
+    no change, and reports further faults, which are shown together with the known ones."""
     return {**body, UNREAD: [*faults]} if faults else body
 
 
@@ -130,7 +131,8 @@ def faults_of(error: Invalid, fields: Mapping[str, str], typed: Mapping[str, str
 
 
 def _marked(detail: str, text: str) -> tuple[str, str]:
-    """Return the wrong line of `text`, and a caret line for below it; both empty if `detail` names no character."""
+    """Return the line of `text` that has the wrong character, and a line with a caret to show below it. Both are empty
+    if the API's message `detail` names no character."""
     where = _WHERE.search(detail)
     if where is None or not text:
         return "", ""

@@ -2,8 +2,8 @@
 content, so that browsers keep it for ever.
 
 At each tick of its feed (feed.py) a stream renders its page again and sends it; the browser takes the live part out of
-it. If that fails (the login has ended, say) the stream sends an event without the page, a bare tick: the browser then
-requests the part, and gets the usual answer.
+it. If the page cannot be rendered (the login has ended, say), the stream sends an event without the page, a bare tick.
+The browser then requests the live part by itself, and gets the usual answer to such a request.
 """
 
 import hashlib
@@ -112,14 +112,14 @@ async def _events(ui: "Ui", feeds: Feeds, visit: Visit, url: str) -> AsyncIterat
 
 
 def last_tick() -> Response:
-    """Answer the stream of a page whose login is over with one event without content. The page then requests its parts,
-    and those requests are redirected to the login. htmx follows no redirect of a stream, and would reconnect for
-    ever."""
+    """Return the answer to the event stream of a page whose login is over: one event without content. The page then
+    requests its parts, and those requests are redirected to the login. A redirect of the stream itself would not work:
+    htmx does not follow it, and would reconnect for ever."""
     return Response(LAST_TICK, content_type=EVENTS)
 
 
 def _visit_of(ui: "Ui", url: str, asking: Visit) -> Visit:
-    """Return a visit of the page at `url`, with the session of `asking`, the visit of its stream. Raises
+    """Return a visit of the page at `url`, with the session of `asking`, the visit that opened the event stream. Raises
     UnprocessableEntity, Refused."""
     path, _, given = url.partition("?")
     page, query = ui.declared.get(path), parse_qsl(given, keep_blank_values=True)

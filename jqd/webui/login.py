@@ -78,8 +78,8 @@ def register(ui: "Ui") -> None:
 
 
 async def _derive(ui: "Ui", token: str) -> tuple[Api, Me]:
-    """Derive a token for the login from the visitor's `token`. Returns an API client that uses it, and its rights.
-    Raises JqdClientError."""
+    """Derive a token for the login from `token`, which the visitor typed. Returns an API client that uses the derived
+    token, and its rights. Raises JqdClientError."""
     asking = ui.connect(token)
     try:
         derived = await asking.derive_token(ttl=SESSION_S, note=NOTE, replace_oldest=True)
@@ -96,8 +96,8 @@ async def _derive(ui: "Ui", token: str) -> tuple[Api, Me]:
 
 
 async def _revoke(client: AsyncClient, token_id: str, by_s: float | None = None) -> None:
-    """Revoke a login's token, even if the browser has disconnected. If no daemon answers by `by_s` (trio's clock), log
-    that: the token expires by itself."""
+    """Revoke a login's token, even if the browser has disconnected. If that fails, or no daemon answers by `by_s`
+    (trio's clock), log it: the token expires by itself."""
     by_s = trio.current_time() + REVOKE_S if by_s is None else by_s
     with trio.CancelScope(deadline=by_s, shield=True) as trying:
         try:

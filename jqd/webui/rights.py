@@ -22,7 +22,7 @@ class Right(NamedTuple):
 
     @property
     def whom(self) -> str:
-        """The roles that have the right, as text."""
+        """The roles that have the right, as text for people: `the roles operator, master`."""
         holders = self.holders
         return f"the role{'s' if len(holders) > 1 else ''} {', '.join(holders)}"
 
@@ -58,7 +58,7 @@ def may(role: str, tenant: str, right: Right) -> bool:
 
 
 def remedy(tenant: str, right: Right) -> str:
-    """Return what a person can do who lacks a right."""
+    """Return, as text, what a person who lacks a right can do to get it, or where else to look."""
     if right.is_of_all and tenant:
         return f"It is for tokens of no tenant. Tenants, Types and Workers show what is of {tenant}."
     whose = f" --of={shlex.quote(tenant)}" if tenant else ""

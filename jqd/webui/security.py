@@ -29,9 +29,9 @@ FRESH = "no-store"
 
 
 def is_own_form(headers: Headers | Mapping[str, str], scheme: str, public_origin: str = "") -> bool:
-    """Return whether a form was sent by a page of this UI. If the browser sends `Sec-Fetch-Site`, that decides; on
-    plain HTTP to another machine it does not. Then `Origin` must be `scheme` with `Host`, or `public_origin`, the
-    origin of a proxy."""
+    """Return whether a form was sent by a page of this UI. The header `Sec-Fetch-Site` decides, if it is there;
+    browsers leave it out over plain HTTP to another machine. Without it, `Origin` must be `scheme://` with the `Host`
+    of the request, or `public_origin`, the origin of the proxy before the UI."""
     site, origin = headers.get("sec-fetch-site", ""), headers.get("origin", "").lower()
     if site:
         return site == "same-origin"

@@ -76,8 +76,8 @@ def _expect_certificate(certificate: Path, key: Path) -> None:
 
 
 async def _expect_known(config: UiConfig) -> None:
-    """Check that a daemon knows the UI's token. Raises ConfigError if it does not. If no daemon answers, only logs
-    that: pages ask again."""
+    """Check that a daemon accepts the UI's token. Raises ConfigError if the token is unknown. If no daemon answers,
+    only logs this, because pages ask again."""
     client = AsyncClient(list(config.urls), timeout_s=TIMEOUT_S, token=config.token)
     try:
         await client.me()

@@ -1,7 +1,8 @@
 """Keeps the logins in this process's memory. A browser's cookie has the id of a session, and no token.
 
-A session has its own API token, valid for at most twelve hours. When there are too many sessions, one ends: among those
-of the most frequent role and tenant the one unused for longest. So the logins of one tenant cannot end all others.
+A session has its own API token, valid for at most twelve hours. When there are too many sessions, one is ended: of the
+role and tenant with the most sessions, the session unused for longest. So the logins of one tenant cannot push out
+those of others.
 """
 
 import hmac
@@ -34,7 +35,8 @@ class Me(NamedTuple):
 
     @property
     def identity(self) -> object:
-        """Stands for the rights in cache keys: sessions with an equal one see the same pages."""
+        """Value that stands for the session's rights in cache keys. Sessions with equal identities see the same
+        pages."""
         return self._replace(token_id="")
 
 
@@ -59,8 +61,8 @@ class Session:
     """URLs to which an act has redirected, and which the browser has not opened yet."""
 
     def issue_mark(self) -> str:
-        """Return a one-time mark (nonce) for a form that must not be carried out twice. It is valid until MARKS_MAX
-        others were issued."""
+        """Return a new one-time mark (nonce) for a form that must not be carried out twice. The mark stays valid until
+        it is used, or MARKS_MAX later marks were issued."""
         mark = token_urlsafe()
         self._marks.append(mark)
         return mark
@@ -77,7 +79,7 @@ class Session:
         self._marks.append(mark)
 
     def note_done(self, url: str) -> None:
-        """Remember that an act redirects to `url`, so that the page there says once what was done."""
+        """Remember that an act redirects to `url`, so that the page at `url` says once what was done."""
         self._done.append(url)
 
     def take_done(self, url: str) -> bool:
@@ -111,7 +113,7 @@ class Sessions:
         return session, surplus
 
     def _pop_surplus(self) -> Session:
-        """Remove and return the session unused for longest, among those of the most frequent role and tenant."""
+        """Remove and return the session unused for longest, of the role and tenant that have the most sessions."""
         kinds = Counter(each.me[:2] for each in self._by_id.values())
         most = max(kinds, key=kinds.__getitem__)
         return self._by_id.pop(next(name for name, each in self._by_id.items() if each.me[:2] == most))
@@ -133,7 +135,8 @@ class Sessions:
         )
 
     def is_due(self, session: Session) -> bool:
-        """Return whether CHECK_S has passed since the session's token was checked. If so, the caller checks it now."""
+        """Return whether CHECK_S has passed since the session's token was last checked. If so, the token counts as
+        checked now: the caller must check it."""
         now_s = self._clock.mono_s()
         if now_s < session.checked_at_s + CHECK_S:
             return False

@@ -98,7 +98,7 @@ def number(given: Any) -> str:
 
 
 def word(given: Any) -> str:
-    """Format the value of an option as people write it: yes or no, lists with commas."""
+    """Format the value of an option for people: yes or no, numbers, lists with commas."""
     match given:
         case bool():
             return "yes" if given else "no"
@@ -110,9 +110,10 @@ def word(given: Any) -> str:
 
 
 def link(path: str, /, **query: Any) -> str:
-    """Return a URL of this UI. Ids and names go into the query, where any character may stand.
+    """Return a URL of this UI: `path` with the query. Ids and names go into the query, where any character may stand.
 
-    Empty values are left out. Only an empty tenant is kept: it means jobs without a tenant, while no tenant means all.
+    Empty values are left out, except an empty tenant: `tenant=` means jobs without a tenant, and no `tenant` means all
+    jobs.
     """
     given = {name: str(each) for name, each in query.items() if each or each == 0 or (name, each) == ("tenant", "")}
     return f"{path}?{urlencode(given, quote_via=quote)}" if given else path
@@ -121,8 +122,8 @@ def link(path: str, /, **query: Any) -> str:
 def command(*words: str, of: Sequence[str] = (), **flags: Any) -> str:
     """Return a command line, quoted for a shell: `words`, the flags that have a value, and `of` (names and ids).
 
-    `--` comes before `of` if one of these begins with a hyphen: it must not become an option, as some choose where a
-    token is sent.
+    If a name or id in `of` begins with a hyphen, `--` comes before them. Otherwise it could be read as an option, and
+    some options decide where a token is sent.
     """
     kept = list(words)
     for name, each in flags.items():

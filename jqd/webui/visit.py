@@ -1,5 +1,5 @@
-"""`Visit` is one request of a browser, with its session, query and form, and the ways to answer it. In `Addresses` the
-pages declare which URLs they answer."""
+"""`Visit` is one request of a browser, with its session, query and form, and the ways to answer it. `Addresses` has the
+methods by which pages declare the URLs and forms that they answer."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -57,7 +57,8 @@ class Visit:
 
     @property
     def me(self) -> Me:
-        """Tenant, role and scopes of the session; the tenant that the URL names takes the place of its own."""
+        """Tenant, role and scopes of the session. If the URL or the form names a tenant, that tenant replaces the
+        session's."""
         me = self.session.me
         return me if self.tenant is None else me._replace(tenant=self.tenant, all_tenants=False)
 
@@ -105,7 +106,8 @@ class Visit:
         )
 
     def owns(self, row: Mapping[str, Any]) -> bool:
-        """Return whether a row belongs to this visit's tenant: others cannot be changed by their names."""
+        """Return whether a row (a constraint, say) belongs to this visit's tenant. Only then can it be changed by its
+        name, for other tenants may have the same name."""
         return (row.get("tenant") or "") == self.me.tenant
 
     @property
@@ -115,14 +117,15 @@ class Visit:
 
     @cached_property
     def done(self) -> str:
-        """The act that has just redirected here; empty if the URL is opened again, or was made up."""
+        """Name of the act that has just redirected to this URL, from its query. Empty if the URL is opened again, or no
+        act redirected to it."""
         done = self.query.get("done", "")
         return done if done and self.session.take_done(self.url) else ""
 
     @property
     def stream(self) -> str:
-        """The URL of the event stream that renews this page. If it were too long, the URL of a stream whose events have
-        no content: the browser then requests the parts."""
+        """The URL of the event stream that renews this page. For a page with a very long URL it is that of a stream
+        whose events have no content: the browser then requests the parts of the page."""
         url = values.link(STREAM, page=self.url)
         return url if len(url) <= STREAM_CHARS_MAX else STREAM
 
@@ -131,8 +134,8 @@ class Visit:
         return values.link(path, **query, **({} if "tenant" in query else {"tenant": self.tenant}))
 
     def link_of(self, path: str) -> str:
-        """Return the URL of a page for the links in the head. It names the tenant of this visit if the page can show
-        one tenant."""
+        """Return the URL of a page for its link in the head. It names the tenant of this visit only if the login may
+        see the page for this tenant."""
         return self.link(path) if self.has(self.ui.declared[path].needs) else self.link(path, tenant=None)
 
     def of_row(self, path: str, row: Mapping[str, Any], /, **query: Any) -> str:
@@ -203,7 +206,7 @@ class Visit:
 
 
 class Question(NamedTuple):
-    """Asks a person to confirm an act that cannot be undone. The form of its page does the act."""
+    """A page that asks a person to confirm an act which cannot be undone. The form on it does the act."""
 
     title: str
     warning: str
@@ -259,9 +262,9 @@ class Addresses(ABC):
         needs_login: bool = True,
         is_shared: bool = True,
     ) -> Callable[[Handler], Handler]:
-        """Return a decorator for the handler that answers GET of a path. `nav`: title of its link in the head of each
-        page; empty: no link. `needs`: the right to see it. `takes`: its query parameters, besides `tenant`.
-        `is_shared`: if a login is needed, visitors with the same rights may get the same rendered page."""
+        """Return a decorator for the handler that answers GET of a path. `nav`: title of the page's link in the head of
+        each page; empty: no link. `needs`: the right to see the page. `takes`: its query parameters, besides `tenant`.
+        `is_shared`: visitors with the same rights may get the same rendered page (never a page that needs no login)."""
         if nav:
             self.navigation.append((nav, path))
         takes = (*takes, "tenant") if needs_login else takes
@@ -284,9 +287,9 @@ class Addresses(ABC):
         return declare
 
     def acts(self, path: str, *, key: str = "name", to: str = "", **calls: Call) -> None:
-        """Declare a form at PATH/NAME for each of `calls` (NAME → client call). It makes the call for the thing whose
-        name or id is in the field `key`. Then it redirects to `to`, by default to the page of that thing, which shows
-        what was done."""
+        """Declare a form at PATH/NAME for each of `calls` (NAME → client call). The form makes its call for the thing
+        (a schedule, say) whose name or id is in the field `key`. Then it redirects to `to`, by default to the page of
+        that thing, where a message says what was done."""
 
         async def do(act: str, call: Call, visit: Visit) -> Response:
             named = visit.named(key)

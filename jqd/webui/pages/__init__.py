@@ -1,4 +1,4 @@
-"""All pages, in the order of the links in the head of each page. Each module has `register(ui)`."""
+"""The modules of all pages (`ALL`), in the order of their links in the head of each page. Each has `register(ui)`."""
 
 from jqd.webui.pages import (
     audit,

@@ -55,7 +55,7 @@ ACTS = {
 
 
 class Offer(NamedTuple):
-    """A button that changes all jobs of a filter. A page that lists jobs shows it."""
+    """A button on a page that lists jobs. It opens the page which changes all jobs that match the list's filter."""
 
     act: str
     label: str
@@ -63,8 +63,8 @@ class Offer(NamedTuple):
 
 
 def offered(which: dict[str, str]) -> list[Offer]:
-    """Return a button for each change that all jobs of a filter may get. An empty filter gets none: it would mean every
-    job there is."""
+    """Return a button for each change (retry, delete, cancel) that jobs of the filter may get. Returns none for an
+    empty filter, which would mean every job there is."""
     if not which.keys() - {"before"}:
         return []
     state = which.get("state")
@@ -108,7 +108,7 @@ class Run(NamedTuple):
 
     @property
     def start(self) -> "Run":
-        """The progress when the change begins: all jobs are counted, none is changed."""
+        """The progress when the change begins: all matching jobs are counted, and none is changed."""
         return Run(self.matched, self.whole)
 
     @property
@@ -190,13 +190,14 @@ def _page(
 
 
 def command_of(visit: Visit, verb: str, which: dict[str, str], **flags: Any) -> str:
-    """Return the `jqd` command line for the jobs of a filter. It leaves out the dates, which no command takes."""
+    """Return the `jqd` command line that does `verb` (`retry`, say) with the jobs of a filter. It leaves out the
+    filter's dates, which no command takes."""
     chosen = {name: each for name, each in which.items() if name not in ("since", "before")}
     return visit.command("jqd", verb, **flags, **chosen)
 
 
 def _whose(visit: Visit) -> str:
-    """Return, as text, whose jobs would be changed; empty if this login sees only one tenant."""
+    """Return, as text, of which tenants jobs would be changed; empty if this login sees only one tenant."""
     if visit.tenant is None:
         return "all tenants" if visit.me.all_tenants else ""
     return visit.tenant or "none: only jobs of no tenant"

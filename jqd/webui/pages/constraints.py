@@ -67,7 +67,8 @@ def register(ui: Addresses) -> None:
 
 
 async def _set(visit: Visit, typed: dict[str, str], *, is_trial: bool) -> Response:
-    """Save the constraint that was typed; with `is_trial` only show what it would do."""
+    """Save the constraint in the form, and redirect to its page. With `is_trial` save nothing, and return the editor
+    with what the constraint would do. If the form has faults, return the editor with these."""
     faults = dict[str, Fault]()
     if typed["until"] and typed["pause"] != "until":
         faults["until"] = Fault("it is for a pause until then: choose that, or leave it empty")
@@ -78,7 +79,7 @@ async def _set(visit: Visit, typed: dict[str, str], *, is_trial: bool) -> Respon
 
 
 async def _known(visit: Visit, row: dict[str, Any]) -> Response:
-    """Show an existing constraint: the jobs that wait for it, and the editor."""
+    """Return the page of an existing constraint (`row`): the jobs that wait for it, and the editor."""
     typed = _typed_before(row)
     found = await together(trial=partial(_trial, visit, row, typed), limited=partial(_limited, visit.api, row))
     done = DONE.get(visit.done, "")
@@ -109,7 +110,8 @@ def _editor(visit: Visit, typed: dict[str, str], *, status: int = 200, **more: A
 
 
 async def _trial(visit: Visit, row: dict[str, Any], typed: dict[str, str]) -> dict[str, Any] | None:
-    """Ask the API what an existing constraint does to the waiting jobs. None if this role may not ask that."""
+    """Ask the API how an existing constraint affects the waiting jobs; return the answer. None if this login may not
+    ask that, or the daemon does not understand the constraint."""
     if not visit.may("set") or not visit.owns(row):
         return None
     try:

@@ -144,7 +144,7 @@ async def _flow(visit: Visit) -> Response:
 
 
 async def _meet(visit: Visit, job_id: str) -> dict[str, Any]:
-    """Read a job, make its tenant the tenant of the visit, and return the job: the ids in its flow belong to that
+    """Read a job and return it. Its tenant becomes the tenant of the visit, because the ids in its flow belong to that
     tenant."""
     job = await visit.api.get(job_path(job_id))
     visit.meet(job)

@@ -54,7 +54,8 @@ def register(ui: Addresses) -> None:
 
 
 async def _act(name: str, act: Act, visit: Visit) -> Response:
-    """Do an act, then show the job. If the API refuses it, show the reason above the job and keep what was typed."""
+    """Do an act (`cancel`, say) to the job that the form names, and redirect to the job's page. If the API refuses the
+    act, return the page with the reason above the job, and keep what was typed."""
     job_id = visit.named("id")
     try:
         await act(visit, job_id)

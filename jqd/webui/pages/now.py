@@ -23,7 +23,7 @@ RATES = ("pushed", "started", "ended", "failed")
 
 
 class Finding:
-    """A trouble that a person should look at."""
+    """A trouble of the queue that a person should look at, perhaps with a link."""
 
     def __init__(self, level: str, text: str, href: str = "") -> None:
         self.level = level
@@ -60,7 +60,7 @@ def register(ui: Addresses) -> None:
 
 
 async def _ask(visit: Visit) -> dict[str, Any]:
-    """Make the API calls that this role may make; return their answers by name."""
+    """Make those API calls for the page that this role may make; return their answers by name."""
     api, calls = visit.api, {"totals": "/v1/stats" if visit.me.all_tenants else "/v1/tenants"}
     if not visit.has(LOOK):
         return {"ready": await api.ready(), "totals": {}, "types": {}, "workers": {}, "hour": {}}
@@ -82,8 +82,8 @@ async def _or_why(api: Api, path: str, kept_s: float = SHARED_S, **params: Any) 
 
 
 def _counts(answer: dict[str, Any], tenant: str | None) -> dict[str, Any] | None:
-    """Return job counts by state and rates a minute, for `tenant` or for all (None). None while the store is away. A
-    tenant without a row has no jobs."""
+    """Return job counts by state, and rates a minute, of one tenant; of all together if `tenant` is None. None while
+    the store is away. `answer`: that of `/v1/tenants` or `/v1/stats`. A tenant that is not in it has no jobs."""
     if tenant is None or "tenants" not in answer:
         return (answer.get("store") or {}).get("counts")
     row: dict[str, Any] = next((each for each in answer["tenants"] if each["tenant"] == tenant), {})

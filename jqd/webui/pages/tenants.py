@@ -1,5 +1,5 @@
-"""Page Tenants: for each tenant its jobs by state, its quota, and what is paused. A token of one tenant sees only that
-row."""
+"""Page Tenants: for each tenant its jobs by state, its quota, and what is paused. With a token of one tenant there is
+only the row of this tenant."""
 
 from functools import partial
 from typing import Any

@@ -66,7 +66,8 @@ def register(ui: Addresses) -> None:
 
 
 async def _create(visit: Visit, typed: dict[str, str]) -> Response:
-    """Create the token that was typed. A form does this only once: reloading the page would send it again."""
+    """Create the token described in the form, and return the page with its secret. Each form creates at most one token,
+    because reloading the page sends the form again."""
     faults = dict[str, Fault]()
     body: dict[str, Any] = {"role": typed["role"], "note": typed["note"]}
     if typed["of"]:
@@ -112,7 +113,8 @@ def _form(
     once: str = "",
     is_unknown: bool = False,
 ) -> Response:
-    """Show the form as typed, and if nothing is wrong with it the command that does the same.
+    """Return the page with the form as it was typed. If the form has no faults, it also shows the command that does the
+    same.
 
     `once`: mark that lets the form be carried out once; empty: issue a new one. `is_unknown`: warn that the token may
     have been created.

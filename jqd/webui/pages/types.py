@@ -108,8 +108,8 @@ async def _page(visit: Visit) -> Response:
 
 
 async def _row(visit: Visit, name: str) -> dict[str, Any] | None:
-    """Find the jobtype with exactly this name, of the visit's tenant, and return its row. The API also finds names that
-    contain it."""
+    """Return the API's row of the jobtype with exactly this name, of the visit's tenant; None: not found. The API also
+    finds names that contain it, so several pages of its list are searched."""
     cursor = ""
     for _ in range(CALLS_MAX):
         answer = await visit.api.get("/v1/types", limit=LOOKED, cursor=cursor or None, name=name)
@@ -123,8 +123,8 @@ async def _row(visit: Visit, name: str) -> dict[str, Any] | None:
 
 
 async def _lines(visit: Visit) -> dict[tuple[str, str], Line]:
-    """Return (tenant, jobtype) → line that shows how many of its jobs ended, over the last hour. Empty while the store
-    is away."""
+    """Return (tenant, jobtype) → a line for the chart: how many jobs of this type ended in each minute of the last
+    hour. Empty while the store is away."""
     try:
         answer = await visit.api.get("/v1/history", HISTORY_S, minutes=60, types=1)
     except Unavailable:
@@ -152,8 +152,8 @@ def _chart(steps: Sequence[dict[str, Any]]) -> list[Line]:
 
 
 def _shares_of(steps: Sequence[dict[str, Any]], field: str, bounds: Sequence[float]) -> str:
-    """Return, as text, below which duration half and 95 % of the jobs stayed. The precision is that of the histogram
-    buckets. Empty if there were no jobs."""
+    """Return, as text, the two durations below which half and 95 % of the jobs stayed, as precise as the histogram's
+    buckets. `field`: `wait` or `run`. Empty if there were no jobs."""
     counts = [sum(bucket) for bucket in zip(*(step[field] for step in steps), strict=False)]
     total = sum(counts)
     if not total:
