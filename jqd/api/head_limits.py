@@ -8,7 +8,7 @@ from jqd.http import RequestHead, too_large
 
 HEADERS_MAX = 100  # no real client sends more
 HEADER_BYTES_MAX = 16_384  # of all headers together, as common servers allow
-TARGET_LENGTH_MAX = 16_384  # of path and query: a list's cursor has a place in each queue, 9 KB for 1,000
+TARGET_LENGTH_MAX = 16_384  # of path and query: a list's cursor in many partitions has some 14,000
 LENGTH_DIGITS_MAX = 18  # of a Content-Length: a longer one is above any limit
 
 

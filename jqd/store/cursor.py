@@ -14,12 +14,12 @@ import msgspec
 
 from jqd.domain.errors import StoreAway
 
-CURSOR_BYTES_MAX = 1 << 20  # unpacked: places walked side by side have some 10 KiB, in each of some 30 partitions
+CURSOR_BYTES_MAX = 1 << 20  # unpacked: some 3 KiB of one partition, 20 KiB of thirty
 SEAL_BYTES = 12  # nobody guesses a seal, and no two cursors have the same
 
 T = TypeVar("T")
 Walked = dict[str, tuple[float, str]]
-"""Set of jobs (place) → score and id before which the next page begins."""
+"""Name of a set of jobs (place), as `listing` makes it → score and id before which the next page begins."""
 
 _decoder = msgspec.msgpack.Decoder(Walked)
 

@@ -1,5 +1,6 @@
 """The store's method that lists jobs. Each page reads a bounded part of the sets (places) that have the jobs."""
 
+import hashlib
 from collections.abc import Sequence
 
 import trio
@@ -20,6 +21,7 @@ LIST_QUEUES = 500  # more queues of constraints are walked in parts; a third of 
 LIST_ROWS = 2_000  # ids looked at in one call: 2 to 5 ms of the server if it reads their rows or outcomes
 LATER_ROWS = 2_000  # dated or blocked jobs that are read as a whole and sorted by id: some 2 ms of the server a page
 LIST_SCAN = 50_000  # jobs looked at for one page: a filter with few matches gives a short page and a cursor
+NAME_BYTES = 8  # of a place in a cursor: among thousands, no two have the same
 ALL = "*"  # stands for all tenants: none is called so
 ANY = (ALL, "", "", "", 0)  # a filter that all jobs pass
 LIST_FREE = 500  # jobs looked at however long it takes, so that few jobs are one page on a busy machine, too
@@ -47,6 +49,7 @@ class _Source:
 
     def __init__(self, place: str, suffix: str, before: tuple[float, str]) -> None:
         self.place, self.suffix = place, suffix
+        self.name = _name(place, suffix)
         self.before = before
         """The score and id before which the next call to the store reads."""
         self.at = before
@@ -57,10 +60,6 @@ class _Source:
         """Whether the set is ordered by date and small: then each page reads all of it and sorts it by id."""
         self.last_listed = ""
         """With `is_by_id`: the id of the last job listed; only older ones follow."""
-
-    @property
-    def name(self) -> str:
-        return f"{self.place}:{self.suffix}"
 
     def take(self) -> str:
         """Remove the newest id from `rows`, the ids that were read and are not listed yet, and return it."""
@@ -140,6 +139,9 @@ class ListingMethods(QueryMethods):
             in_parts = in_parts or len(places) > sources or not is_whole or behind != FIRST
             places = [each for each in places if not is_whole or _order(state, *each) > past]
             for at in range(0, len(places), sources):
+                if is_whole:  # nothing is left of places that are finished or gone: they may be thousands
+                    near = {LAST_LISTED, *(_name(*each) for each in places[at : at + 2 * sources])}
+                    walked = {name: before for name, before in walked.items() if name in near}
                 group = [_source(*each, state, walked) for each in places[at : at + sources]]
                 begins = [source.at for source in group]
                 while len(found) < limit and not looking.is_over and any(s.rows or not s.done for s in group):
@@ -158,8 +160,6 @@ class ListingMethods(QueryMethods):
                 if not is_whole:
                     continue
                 past = max(_order(state, source.place, source.suffix) for source in group)
-                ahead = (name for name in walked if name == LAST_LISTED or _order(state, *name.split(":", 1)) > past)
-                walked = {name: walked[name] for name in ahead}
             else:
                 walked, past, place = {}, "", behind
                 if place != FIRST and not looking.is_late:
@@ -277,11 +277,16 @@ def _is_of(name: str, jobtype: str | None, tenant: str | None) -> bool:
 
 
 def _source(place: str, suffix: str, state: State | None, walked: Walked) -> _Source:
-    source = _Source(place, suffix, walked.get(f"{place}:{suffix}", _begin(state, place)))
+    source = _Source(place, suffix, walked.get(_name(place, suffix), _begin(state, place)))
     if place == "later":
         source.is_by_id = state is not State.BLOCKED and source.name not in walked  # blocked jobs lie by id already
         source.last_listed = walked.get(LAST_LISTED, (0.0, ""))[1]
     return source
+
+
+def _name(place: str, suffix: str) -> str:
+    """Return the name of a set in a cursor, of the same length for all: jobtypes and queues have hundreds of bytes."""
+    return hashlib.blake2b(f"{place}:{suffix}".encode(), digest_size=NAME_BYTES).hexdigest()
 
 
 def _begin(state: State | None, place: str) -> tuple[float, str]:
