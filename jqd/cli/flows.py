@@ -148,7 +148,7 @@ def retry(group: str, /, *, dry_run: Flag = False, common: Common = Common()) ->
         Only count the jobs.
     """
     with common.client() as client:
-        return tally(client.retry_group(group, dry_run=dry_run), "tried anew", common, dry_run=dry_run)
+        return tally(client.retry_group(group, dry_run=dry_run), "retried", common, dry_run=dry_run)
 
 
 def tally(changed: Changed, done: str, common: Common, *, dry_run: bool) -> int:

@@ -113,7 +113,7 @@ def retry(
     """
     _one_of(job_ids, all_, which, state=state, dry_run=sure.dry_run and not flow)
     if state not in (None, "failed", "cancelled"):
-        raise Usage(f"--state {state}: only failed and cancelled jobs are tried anew")
+        raise Usage(f"--state {state}: only failed and cancelled jobs are retried")
     changes: dict[str, Any] = {} if argument is None else {"argument": read_argument(argument, as_text=text)}
     if priority is not None:
         changes["priority"] = priority
@@ -128,11 +128,11 @@ def retry(
         job_id = _one_id(job_ids, "flow")
         with common.client() as client:
             found = client.retry_flow(job_id, dry_run=sure.dry_run)
-            return tally(found, "tried anew", common, dry_run=sure.dry_run)
+            return tally(found, "retried", common, dry_run=sure.dry_run)
     with common.client() as client:
         if all_:
             act = partial(client.retry_many, state=state or "failed", **which.asked())
-            return _many("try anew", act, sure, common)
+            return _many("retry", act, sure, common)
         if len(job_ids) == 1:
             return _each(job_ids, "retry", lambda job_id: (client.retry(job_id, **changes).state, Exit.DONE), common)
         return _named(job_ids, "retry", "waiting", lambda ids: client.retry_many(job_ids=ids), common)

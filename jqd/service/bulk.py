@@ -127,7 +127,7 @@ async def retry_many(services: Services, wanted: Filter) -> Tally:
     async def act(found: Sequence[Found], tally: Tally) -> None:
         await _retry_each(services, found, wanted, tally)
 
-    return await _change_many(services, "retry", wanted, RETRYABLE, "tried anew", act)
+    return await _change_many(services, "retry", wanted, RETRYABLE, "retried", act)
 
 
 async def delete_many(services: Services, wanted: Filter) -> Tally:

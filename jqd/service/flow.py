@@ -113,7 +113,7 @@ async def retry_all(services: Services, flow: Flow, note: Note | None) -> Tally:
             why = next(iter(late.values()))
         try:
             if why is not None:
-                raise NotYet(f"it was left as it is for another that could not be tried anew yet: {why}"[:DETAIL_MAX])
+                raise NotYet(f"it was left as it is for another that could not be retried yet: {why}"[:DETAIL_MAX])
             view = await services.store.get_job(job_id)
             if isinstance(view, JobView):
                 await change(services, view, Kind.RETRY)

@@ -72,7 +72,7 @@ def test_what_failed_in_a_flow_is_tried_anew_and_the_rest_is_cancelled(capsys: p
     assert f"it was cancelled because parent {bad} did not succeed" in said(capsys, "get", gone, "--wait", "30s")
     assert f"cancelled for {bad}" in said(capsys, "flow", gone)
     assert f"(its parent {bad} did not succeed)" in said(capsys, "why", gone)
-    assert said(capsys, "retry", bad, "--flow") == "3 jobs tried anew\n"
+    assert said(capsys, "retry", bad, "--flow") == "3 jobs retried\n"
     said(capsys, "get", child, "--wait", "30s")
     late = pushed(capsys, "echo", "1", "--in", "1h")
     after = pushed(capsys, "echo", "--after", late)
@@ -100,7 +100,7 @@ def test_a_group_is_looked_at_closed_cancelled_and_tried_anew(capsys: pytest.Cap
     assert said(capsys, "groups", "close", "late") == "group late is closed\n"
     assert said(capsys, "groups", "cancel", "late", "--dry-run") == "1 jobs would be cancelled\n"
     assert said(capsys, "groups", "cancel", "late") == "1 jobs cancelled\n"
-    assert said(capsys, "groups", "retry", "late") == "0 jobs tried anew\n"
+    assert said(capsys, "groups", "retry", "late") == "0 jobs retried\n"
     assert said(capsys, "groups", "get", "none", code=3)
 
 

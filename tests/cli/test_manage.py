@@ -54,7 +54,7 @@ def test_a_job_is_mended_and_tried_anew(script: Script, capsys: pytest.CaptureFi
     assert json.loads(out(capsys))["retry"] == "scheduled"
 
 
-@pytest.mark.parametrize(("what", "told"), [("delete", "delete for good"), ("retry", "try anew")])
+@pytest.mark.parametrize(("what", "told"), [("delete", "delete for good"), ("retry", "retry")])
 def test_doing_it_to_all_that_failed_is_asked_about(
     what: str, told: str, script: Script, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
