@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
+from itertools import groupby, islice
 from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -9,6 +10,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from jqd.domain import errors as ours
 from jqd.domain.errors import Fault, Interrupted, JqdError, ServiceError, StoreRefused
 from jqd.http import Refused
+from jqd.service.batch import DESCRIBED_MAX
 
 RETRY_AFTER_S = 1  # a second later there may be a new journal segment, or another daemon answers
 
@@ -109,10 +111,12 @@ def as_problem(error: JqdError, statuses: Sequence[tuple[type[JqdError], int]] =
 
 def errors_of(faults: Sequence[Fault]) -> list[Error]:
     """Convert faults to the member `errors` of problem details. For jobs in an array, the pointer begins with the job's
-    index."""
+    index, and only the first DESCRIBED_MAX jobs are listed: so an answer cannot be much larger than its request."""
+    by_job = islice(groupby(faults, lambda fault: fault.place), DESCRIBED_MAX)
     return [
         Error(pointer=pointer, detail=detail)
         if place is None
         else Error(index=place, pointer=f"/{place}{pointer}", detail=detail)
-        for pointer, detail, place in faults
+        for place, of_job in by_job
+        for pointer, detail, _ in of_job
     ]

@@ -49,7 +49,8 @@ class Pushed:
     known: int = 0
     """Number of jobs that an earlier push had pushed already."""
     refused: list[tuple[int, str]] = field(default_factory=list)
-    """Number of each refused line, with the reason. With `keep_ids=False` only the first."""
+    """Number of a refused line, with a reason; only the first of a request. With `keep_ids=False` only the first of
+    all."""
     refusals: int = 0
     stopped: JqdError | None = None
     """Error that ended the push before the end of the file; None: there was none."""
@@ -106,6 +107,7 @@ def _push(client: Client, name: str, chunk: list[Line], options: Mapping[str, An
     the request as a whole; a refused line raises none."""
     taken: list[str] = []
     refused: list[tuple[int, str]] = []
+    refusals = 0
     try:
         jobs = [{"name": name, "argument": line.argument, **options, **line.named} for line in chunk]
         answer = client.push_all(jobs)
@@ -114,17 +116,18 @@ def _push(client: Client, name: str, chunk: list[Line], options: Mapping[str, An
     except PartlyPushed as error:
         taken = [job_id for job_id in error.job_ids if job_id is not None]
         refused = _refused(chunk, error.errors)
+        refusals = len(refused) if error.__cause__ is not None else len(chunk) - len(taken)  # `errors` has the first
         if error.__cause__ is not None or not error.errors:
             raise
     except Invalid as error:
         if not error.errors or any(item.index is None for item in error.errors):
             raise  # the error is about the request, not about lines
-        refused = _refused(chunk, error.errors)
+        refused, refusals = _refused(chunk, error.errors), len(chunk)
     finally:
         pushed.job_ids += taken
         pushed.refused += refused
         pushed.jobs += len(taken)
-        pushed.refusals += len(refused)
+        pushed.refusals += refusals
 
 
 def _refused(chunk: list[Line], errors: list[ItemError]) -> list[tuple[int, str]]:
@@ -134,10 +137,11 @@ def _refused(chunk: list[Line], errors: list[ItemError]) -> list[tuple[int, str]
 
 
 def _print_refused(path: Path, pushed: Pushed, last: int) -> None:
-    for number, why in pushed.refused[:REFUSALS_SHOWN]:
+    shown = pushed.refused[:REFUSALS_SHOWN]
+    for number, why in shown:
         print_note(f"{path} line {number} was refused: {why}")
-    if pushed.refusals > REFUSALS_SHOWN:
-        print_note(f"… and {pushed.refusals - REFUSALS_SHOWN} lines more")
+    if more := pushed.refusals - len({number for number, _ in shown}):
+        print_note(f"… and {more} lines more")
     if not last and not pushed.refused and pushed.stopped is None:
         print_note(f"no line of {path} is a job; nothing was pushed")
     if pushed.stopped is not None:

@@ -145,8 +145,9 @@ class LessSafe(JqdClientError):
 class PartlyPushed(JqdClientError):
     """Some jobs of one `push_many` were taken, and some were not.
 
-    `job_ids`: the jobs' ids in order, None for each job that was not taken. `errors`: why the daemon refused jobs. If a
-    request failed in between, `__cause__` is its error, and the jobs of that request may have been taken nevertheless.
+    `job_ids`: the jobs' ids in order, None for each job that was not taken. `errors`: why the daemon refused jobs,
+    for the first hundred of each request. If a request failed in between, `__cause__` is its error, and the jobs of
+    that request may have been taken nevertheless.
     """
 
     def __init__(self, message: str, *, job_ids: Sequence[str | None], errors: Sequence[ItemError] = ()) -> None:

@@ -93,7 +93,7 @@ async def push(services: Services, batch: Batch, wanted: Ack = FSYNC, *, atomic:
         if services.principal.scopes:
             await expect_groups_seen(services, batch.jobs)
     if batch.refused and not batch.single and atomic:
-        why = "nothing was taken: it is all of them or none, and some are wrong"
+        why = f"nothing was taken: it is all of them or none, and {len(_unread(batch))} are wrong"
         raise Incomplete(why, batch.shown(batch.refused))
     if not batch.jobs:
         raise _all_refused(batch)
@@ -181,7 +181,8 @@ async def _push_named(
         raise Conflict(refused[0].detail, batch.shown(refused))
     if refused and atomic:
         await release_ids(services, agreed)
-        raise Conflict("nothing was taken: it is all of them or none, and some ids are taken", batch.shown(refused))
+        why = f"nothing was taken: it is all of them or none, and {len(refused)} ids are taken"
+        raise Conflict(why, batch.shown(refused))
     lapsed: set[int] = set()
 
     async def confirmed(places: Sequence[int], frame: Written) -> None:

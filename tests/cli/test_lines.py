@@ -95,6 +95,22 @@ def test_only_the_first_of_many_refusals_are_shown(tmp_path: Path, capsys: pytes
     assert "and 30 lines more" in err
 
 
+def test_refused_lines_are_counted_also_if_the_answer_names_only_the_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def answer(jobs: list[dict[str, Any]], n: int) -> httpx2.Response:
+        errors = [{"index": n, "pointer": f"/{n}/{field}", "detail": "wrong"} for n in range(3) for field in "ab"]
+        if n == 1:
+            return told(422, {"title": "wrong", "status": 422, "detail": "none can be taken", "errors": errors})
+        return told(207, {"job_ids": [None] * 150 + ["id"] * (len(jobs) - 150), "errors": errors})
+
+    pushed = push_lines(client(answer), "t", lines_of(tmp_path, 2 * LINES_PER_PUSH), {})
+    assert (pushed.jobs, pushed.refusals) == (LINES_PER_PUSH - 150, LINES_PER_PUSH + 150)
+    err = capsys.readouterr().err
+    assert err.count("was refused") == 12
+    assert f"and {LINES_PER_PUSH + 150 - 6} lines more" in err
+
+
 def test_a_daemon_that_goes_away_leaves_no_pushed_job_unsaid(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
