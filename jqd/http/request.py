@@ -16,7 +16,7 @@ from jqd.domain import json_ext, media
 from jqd.domain.errors import JqdError
 from jqd.domain.media import Language
 
-SOME_BYTES = 4_096  # a body up to this size is small. It may have a hundred wrong jobs, as much work as 2,000 requests
+SOME_BYTES = 4_096  # a body up to this size is small: nearly all are one job
 PUSHES, REPORTS = 12 / 16, 15 / 16  # shares of the budget up to which larger bodies of each kind are taken
 AGAIN_S = 1  # the `Retry-After` if there is no room for a body: most others are answered by then
 _msgpack_encoder = msgspec.msgpack.Encoder()
@@ -77,7 +77,7 @@ class Request:
     """Whether the application must not wait for anything, because the client has closed its sending side. Set by the
     application."""
     held_s = 0.0
-    """For how many seconds of processor time reading the body blocked the event loop. Set by the application."""
+    """How many seconds of processor time the event loop spent on reading the body. Set by the application."""
     breathe: Callable[[], Awaitable[None]] = staticmethod(trio.lowlevel.checkpoint)
     """A function to await between two steps of long work, so that other tasks run."""
 

@@ -24,10 +24,10 @@ from jqd.store import Replace
 
 DETAIL_LENGTH_MAX = 300  # characters of a decoder's message
 LEVELS_MAX = NESTING_MAX + 2  # the array and the job's map enclose an argument
-# Wrong jobs of a request whose faults are all listed. One takes 0.3 ms: 10,000 of them held up all other requests.
-DESCRIBED_MAX = 100
+DESCRIBED_MAX = 100  # wrong jobs of a request whose faults are found, in 0.3 ms each, and listed in the answer
 DESCRIBED_AT_ONCE = 3  # wrong jobs whose faults are found in one step of `_item_by_item`
-WRONG_TOO = f"it is wrong, too: what is wrong is said of the first {DESCRIBED_MAX} such jobs of a request"
+UNSAID = Fault("", "it is wrong")  # stands for the faults of each further job, and is in no answer
+PLACES = range(1 << 32)  # the indexes of a MessagePack array
 EMPTY = "the body is empty; send one job (a map) or several (an array of maps)"
 ONE_HEAD = {0x91: 1, 0xDC: 3, 0xDD: 5}  # first byte of a MessagePack array of one item → length of its header
 TOO_DEEP = f"an argument nests deeper than {NESTING_MAX} levels; nothing was taken"
@@ -110,8 +110,9 @@ def read_array(data: bytes, single: bool, config: ServiceConfig) -> Batch:
     return _read_good(data, single, config) or finish(_item_by_item(data, single, config, DESCRIBED_MAX))
 
 
-def read_in_pieces(data: bytes, config: ServiceConfig) -> Steps[Batch]:
-    """Read a large array like `read_array`, in short steps between which other tasks can run.
+def read_in_pieces(data: bytes, config: ServiceConfig, places: Sequence[int] = PLACES) -> Steps[Batch]:
+    """Read an array like `read_array`, in short steps between which other tasks can run. `places`: the indexes of its
+    jobs in the request.
 
     A body that is no MessagePack is decoded once more in a single step, to get the decoder's message about the fault.
     """
@@ -119,14 +120,15 @@ def read_in_pieces(data: bytes, config: ServiceConfig) -> Steps[Batch]:
     try:
         pieces = yield from cut(data)
     except MALFORMED:
-        return finish(_item_by_item(data, False, config, DESCRIBED_MAX))
+        return (yield from _item_by_item(data, False, config, DESCRIBED_MAX, places))
     whole = Batch(False, 0, data, [], plain=True)
     good: list[memoryview] = []
     for piece in pieces:
         array, left = array_of(data, piece), DESCRIBED_MAX - (whole.size - len(whole.jobs))
-        part = _read_good(array, False, config) or (yield from _item_by_item(array, False, config, left))
+        its = places[whole.size : whole.size + piece.items]
+        part = _read_good(array, False, config) or (yield from _item_by_item(array, False, config, left, its))
         whole.jobs += part.jobs
-        whole.refused += (fault._replace(place=(fault.place or 0) + whole.size) for fault in part.refused)
+        whole.refused += part.refused
         whole.size += part.size
         whole.plain &= part.plain
         good.append(memoryview(part.array)[len(array_head(len(part.jobs))) :])
@@ -227,10 +229,12 @@ def expect_size(size: int | None, config: ServiceConfig) -> None:
         raise TooLarge(f"more than {config.array_jobs_max} jobs in one request; send them in several")
 
 
-def _item_by_item(data: bytes, single: bool, config: ServiceConfig, described_max: int) -> Steps[Batch]:
+def _item_by_item(
+    data: bytes, single: bool, config: ServiceConfig, described_max: int, places: Sequence[int] = PLACES
+) -> Steps[Batch]:
     """Decode and check the jobs one by one, and return the batch of accepted and refused jobs.
 
-    All faults are listed for the first `described_max` wrong jobs; for each further wrong job there is one fault.
+    The faults of the first `described_max` wrong jobs are found. `places`: the indexes of the jobs in the request.
     """
     try:
         items = _items_decoder.decode(data)
@@ -244,17 +248,16 @@ def _item_by_item(data: bytes, single: bool, config: ServiceConfig, described_ma
     good: list[Raw] = []
     for index, item in enumerate(items):
         wrong = index - len(good)
-        is_described = wrong < described_max
         try:
             job = _job_decoder.decode(item)
         except DECODE_ERRORS:
-            found = faults_of(item, JobSpec) if is_described else [Fault("", WRONG_TOO)]
+            found = faults_of(item, JobSpec) if wrong < described_max else [UNSAID]
         else:
             found = faults(job, config.job_bytes_max)
             if not found:
                 batch.jobs.append(job)
                 good.append(item)
-        batch.refused += [fault._replace(place=index) for fault in (found if is_described else found[:1])]
+        batch.refused += [fault._replace(place=places[index]) for fault in found]
         if found and wrong % DESCRIBED_AT_ONCE == 0:
             yield
     batch.array = _encoder.encode(good)

@@ -13,6 +13,7 @@ from jqd.api.large_bodies import AT_ONCE_BYTES
 from jqd.api.v1 import push as pushes
 from jqd.api.v1.job_views import ARGUMENT_BYTES_MAX
 from jqd.domain import json_ext
+from jqd.domain.array_split import finish
 from jqd.domain.errors import StoreRefused
 from jqd.domain.job import Fate, State
 from jqd.domain.jobid import IdSource
@@ -246,14 +247,14 @@ async def test_a_large_answer_in_json_does_not_hold_up_the_loop(edge, path, monk
 
 async def test_a_large_push_in_json_does_not_hold_up_the_loop(edge, monkeypatch):
     threads = []
-    real = pushes._read_json
+    real = finish
 
     def read(*given):
         threads.append(threading.current_thread())
         return real(*given)
 
-    monkeypatch.setattr(pushes, "_read_json", read)
-    for count, aside in ((pushes.AT_ONCE_BYTES // 10, True), (10, False)):
+    monkeypatch.setattr(pushes, "finish", read)
+    for count, aside in ((pushes.LOOP_BYTES // 10, True), (10, False)):
         told = await edge.call("POST", "/v1/jobs", {"name": "mail", "argument": "0123456789" * count}, kind=JSON)
         assert told.status == 201
         assert (threads.pop() is not threading.main_thread()) is aside

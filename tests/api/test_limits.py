@@ -261,7 +261,7 @@ async def test_what_watches_the_daemon_is_nobody_whom_others_make_room_for(edge,
 
 
 async def test_bodies_count_as_large_from_the_first_on_that_held_the_loop(edge, monkeypatch):
-    monkeypatch.setattr("jqd.api.v1.push.processor_s", itertools.count(step=0.01).__next__)
+    monkeypatch.setattr("jqd.api.v1.push.thread_s", itertools.count(step=0.01).__next__)
     wrong = [{"name": 5, "prioritty": 1, "timeout": "x", "tags": 5}] * 2_000
     for kind in (JSON, MSGPACK):
         assert (await edge.call("POST", "/v1/jobs", wrong, kind=kind)).status == 422

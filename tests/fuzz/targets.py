@@ -17,6 +17,7 @@ from jqd.api.decode import read_body, read_query
 from jqd.api.problems import Problem
 from jqd.api.v1.leases import Outcome as Reported
 from jqd.api.v1.push import PushQuery, _read_json
+from jqd.domain.array_split import finish
 from jqd.domain.errors import AnswerGarbled, JournalError, ServiceError, StoreRefused
 from jqd.domain.job_spec import JobSpec
 from jqd.domain.jobid import IdSource
@@ -74,7 +75,7 @@ def push(data: bytes) -> None:
                 ]
     for kind in ("application/json", "application/x-ndjson"):
         with suppress(ServiceError):
-            _read_json(kind, data, CONFIG)
+            finish(_read_json(kind, data, CONFIG))
 
 
 def request(data: bytes) -> None:

@@ -1,8 +1,7 @@
 """POST /v1/jobs: decodes the body into a batch of jobs, pushes the batch, and answers with the ids. Jobs in JSON are
 converted to MessagePack here, once."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Annotated
 from urllib.parse import quote
 
@@ -17,8 +16,8 @@ from jqd.api.message import unsupported
 from jqd.api.problems import errors_of
 from jqd.api.v1.responses import PushedJob, PushedJobs
 from jqd.domain import decode_errors, json_ext
-from jqd.domain.array_split import finish, in_steps
-from jqd.domain.clock import processor_s
+from jqd.domain.array_split import Steps, finish, in_steps
+from jqd.domain.clock import thread_s
 from jqd.domain.errors import Fault, Invalid, Unreadable
 from jqd.domain.fields import DECODE_ERRORS
 from jqd.domain.media import JSON_TYPES, MSGPACK_TYPES, NDJSON_TYPES
@@ -40,8 +39,11 @@ from jqd.service.idempotency import KEY_LENGTH_MAX, under_key
 from jqd.service.push import FSYNC, Ack, Level, expect_open
 from jqd.service.push import push as push_batch
 
-AT_ONCE_BYTES = 256 * 1024  # decoded at once: JSON takes some 8 ms, MessagePack with small values 0.8 ms
+LOOP_BYTES = 256 * 1024  # of JSON that is converted in the event loop, job by job: one such job alone takes some 8 ms
+CONVERTED_BYTES = 4_096  # of JSON that are converted in one step: it takes some 0.2 ms
+JOB_BYTES = 200  # a job in JSON counts as so many bytes more: short ones take 5 µs each
 ARRAYS = frozenset((*range(0x90, 0xA0), 0xDC, 0xDD))  # first bytes of MessagePack arrays
+MAPS = frozenset((b"{"[0], *range(0x80, 0x90), 0xDE, 0xDF))  # first bytes of a body that is one job
 KEY_HEADER, TRACE_HEADER = "idempotency-key", "traceparent"
 NAMED_AT_ONCE = 1_000  # jobs whose fields are rewritten at once, in 4 ms; more are in a thread
 REPLICAS_MAX = 100  # a larger number is a mistake
@@ -66,8 +68,8 @@ async def push(parts: ApiContext, request: Request) -> Response:
         wanted, atomic = _ack_wanted(query), query.atomic in YES
     expect_open(parts.services)
     kind = request.media_type()
-    if len(request.body) <= SOME_BYTES:  # nearly all bodies
-        batch = _read_now(kind, request.body, parts.services.config)
+    if request.body and request.body[0] in MAPS and len(request.body) <= SOME_BYTES and kind not in NDJSON_TYPES:
+        batch = _read_one(kind, request.body, parts.services.config)  # nearly all bodies
     else:
         batch = await _read(kind, request, parts)
     batch.patient = request.patient
@@ -117,45 +119,48 @@ def _ack_wanted(query: PushQuery) -> Ack:
 
 
 async def _read(kind: str, request: Request, parts: ApiContext) -> Batch:
-    """Decode a larger body: MessagePack in pieces, JSON in a thread, as it may take half a second.
+    """Decode an array, or a larger body, in steps between which other tasks run: however short a body is, it may have
+    very many jobs. Large JSON is decoded in a thread, as one of its jobs may take half a second.
 
     Raises Unreadable, TooLarge, Problem 415.
     """
     body, config = request.body, parts.services.config
-    if len(body) > AT_ONCE_BYTES:
-        if kind in MSGPACK_TYPES and body[0] in ARRAYS:
-            expect_alone(body, config)
-            return await in_steps(read_in_pieces(body, config), request.breathe)
-        if kind not in MSGPACK_TYPES:
-            return await trio.to_thread.run_sync(_read_now, kind, body, config, limiter=parts.read)
-    with _holding(request):
-        return _read_now(kind, body, config)
+    if kind in MSGPACK_TYPES and body and body[0] in ARRAYS:
+        expect_alone(body, config)
+        steps = read_in_pieces(body, config)
+    elif kind in JSON_TYPES or kind in NDJSON_TYPES:
+        steps = _read_json(kind, body, config)
+        if len(body) > LOOP_BYTES:
+            return await trio.to_thread.run_sync(finish, steps, limiter=parts.read)
+    else:
+        return _read_one(kind, body, config)
+    return await in_steps(_timed(steps, request), request.breathe)
 
 
-def _read_now(kind: str, body: bytes, config: ServiceConfig) -> Batch:
-    """Decode a body at once. Raises Unreadable, TooLarge, Problem 415."""
+def _read_one(kind: str, body: bytes, config: ServiceConfig) -> Batch:
+    """Decode a body that is one job. Raises Unreadable, TooLarge, Problem 415."""
     if kind in MSGPACK_TYPES:
-        single = not body or body[0] not in ARRAYS
-        if not single:
-            expect_alone(body, config)
-        return read_array(b"\x91" + body if single else body, single, config)
-    if kind in JSON_TYPES or kind in NDJSON_TYPES:
-        return _read_json(kind, body, config)
+        return read_array(b"\x91" + body, True, config)
+    if kind in JSON_TYPES:
+        return finish(_read_json(kind, body, config))
     raise unsupported(kind)
 
 
-@contextmanager
-def _holding(request: Request) -> Iterator[None]:
-    """Add the processor time of the `with` block to `request.held_s`, the time for which the request blocked the event
-    loop."""
-    began_s = processor_s()
-    try:
+def _timed(steps: Steps[Batch], request: Request) -> Steps[Batch]:
+    """Run `steps`, and add their processor time to `request.held_s`."""
+    while True:
+        began_s = thread_s()
+        try:
+            next(steps)
+        except StopIteration as done:
+            batch: Batch = done.value
+            return batch
+        finally:
+            request.held_s += thread_s() - began_s
         yield
-    finally:
-        request.held_s += processor_s() - began_s
 
 
-def _read_json(kind: str, body: bytes, config: ServiceConfig) -> Batch:
+def _read_json(kind: str, body: bytes, config: ServiceConfig) -> Steps[Batch]:
     """Convert the jobs of a JSON body to MessagePack, and check them like those of a MessagePack body."""
     single = False
     if not body.strip():
@@ -173,7 +178,12 @@ def _read_json(kind: str, body: bytes, config: ServiceConfig) -> Batch:
     converted: list[Raw] = []
     places: list[int] = []
     refused: list[Fault] = []
+    done_bytes = 0
     for index, item in enumerate(items):
+        done_bytes += JOB_BYTES + len(item)
+        if done_bytes >= CONVERTED_BYTES:
+            done_bytes = 0
+            yield
         if len(item) > config.job_bytes_max:
             expect_bytes(len(item), len(items) == 1, config)
             refused.append(Fault("", f"one job has at most {config.job_bytes_max} bytes, this {len(item)}", index))
@@ -193,9 +203,9 @@ def _read_json(kind: str, body: bytes, config: ServiceConfig) -> Batch:
     array = _encoder.encode(converted)
     if len(items) == 1:
         expect_alone(array, config)
-    # In pieces, as even in a thread a decoder holds the interpreter's lock.
-    batch = read_array(array, True, config) if single else finish(read_in_pieces(array, config))
-    batch.refused = in_order([*refused, *(fault._replace(place=places[fault.place or 0]) for fault in batch.refused)])
+    # In pieces also in a thread, as a decoder holds the interpreter's lock.
+    batch = read_array(array, True, config) if single else (yield from read_in_pieces(array, config, places))
+    batch.refused = in_order([*refused, *batch.refused])
     batch.size = len(items)
     return batch
 
