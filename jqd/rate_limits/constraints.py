@@ -30,6 +30,7 @@ from jqd.rate_limits.matcher import (
     STEPS_MAX,
     Expression,
     NotUnderstood,
+    compiled,
     only_names,
 )
 from jqd.rate_limits.operators import Failed, Missing, Steps
@@ -69,7 +70,7 @@ class Rate(Struct, frozen=True, forbid_unknown_fields=True):
 def expect_understood(types: tuple[str, ...], text: str) -> None:
     """Raise ValueError if an expression is wrong, or its value has none of these types. The error's text says where."""
     try:
-        Expression(text, types)
+        compiled(text, types)
     except NotUnderstood as error:
         raise ValueError(f"{error}, at character {error.offset + 1}") from error
 
@@ -131,9 +132,9 @@ class KnownConstraint:
         self.tenant = tenant_of(name)
         self._trouble = ""  # why this daemon cannot evaluate it
         try:
-            self._match = Expression(constraint.match, ("BOOL",))
-            self._cost = Expression(constraint.cost, ("INT",)) if constraint.cost else None
-            self._key = Expression(constraint.key, KEY_TYPES) if constraint.key else None
+            self._match = compiled(constraint.match, ("BOOL",))
+            self._cost = compiled(constraint.cost, ("INT",)) if constraint.cost else None
+            self._key = compiled(constraint.key, KEY_TYPES) if constraint.key else None
         except (NotUnderstood, ImportError) as error:
             self._trouble = f"this daemon cannot read it: {error}"
         self._only_names = only_names(constraint.match)

@@ -9,6 +9,8 @@ import pytest
 from jqd.domain.settings import CONSTRAINT
 from jqd.domain.shares import Share
 from jqd.rate_limits import service as constraints
+from jqd.rate_limits.cel import Matcher, Tree
+from jqd.rate_limits.matcher import EXPRESSIONS_CACHED, compiled
 from tests.api.edge import JSON
 from tests.api.whole import Whole
 
@@ -43,6 +45,28 @@ async def test_it_is_said_shown_and_deleted(edge: Whole) -> None:
     await ask(edge, "DELETE", PATH, 404)
     await ask(edge, "GET", PATH, 404)
     assert [setting.is_deleted for setting in edge.workers.settings.all(CONSTRAINT)] == [True]
+
+
+async def test_its_expressions_are_compiled_once_while_it_is_set(edge: Whole, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each may take 8 ms, in which nothing else runs."""
+    trees = list[bytes]()
+
+    class Counted(Tree):
+        def __init__(self, checked: bytes, matcher: Matcher) -> None:
+            trees.append(checked)
+            super().__init__(checked, matcher)
+
+    monkeypatch.setattr("jqd.rate_limits.matcher.Tree", Counted)
+    wish = {
+        "match": "job.priority == 77",
+        "cost": "job.argument.n * 77",
+        "key": "job.argument.k77",
+        "rate": {"limit": 1},
+    }
+    await ask(edge, "PUT", f"{PATH}?dry_run=true", 200, wish)
+    await ask(edge, "PUT", PATH, 201, wish)
+    assert len(trees) == len(set(trees)) == 3
+    assert compiled.cache_info().maxsize == EXPRESSIONS_CACHED
 
 
 async def test_a_rate_that_is_said_again_tells_since_when_there_is_one(edge: Whole) -> None:
