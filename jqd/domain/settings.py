@@ -13,6 +13,7 @@ import msgspec
 import trio
 from msgspec import Raw
 
+from jqd.domain.array_split import Steps
 from jqd.domain.clock import Clock, StoreClock
 from jqd.domain.errors import Invalid
 from jqd.domain.fields import DECODE_ERRORS
@@ -209,6 +210,13 @@ class SettingTable:
                 for watcher in self._watchers.get(setting.kind, ()):
                     watcher(held)
         return news
+
+    def take_each(self, settings: Iterable[Setting], news: list[Setting]) -> Steps[None]:
+        """Do what `take` does in steps of one setting, and append what it returns to `news`: a constraint may take
+        20 ms."""
+        for setting in settings:
+            news += self.take([setting])
+            yield
 
     def _is_readable(self, setting: Setting) -> bool:
         """Return whether a setting can be decoded; if it cannot, log and remember the error. An unreadable setting

@@ -11,6 +11,7 @@ from contextlib import aclosing
 
 import trio
 
+from jqd.domain.array_split import in_steps
 from jqd.domain.audit import IN_A_ROW, is_old, stale
 from jqd.domain.beat import next_beat_s, rest
 from jqd.domain.clock import Clock
@@ -187,11 +188,11 @@ class SettingsSync:
             # The view's times are by the store's clock: if that was set they are wrong, and the view is sent again.
             self._published, self._publish_at_s = 0 if was_set else view.revision, trio.current_time() + PUBLISH_S
         self._signs.difference_update(signs)
-        self.rules_at, self._signs_at = answer.rules_at, answer.signs_at
-        news = self._settings.take(answer.settings)
-        self.learned += [setting for setting in news if setting.kind != VIEW]
-        self._workers.record_signs(answer.alive)
         self.unknown.update(answer.unknown)
+        # If the asker goes away meanwhile, the next one fetches the same settings again.
+        await in_steps(self._settings.take_each(answer.settings, self.learned), trio.lowlevel.checkpoint)
+        self.rules_at, self._signs_at = answer.rules_at, answer.signs_at
+        self._workers.record_signs(answer.alive)
         if not answer.more:
             if self.steady_since_s is None or asked_at_s - (self.synced_at_s or asked_at_s) > BREAK_S:
                 self.steady_since_s = asked_at_s
@@ -295,16 +296,18 @@ class SettingsUpkeep:
             async with aclosing(self._journal.read_range(Lane.RULES, first, end)) as pieces:
                 async for slices in pieces:
                     for piece in slices:
-                        self._take(piece)
+                        await self._take(piece)
         except JournalStuck:
             return False  # the journal has logged it
         return True
 
-    def _take(self, piece: Slice) -> None:
+    async def _take(self, piece: Slice) -> None:
         try:
-            self._settings.take(decode_rules(piece.body)[piece.first : piece.stop])
+            settings = decode_rules(piece.body)[piece.first : piece.stop]
         except JournalDamaged as error:  # the lane stops there, and turns health red
             self._log.error("settings.unreadable", error=str(error))
+        else:
+            await in_steps(self._settings.take_each(settings, []), trio.lowlevel.checkpoint)
 
     async def _keep(self) -> None:
         """Journal settings of other daemons, so that they are in force here after a restart and can be sent to any
@@ -313,7 +316,8 @@ class SettingsUpkeep:
         The registration of a worker that a store does not know is journaled again under its old revision: a new
         revision would undo a deletion that has not arrived here yet."""
         unknown = {worker_id for follow in self._follows for worker_id in follow.unknown}
-        learned = [setting for follow in self._follows for setting in follow.learned if self._settings.holds(setting)]
+        news = [setting for follow in self._follows for setting in follow.learned if setting.kind != VIEW]
+        learned = [setting for setting in news if self._settings.holds(setting)]
         kept = [
             *learned,
             *(setting for worker_id in unknown if (setting := self._settings.get(KIND, worker_id)) is not None),

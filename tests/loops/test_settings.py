@@ -2,6 +2,7 @@
 
 import io
 import random
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -376,3 +377,69 @@ async def test_settings_that_the_disk_does_not_give_are_waited_for_until_a_store
         await table.loaded.wait()
         assert is_there or all(table.get("k", name * 60) is not None for name in "abcd")
         nursery.cancel_scope.cancel()
+
+
+MANY = [Setting("k", str(number), number + 1, 1, msgspec.Raw(b"\x01")) for number in range(9)]
+
+
+@pytest.fixture
+def turns(monkeypatch: pytest.MonkeyPatch) -> Callable[[SettingTable], list[int]]:
+    """Counts, for each setting of a table as it is put into force, how often another task had its turn before."""
+    monkeypatch.setattr("jqd.domain.array_split.HELD_S", 0)
+
+    def watched(table: SettingTable) -> list[int]:
+        had, seen = [0], list[int]()
+        table.watch("k", lambda _: seen.append(had[0]))
+
+        async def another() -> None:
+            while len(seen) < len(MANY):
+                had[0] += 1
+                await trio.lowlevel.checkpoint()
+
+        trio.lowlevel.spawn_system_task(another)
+        return seen
+
+    return watched
+
+
+async def test_other_tasks_have_their_turn_between_the_settings_of_an_answer(
+    turns: Callable[[SettingTable], list[int]],
+) -> None:
+    """A tenant's hundred constraints take seconds to compile."""
+    clock = ManualClock()
+    house = House(clock, [store := FakeStore(clock)])
+    await store.look(fresh=True)
+    await store.apply_settings("ab" * 16, 0, len(MANY), MANY)
+    seen = turns(house.workers.settings)
+    await house.ask()
+    assert seen[-1] - seen[0] >= len(MANY) - 2, "which of two tasks goes first is drawn"
+
+
+async def test_other_tasks_have_their_turn_between_the_settings_of_a_journals_frame(
+    turns: Callable[[SettingTable], list[int]],
+) -> None:
+    clock = ManualClock()
+    house = House(clock, [FakeStore(clock)])
+    async with opened(MemoryFiles()) as journal:
+        house.upkeep._journal = journal
+        await journal.wsync(journal.write(Lane.RULES, len(MANY), encode_rules(MANY)))
+        seen = turns(house.workers.settings)
+        await house.upkeep._read_own()
+    assert seen[-1] - seen[0] >= len(MANY) - 2, "which of two tasks goes first is drawn"
+
+
+async def test_an_answer_whose_asker_went_away_in_the_middle_is_journaled_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("jqd.domain.array_split.HELD_S", 0)
+    clock = ManualClock()
+    house = House(clock, [store := FakeStore(clock)])
+    (follow,) = house.follows
+    await store.look(fresh=True)
+    await store.apply_settings("ab" * 16, 0, len(MANY), MANY)
+    with trio.CancelScope() as asker:
+        house.workers.settings.watch("k", lambda setting: asker.cancel() if setting.name == "4" else None)
+        await house.ask()
+    assert asker.cancelled_caught
+    await house.ask()
+    assert [setting.key for setting in follow.learned] == [setting.key for setting in MANY]
