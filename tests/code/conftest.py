@@ -16,6 +16,7 @@ from jqd.code.batch import Batch, LeasedJob
 from jqd.code.config import CodeConfig, Limits
 from jqd.code.definition import Definition, Options
 from jqd.code.pool import Pool
+from jqd.domain.media import MSGPACK
 from jqd.worker.lease import Outcome
 
 
@@ -86,7 +87,7 @@ class FakeDaemon:
         status, told = self.answers.get(path, lambda body: (200, {}))(body)
         if status == 0:
             raise httpx2.ConnectError("away")
-        return httpx2.Response(status, content=msgspec.msgpack.encode(told))
+        return httpx2.Response(status, content=msgspec.msgpack.encode(told), headers={"content-type": MSGPACK})
 
     def reported(self) -> list[dict[str, Any]]:
         return [one for path, body in self.asked if path == "/v1/outcomes" for one in body]
