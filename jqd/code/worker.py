@@ -31,7 +31,7 @@ from jqd.domain.errors import ConfigError
 from jqd.domain.log import get_logger
 from jqd.domain.media import MSGPACK
 from jqd.worker.lease import Lease, NoLease, Outcome, ask
-from jqd.worker.register import TTL_PULL_S, Registration, Slots
+from jqd.worker.register import BACKOFF, TTL_PULL_S, Registration, Slots
 
 OF_JOBS = "jobs: "  # beginning of a daemon's message about the jobs that an outcome asks for
 AS_A_WHOLE = "; nothing of this outcome was taken"  # end of that message
@@ -105,8 +105,9 @@ class Home:
     def __init__(
         self, daemon: str, http: httpx2.AsyncClient, name: str, slots: Slots, worker_id: str, silence_s: float
     ) -> None:
+        self._slots, self._source = slots, random.Random()
         self.registration = Registration(
-            daemon, self._spec, slots, worker_id=worker_id, http=http, source=random.Random(), ttl_s=TTL_PULL_S
+            daemon, self._spec, slots, worker_id=worker_id, http=http, source=self._source, ttl_s=TTL_PULL_S
         )
         self.catalogue: Catalogue | None = None
         self.wrong = ""
@@ -162,28 +163,30 @@ class Home:
         return spec | ({"trouble": self.catalogue.trouble} if self.catalogue.trouble else {})
 
     async def _me(self) -> _Me:
-        """Ask for tenant and scopes of the worker's token, until the daemon answers. Sets `wrong` if it refuses the
-        token."""
-        log, before = get_logger("code"), ""
+        """Ask for tenant and scopes of the worker's token, until the daemon answers. Sets `wrong` if all daemons keep
+        refusing the token."""
+        log, before, failures = get_logger("code"), "", 0
         while True:
             try:
                 with trio.fail_after(ME_S):
                     answer = await self._http.get(f"{self.daemon}/v1/me", headers={"accept": MSGPACK})
                 if answer.status_code == 200:
-                    return _decode_me(answer.content)
-                why = f"answered {answer.status_code}"
-                if answer.status_code in (401, 403, 404):
-                    self.wrong = (
-                        f"the daemon at {self.daemon} {why} to GET /v1/me: a code worker needs a token of the role"
-                        " worker (JQD_TOKEN), and a daemon as new as itself"
-                    )
-                    return _Me()
+                    me = _decode_me(answer.content)
+                    self.registration.accepted()
+                    return me
+                why = f"answered {answer.status_code} to GET /v1/me"
             except (httpx2.HTTPError, msgspec.MsgspecError, trio.TooSlowError) as error:
                 why = f"not reached: {error!r}"
             if why != before:
                 log.warning("code.daemon_away", daemon=self.daemon, why=why)
             before = why
-            await trio.sleep(REST_S)
+            self.registration.failed(why)
+            if self._slots.refused.is_set():
+                self.wrong = f"the daemon at {self.daemon} {why}: a code worker needs a token of the role worker"
+                self.wrong += " (JQD_TOKEN)"
+                return _Me()
+            failures += 1
+            await trio.sleep(BACKOFF.delay_s(failures, self._source))
 
     def _taken(self, leased: _Leased, silence_s: float) -> CodeLease | None:
         if leased.lease_id is None:

@@ -111,6 +111,7 @@ class Registration:
         """Whether a daemon accepted the last registration."""
         self.refusal = ""
         """The last refusal, once the token was refused REFUSALS_MAX times in a row. Empty again when it is accepted."""
+        self._refusals = 0  # of the token, in a row
         self.trouble: str | None = None
         """Why the last registration failed; None: it succeeded."""
         self._spec = spec
@@ -135,14 +136,14 @@ class Registration:
 
     async def run(self) -> None:
         """Register, and repeat the registration, until cancelled."""
-        failures, refusals = 0, 0
+        failures = 0
         while True:
             was_known, self._hurry = self.is_known, trio.Event()
             trouble = self.trouble = await self._renew()
             self.is_away = trouble is not None
             if trouble is None:
-                failures, refusals, self.refusal = 0, 0, ""
-                self._slots.taken()
+                failures = 0
+                self.accepted()
                 with trio.move_on_after(self._ttl_s / 3):
                     await self._hurry.wait()
                 continue
@@ -150,11 +151,21 @@ class Registration:
             if trouble.startswith("answered") and was_known:
                 continue  # the daemon lives but has forgotten the worker: register anew at once
             failures += 1
-            refusals = refusals + 1 if trouble.startswith(REFUSED) else 0
-            if refusals >= REFUSALS_MAX:
-                self.refusal = trouble
-                self._slots.give_up()
+            self.failed(trouble)
             await trio.sleep(BACKOFF.delay_s(failures, self._source))
+
+    def accepted(self) -> None:
+        """Note that the daemon has accepted the token."""
+        self._refusals, self.refusal = 0, ""
+        self._slots.taken()
+
+    def failed(self, trouble: str) -> None:
+        """Note that a call failed, and why. After REFUSALS_MAX refusals of the token in a row it counts as refused
+        here."""
+        self._refusals = self._refusals + 1 if trouble.startswith(REFUSED) else 0
+        if self._refusals >= REFUSALS_MAX:
+            self.refusal = trouble
+            self._slots.give_up()
 
     async def leave(self) -> None:
         """Unregister, if registered. A daemon that cannot be reached forgets the worker after its ttl."""

@@ -8,11 +8,9 @@ import pytest
 import trio
 
 from jqd.code.batch import Batch, failed, succeeded
-from jqd.code.config import CodeConfig, Sandbox
 from jqd.code.output import NO_LOG, JobOutput, Log
-from jqd.code.worker import STRUCK_MAX, CodeLease, Home
+from jqd.code.worker import STRUCK_MAX, CodeLease
 from jqd.worker.lease import REPORT_BYTES_MAX
-from jqd.worker.register import Slots
 from tests.code.conftest import URL, FakeDaemon, handler, job
 
 
@@ -207,23 +205,3 @@ async def test_what_a_followed_job_prints_is_sent_once_a_second(daemon: FakeDaem
     lines = [(round(at_s), log) for at_s, log in sent if log]
     assert lines == [(4, "0\n1\n2\n3"), (5, "4"), (6, "5")]
     assert len(sent) <= len(lines) + 2, "nothing new, nothing sent but signs of life"
-
-
-@pytest.mark.parametrize(
-    ("answer", "sandbox", "wrong"),
-    [
-        ((200, {"role": "worker", "tenant": "acme", "scopes": []}), "none", "add --sandbox bwrap"),
-        ((401, {}), "bwrap", "needs a token of the role worker"),
-    ],
-)
-async def test_a_worker_that_may_not_run_this_code_ends(
-    daemon: FakeDaemon, answer: tuple[int, Any], sandbox: Sandbox, wrong: str
-) -> None:
-    daemon.answers["/v1/me"] = lambda query: answer
-    home = Home(URL, daemon.http, "w", Slots(lambda: 4, 1), "id", 10.0)
-    stopping = trio.Event()
-    with trio.fail_after(60):
-        await home.run(CodeConfig(daemons=[URL], sandbox=sandbox), stopping)
-    assert stopping.is_set()
-    assert wrong in home.wrong
-    assert [path for path, _ in daemon.asked] == ["/v1/me"], "it registered for nothing"
