@@ -196,14 +196,16 @@ class Attempts:
 
     def raised(self, item: Item, error: BaseException) -> bytes:
         try:
-            if item.span is not None and not isinstance(error, Snooze):
+            only = _only(error)
+            if item.span is not None and not isinstance(only, Snooze):
                 item.span.fail(type(error).__name__, error)
-            return self._expected(item, error)
+            return self._expected(item, only, error)
         except BaseException as odd:  # noqa: BLE001 - a user's exception may raise anything when it is read
             message = f"the job raised {type(error).__name__}, which cannot be read: {_name(odd)}"
             return self._failure(item, message, error=_name(error))
 
-    def _expected(self, item: Item, error: BaseException) -> bytes:
+    def _expected(self, item: Item, error: BaseException, raised: BaseException) -> bytes:
+        """Return the outcome of a job that raised `error`. `raised`: the same, or the group that brought it."""
         if isinstance(error, Unsendable):  # a retry would return the same: it fails for good
             self._log.warning("worker.job_failed", **_which(item), why=error.why)
             message = f"the job ran, but {error.why}"
@@ -233,9 +235,9 @@ class Attempts:
         if loop is not None and isinstance(error, RuntimeError) and OF_OTHER_LOOP[loop] in _message_of(error):
             other = "asyncio" if loop == "trio" else "trio"
             error.add_note(f'it ran under {loop}, and needs {other}: declare it with @app.job(loop="{other}")')
-        own = error.__traceback__
+        own = raised.__traceback__
         # Leave out the first frame, which is jqd's.
-        frames = traceback.format_exception(type(error), error, own.tb_next if own else None)
+        frames = traceback.format_exception(type(raised), raised, own.tb_next if own else None)
         log.warning(
             "worker.job_raised", error=_name(error), exception=encodable("".join(frames)[-wire.MESSAGE_CHARS_MAX :])
         )
@@ -285,6 +287,13 @@ class Attempts:
 
 def _which(item: Item) -> dict[str, object]:
     return {**job_fields(item), "of": max(item.job.max_retry + 1, item.job.attempt)}
+
+
+def _only(error: BaseException) -> BaseException:
+    """Return the only exception of a group, as the nursery of one failing task raises it; of any other, itself."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
 
 
 def _name(error: BaseException) -> str:

@@ -1,5 +1,6 @@
 """How attempts end: every way a function may return or raise, in threads and as tasks."""
 
+import asyncio
 import sys
 from collections.abc import Mapping
 from datetime import datetime
@@ -9,7 +10,7 @@ import msgspec
 import pytest
 import trio
 
-from jqd import App, Context, Failed, Retry, Snooze, current
+from jqd import App, Cancelled, Context, Failed, Retry, Snooze, current
 from jqd.domain.job import TIMEOUT_S_MAX
 from jqd.worker.service import Service, ServiceConfig
 from jqd.worker.wire import ERROR_BYTES_MAX, ERROR_CHARS_MAX, MESSAGE_CHARS_MAX, OUTCOME_BYTES_MAX
@@ -114,6 +115,8 @@ def ending(argument: Any, /) -> Any:
             raise Base("of a library")
         case "odd":
             raise Odd
+        case "cancelled":
+            raise Cancelled("half way")
         case "odd exit":
             raise OddExit
         case "surrogate":
@@ -125,8 +128,37 @@ def ending(argument: Any, /) -> Any:
     raise ValueError(f"unknown: {argument}")
 
 
+def ending_in_group(argument: Any, depth: int) -> None:
+    try:
+        ending(argument)
+    except Exception as error:  # noqa: BLE001 - as a nursery does
+        group = ExceptionGroup("of one", [error])
+        raise (group if depth == 1 else ExceptionGroup("of a group", [group])) from None
+
+
 app = App()
 app.job("plain")(ending)
+app.job("plain in a group")(ending_in_group)
+
+
+@app.job("async in a group")
+async def ending_in_nursery(argument: Any, depth: int) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trio.sleep_forever)
+        if depth == 1:
+            nursery.start_soon(ending_async, argument)
+        else:
+            nursery.start_soon(ending_in_nursery, argument, depth - 1)
+
+
+@app.job("asyncio in a group", loop="asyncio")
+async def ending_in_task_group(argument: Any, depth: int) -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(asyncio.sleep(3_600))
+        if depth == 1:
+            group.create_task(ending_asyncio(argument))
+        else:
+            group.create_task(ending_in_task_group(argument, depth - 1))
 
 
 @app.job("async")
@@ -404,3 +436,20 @@ async def test_what_an_author_derives_from_ours_ends_its_own_job_alone(
     outcome = await end(name, argument)
     assert (outcome["type"], outcome["reason"]) == ("failure", "other")
     assert (outcome["error"], outcome["should_retry"]) == (error, retried)
+
+
+@pytest.mark.parametrize("name", ["plain", "async", "asyncio"])
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize(
+    "argument",
+    ["retry after", "snooze", "failed with error", "missing", "busy", "cancelled", "odd failed", "?", "group"],
+)
+async def test_what_one_task_of_a_job_raises_counts_as_raised_by_the_job(name: str, depth: int, argument: str) -> None:
+    bare = await end(name, argument)
+    grouped = await end(f"{name} in a group", {"argument": argument, "depth": depth})
+    for each in (bare, grouped):
+        del each["finished_at"]
+    if "Traceback" in bare["message"]:
+        assert "ending_in" in grouped["message"], "the group's traceback, with the way to the task"
+        bare["message"] = grouped["message"]
+    assert grouped == bare
