@@ -229,7 +229,8 @@ def load_all(
     flags: Mapping[str, Any] | None = None,
     defaults: Mapping[str, Any] | None = None,
 ) -> Loaded:
-    """Return the configuration like `load`, together with the source of each setting."""
+    """Return the configuration from `file`, `environ` and `flags` over `defaults`, together with the source of each
+    setting. Raises ConfigError with all that is wrong."""
     env = os.environ if environ is None else environ
     path = file or (Path(env["JQD_CONFIG"]) if env.get("JQD_CONFIG") else None)
     secrets = {key for key, field in settings(Config) if SECRET in field.metadata}

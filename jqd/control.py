@@ -389,7 +389,7 @@ class Control:
         }
 
     def _place(self, lane: Lane, position: int | None) -> dict[str, int | None]:
-        """Return how far a lane (kind of record) is applied: `applied` equals `end` if no record is left."""
+        """Return up to where a lane is applied (None: unknown), and the journal's end; equal if no record is left."""
         applied = None if position is None else self._journal.reached(lane, position)
         return {"applied": applied, "end": self._journal.end}
 

@@ -127,8 +127,11 @@ async def _serve_once(
     watches: Sequence[Watch],
     process: ProcessParts | None,
 ) -> bytes | None:
-    """Run one life of the daemon. Returns the journal id for the next life; None if the daemon was stopped by a
-    signal."""
+    """Run one life of the daemon, from opening its journal and stores until it stops. Returns the journal's id for the
+    next life; None if a signal stopped the daemon.
+
+    `journal_id`: a new id for this journal; None: it keeps its own. `watches`: the watches of the store servers, from
+    the check of these. `process`: given if the daemon is one of several processes."""
     clock, source, config = SystemClock(), random.Random(), reload.config
     forked: bytes | None = None
     async with AsyncExitStack() as stack:

@@ -22,9 +22,11 @@ async def watch_signals(
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """At the first signal stop in order; at the second end at once, which is safe because of the journal.
+    """At the first signal set `stop`, and give the daemon `drain_s` (seconds) to stop in order; at the second end the
+    process at once, which is safe because of the journal.
 
-    `reload` is called at SIGHUP. If it is None, SIGHUP also stops the daemon, as when a terminal is closed.
+    `interrupted` is called if the first signal is SIGINT. `reload` is called at SIGHUP. If it is None, SIGHUP also
+    stops the daemon, as when a terminal is closed.
     """
     async with trio.open_nursery() as nursery:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:

@@ -119,9 +119,11 @@ class Api:
             self._bodies.release(request)
 
     def _let_in(self, request: Request, admission: Admission) -> ApiContext:
-        """Check a request before its body is read, and return the context that acts for its principal.
+        """Check the limits of a request's head and its token before the body is read. Return the context that acts for
+        the token's principal. `admission`: what the API knows of the head; for an unknown route no token is checked.
 
-        Raises Problem, Refused.
+        Raises Refused if the declared body is too large or a foreign web page may have sent the request; Problem for
+        any other head that breaks a limit, and for a token that is invalid or may not call the route.
         """
         route, parts = admission.route, self._parts
         if admission.bytes_max < 0:

@@ -44,7 +44,8 @@ def instant_in(value: Raw) -> int | None:
 def read_body(request: Request, kind: type[T]) -> T:
     """Decode a body as `kind`, in which a `msgspec.Raw` field gets MessagePack.
 
-    Raises Invalid, which names the wrong fields, Unreadable, Problem 400, 413, 415.
+    Raises Invalid, which names the wrong fields; Unreadable if the body is not in its declared format; Problem 413 for
+    too many values, 415 for an unsupported media type.
     """
     return unpack(pack(request), kind)
 
@@ -60,7 +61,8 @@ def pack(request: Request) -> bytes:
 
 
 def unpack(packed: bytes, kind: type[T]) -> T:
-    """Decode a body in MessagePack as `kind`. Raises Invalid, Unreadable."""
+    """Decode a body in MessagePack as `kind`. Raises Invalid, which names the wrong fields, and Unreadable if it is no
+    MessagePack."""
     try:
         return fields.read(packed, kind)
     except DECODE_ERRORS as error:

@@ -55,7 +55,7 @@ class ListQuery(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Page(Struct, frozen=True, kw_only=True):
-    """One page of a list. The first field has the rows."""
+    """One page of a list. The first field of each subclass has the items of the page."""
 
     cursor: str = ""
     """Where the next page begins; empty: there is none."""
@@ -75,8 +75,9 @@ async def answer_page(
     found: Iterable[tuple[str, T]],
     row: Callable[[T], Struct | None],
 ) -> Response:
-    """Answer with one page of a list, sorted by name. `found`: see `page_of`. `row`: makes the row of an item; it
-    returns None if the item no longer exists."""
+    """Answer with one page of a list, sorted by name. `wanted`: where the page begins, and how many items it has.
+    `page`: the class of the page. `found`: (name, item) pairs in any order, from a collection that does not change
+    meanwhile. `row`: makes what the page shows of an item; it returns None if the item no longer exists."""
     first, cursor = await page_of(request, wanted, found)
     rows = (each for each in map(row, first) if each is not None)
     return await answer_rows(request, page([], cursor=cursor), rows)

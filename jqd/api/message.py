@@ -20,8 +20,8 @@ _json_encoder = msgspec.json.Encoder()
 
 
 async def answer_rows(request: Request, page: Struct, rows: Iterable[Any]) -> Response:
-    """Answer 200 with a page whose first field has these rows. The rows are encoded one by one, because encoding a
-    thousand at once would block the event loop for a tenth of a second."""
+    """Answer 200 with a page whose first field has these items (`rows`). They are encoded one by one, because encoding
+    a thousand at once would block the event loop for a tenth of a second."""
     language, field = request.answer_language(), page.__struct_fields__[0]
     body = await in_steps(_rendered(rows, language), request.breathe)
     if language == "msgpack":

@@ -104,11 +104,12 @@ async def _parent(services: Services, given: str) -> JobView | None:
 
 
 def ended(services: Services, given: str, job_id: str | None, view: JobView | OnItsWay | None) -> JobView | None:
-    """Return a parent whose end was noted at its children, after checking that it is still ended; None if it was
-    deleted. `given`: the parent's id as its children name it. `view`: what the store says about it.
+    """Return a parent that the store reported as ended to its children, after checking that it still is; None if it was
+    deleted. `given`: the parent's id as its children name it. `job_id`: its daemon's id. `view`: what the store says
+    about it.
 
-    Raises NotYet if the parent was restarted since, so that its children wait for the new end; and the errors of
-    `expect_gone`.
+    Raises NotYet if the parent was restarted or replaced since, so that its children wait for the new end; or if it is
+    missing while the store is in recovery.
     """
     if isinstance(view, JobView):
         if not view.state.is_final:

@@ -151,7 +151,8 @@ class Flows:
 
     async def wait_links_applied(self) -> None:
         """Wait until all links in this partition are handled, so that parents know the children that were applied here
-        before. While a partition is in recovery, some parents may be missing there, so this also waits for its end."""
+        before. While a partition is in recovery, some parents may be missing there, so this also waits for the end of
+        the recovery."""
         if self._clear == self._begun > 0 and not self._bell.is_set() and self._is_whole():
             return
         goal = self._begun + 1  # a round that is under way may have read the links before
@@ -228,7 +229,7 @@ class Flows:
     async def _ask(self, blocked: Sequence[Blocked], rest_until_ms: int) -> None:
         """Register blocked jobs at the partitions of their parents, which then report each parent's end to them. Read
         which parents have ended already, and release children whose parents have all ended. If a partition is away,
-        only children with parents in it have to wait."""
+        only children with parents in it have to wait. `rest_until_ms`: as `take_links` returned it."""
         follow = [each for each in blocked if each.job.flow is not None and each.job.flow.after]
         children = {
             each.job.id: each
@@ -269,9 +270,9 @@ class Flows:
         await self._store.drop_links({each.entry: () for each in blocked if each.job.id not in stay}, rest_until_ms)
 
     def _unknown(self, pair: WatchPair, watched: Watched, whole: Mapping[int, str]) -> str | None:
-        """Return GONE if a parent that is not in the store counts as ended; None if it may still come.
+        """Return GONE if a parent (`watched`) that is not in the store counts as ended; None if it may still come.
 
-        `whole`: partitions that had completed recovery when they were asked → the life of each.
+        `whole`: partitions that had completed recovery when they were asked → the life (time without loss) of each.
         """
         ids, home = parse_id(watched.id), self._home(pair.parent)
         if watched.is_coming or home not in whole:
@@ -307,8 +308,8 @@ class Flows:
 
     async def _note_ends(self, ended: Sequence[Parent], rest_until_ms: int) -> bool:
         """Report the ends of parents to their children, and release children that wait for no other parent. Returns
-        whether a parent has more children to be told. Children that could not be reached are tried again after
-        REST_S."""
+        whether a parent has further children. Children that could not be reached are tried again after REST_S.
+        `rest_until_ms`: as `take_links` returned it."""
         by_home: dict[int, list[ParentNote]] = {}
         for each in ended:
             for child in each.children:

@@ -57,8 +57,8 @@ async def follow(
     """Push the jobs of outbox entries, as far as their tenants' quotas have room. Returns the entries that have to
     wait.
 
-    `from_shelf`: whether the entries have waited for a quota until now. `written`: see `outbox.Push`. Raises
-    JournalRefused.
+    `from_shelf`: whether the entries have waited for a quota until now. `written`: set once all their jobs are being
+    written to the journal in order; never set if an entry waits for a quota. Raises JournalRefused.
     """
     children = list[tuple[str, str]]()
     done = OutboxLeft({}, {}, children)
@@ -231,7 +231,7 @@ def options_of(services: Services, tenant: str, items: Sequence[Item]) -> Option
 
 def _chosen(agreed: ReservedIds) -> list[int]:
     """Return the indexes of jobs whose ids were chosen by their parent's worker. Another push may want the same id, so
-    these ids must be confirmed.
+    the caller has to confirm these ids.
 
     An id that jqd derived from the parent's id is never given to another job. If its outbox entry is pushed again, the
     job gets the same revision again.

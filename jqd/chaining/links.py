@@ -26,7 +26,8 @@ class Links:
         return GROUP_STEM in job.name and self._is_here(closed_by(job))  # the cheap check first: called for every job
 
     def here(self, jobs: Sequence[Job]) -> Sequence[Job]:
-        """Return the jobs of this partition, without those that are passed here only because of a group in it."""
+        """Return the jobs of this partition. The others are in `jobs` only because they belong to a group of this
+        partition."""
         if self._partitions == 1 or not any(map(self.concern, jobs)):
             return jobs
         return [job for job in jobs if partition_of(job.id, self._partitions) == self._number]

@@ -182,7 +182,7 @@ class Outbox:
 
     async def _push_new(self, nursery: trio.Nursery) -> bool:
         """Start pushing all entries that came since the last call. Older entries are skipped, as many of them may have
-        to wait. Returns whether any tenant has a shelf.
+        to wait. Returns whether any tenant has a shelf (entries that wait for its quota).
 
         Entries being pushed are at the front, and are skipped by their number. If another daemon changes that number,
         entries are skipped wrongly; `_push_left` finds them, and a job that is pushed twice counts once.
@@ -234,7 +234,7 @@ class Outbox:
 
     async def _push_left(self) -> bool:
         """Push entries older than LEFT_S, oldest first. Stop after passing WALK entries that have to wait; the next
-        call continues behind them. Returns whether any tenant has a shelf."""
+        call continues behind them. Returns whether any tenant has a shelf (entries that wait for its quota)."""
         if not self._walked:
             # Forget entries not seen in a whole pass through the outbox: another daemon pushed them.
             began_s, self._walk_began_s = self._walk_began_s, self._clock.mono_s()
@@ -250,7 +250,7 @@ class Outbox:
         """Push entries of the outbox, and move those beyond their tenant's quota to its shelf. Returns how many of the
         entries stay in the outbox.
 
-        `written`: see `Push`.
+        `written`: set once the jobs of all entries are being written to the journal in order.
         """
         left, over = await self._push_some(entries, None, written)
         for tenant, spent in over.items():
@@ -301,7 +301,8 @@ class Outbox:
     ) -> tuple[list[bytes], dict[str, list[bytes]]]:
         """Push entries, and remove those that were pushed from the outbox, or from the shelf of the tenant `shelf`.
 
-        Returns the entries that stay where they are, and tenant → its entries that wait for its quota.
+        Returns the entries that stay where they are (outbox or shelf), and tenant → its entries that wait for its
+        quota. `written`: set once the jobs of all entries are being written to the journal in order.
         """
         now_s = self._clock.mono_s()
         rest = {entry for entry in entries if self._rests.get(entry, NO_REST).until_s > now_s}

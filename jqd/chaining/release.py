@@ -225,7 +225,8 @@ async def _ids_of(services: Services, parents: Sequence[str]) -> dict[str, str |
 
 
 async def _result(services: Services, parent: JobView | None, child: JobView, flow: Flow, room: Room) -> bytes | str:
-    """Return the kept result of a parent; nil if it keeps none, did not succeed or belongs to another tenant.
+    """Return the kept result of a parent; nil if it keeps none, did not succeed or belongs to another tenant. `room`:
+    counts the bytes that the child's argument can still hold.
 
     If the child cannot get the result, return a text instead: RESULTS_GONE, RESULTS_TOO_LARGE, or the parent's id if it
     had succeeded when its end was noted, but was restarted and failed since.

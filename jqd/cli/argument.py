@@ -192,7 +192,7 @@ def value(text: str, where: str, *, as_text: bool = False) -> Any:
 
 def arguments(path: Path, *, as_text: bool = False) -> Iterator[Line]:
     """Yield a job for each line of a file that is not blank. A line ends with LF or CR LF. `as_text`: do not decode
-    lines as JSON. Raises Usage."""
+    lines as JSON. Raises Usage for a line that is too long or no JSON, and a file that cannot be read."""
     with reading(path) as file:
         read_bytes = 0
         for number, line in enumerate(iter(lambda: file.readline(LINE_CHARACTERS_MAX), ""), 1):

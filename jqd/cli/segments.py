@@ -98,8 +98,8 @@ class Checked:
         self._counts["records"] += good.frame.header.records
 
     def place(self, place: Place) -> None:
-        """Count a part of a segment that is no good frame, and print it; for `-o json`, keep it to be printed at the
-        end."""
+        """Print a part of a segment that is no good frame, and count it if it is damage; for `-o json`, keep it and
+        print it at the end."""
         self._counts["damaged"] += place.kind.is_damage
         if place.kind in (Kind.TORN, Kind.TORN_INSIDE) and self.holder is not None:
             place = place._replace(note=f"being written by process {self.holder}")

@@ -69,7 +69,8 @@ class AsyncClient:
         self._limiter, self._lookers = (anyio.CapacityLimiter(CONNECTIONS_MAX) for _ in range(2))
 
     def speaking_for(self, tenant: str) -> Self:
-        """Return a view that acts for one tenant: see `Client.speaking_for`."""
+        """Return a view of this client that acts for one tenant, if the token allows it. It shares the client's
+        connections and need not be closed."""
         view = copy(self)
         view.client = self.client.speaking_for(tenant)
         return view
@@ -137,7 +138,8 @@ class AsyncClient:
     delete_handler = _call(Client.delete_handler)
 
     async def events(self, job_id: str) -> AsyncIterator[JobEvent]:
-        """Yield the job's events, as `Client.events` does. If the task is cancelled, its thread ends within 15 s."""
+        """Yield the job's events as they happen: `state`, `progress`, `log`, and at last `end`. If the task is
+        cancelled, its thread ends within 15 s."""
         found = self.client.events(job_id)
         try:
             while (event := await self.in_thread(partial(next, found, None), abandon=True)) is not None:
@@ -146,8 +148,8 @@ class AsyncClient:
             found.close()
 
     async def counters(self) -> AsyncIterator[JobEvent]:
-        """Yield the daemon's counters, as `Client.counters` does. If the task is cancelled, its thread ends within 1
-        s."""
+        """Yield one daemon's counters each second, until the daemon ends the stream. If the task is cancelled, its
+        thread ends within 1 s."""
         found = self.client.counters()
         while (event := await self.in_thread(partial(next, found, None), abandon=True)) is not None:
             yield event

@@ -37,7 +37,8 @@ REQUEST_BYTES = 1 << 20
 
 
 class Limits(TypedDict, total=False):
-    """Limits of a buffer."""
+    """Limits of a buffer of pushes: at most how many jobs and bytes wait in it, and for how long jobs, pushes and
+    requests wait."""
 
     jobs: int
     """The most jobs that wait in the buffer or are being sent."""
@@ -100,7 +101,8 @@ class Buffer:
         return self.push_one(listed_job(0, {"name": name, "argument": argument, **options}))
 
     async def apush(self, name: str, argument: Any = None, **options: Any) -> Pending:
-        """Put one job into the buffer from async code, as `push` does. If there is no room, a thread waits for it."""
+        """Put one job into the buffer from async code, and return it, with its `job_id`. If there is no room, a thread
+        waits for it. Raises BufferFull, TooLarge, and ValueError for a job that can never be pushed."""
         call = partial(self.push, name, argument, **options)
         if self.has_room():
             return call()
@@ -109,7 +111,8 @@ class Buffer:
         return await anyio.to_thread.run_sync(call)
 
     def push_one(self, job: Mapping[str, Any]) -> Pending:
-        """Put one job into the buffer. `job`: the map that `POST /v1/jobs` takes. Raises as `push`."""
+        """Put one job into the buffer and return it. `job`: the map that `POST /v1/jobs` takes. Raises BufferFull,
+        TooLarge, and ValueError for a job that can never be pushed."""
         pending = self.offer(job)
         if pending is None:
             raise RuntimeError("this buffer is closed; make another")
@@ -153,7 +156,8 @@ class Buffer:
             raise TimedOut(f"{left} jobs wait in the buffer after {wait}: no daemon is known to have them yet")
 
     def close(self) -> None:
-        """Accept no more jobs, and wait as `flush` does. Raises as `flush`."""
+        """Accept no more jobs, and wait until daemons have taken all jobs pushed so far. Raises NotPushed for jobs
+        whose push failed, without those whose errors were raised before."""
         self._shut()
         self.settle(None)
         LEAVING.discard(self)
@@ -242,7 +246,7 @@ class Buffer:
         return len(self._waiting) >= REQUEST_JOBS or self._bytes >= REQUEST_BYTES
 
     def _due_s(self) -> float | None:
-        """Return in how many seconds the next request is to be sent; 0 or less means now. None if no job waits."""
+        """Return in how many seconds the next request is due; 0 or less: now; None: no job waits."""
         if not self._waiting or self._since_s is None:
             return None
         return 0.0 if self._hurry or self._is_full() else self._since_s + self._linger_s - self._clock.mono_s()

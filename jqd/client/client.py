@@ -119,8 +119,7 @@ class Client(Manage):
 
     def push_one(self, job: Mapping[str, Any], *, ack: Ack | None = None) -> PushedJob:
         """Push one job, given as the map that `POST /v1/jobs` takes; returns its id and whether it was known already.
-
-        Raises as `push`."""
+        Raises `LessSafe` if the job was taken, but is less safe than `ack` asks for."""
         named = self._named(job)
         with sending([named], self.url) as traced:
             body, params = encode(traced[0]), query(ack=ack)
@@ -149,7 +148,9 @@ class Client(Manage):
     def push_all(
         self, jobs: Iterable[Mapping[str, Any]], *, atomic: bool = False, ack: Ack | None = None
     ) -> list[PushedJob]:
-        """Push many jobs as `push_many` does. Returns each job's id with whether the same push was known already."""
+        """Push many jobs, maps with the parameters of `push`. Returns each job's id, and whether the push was known
+        already. `atomic`: take all jobs or none. Raises `PartlyPushed` if some were taken, `LessSafe` if they are less
+        safe than `ack` asks for."""
         given = [listed_job(index, job) for index, job in enumerate(jobs)]
         with sending([self._named(job) for job in given], self.url) as listed:
             return self._push_all(given, listed, atomic=atomic, ack=ack)

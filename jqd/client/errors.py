@@ -174,9 +174,9 @@ class NotPushed(JqdClientError):
 
 
 def more_doubtful(before: JqdClientError | None, now: JqdClientError) -> JqdClientError:
-    """Return that error of two failed tries of a push which is to be raised: the one that leaves it more likely that
-    the push was taken. If both are equal: the one with `ids_unknown`, as it tells that a push without ids may succeed;
-    else the later one, `now`."""
+    """Return the error that a push raises after failed tries: that of the earlier tries, `before` (None: there were
+    none), or that of the last one, `now`. It is the one that leaves it more likely that the push was taken. If both are
+    equal: the one with `ids_unknown`, as it tells that a push without ids may succeed; else `now`."""
     return before if before is not None and _weight(before) > _weight(now) else now
 
 

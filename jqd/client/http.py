@@ -135,8 +135,8 @@ class Http:
         self._sleep(seconds)
 
     def call_for_map(self, what: str, method: str, path: str, **how: Any) -> dict[str, Any]:
-        """Make a call as `call` does, and return its answer, which must be a map. `what`: names the call in the error
-        that is raised for any other answer."""
+        """Make a request with `call` (`how`: its further arguments), and return the body of the answer, which must be a
+        map. `what`: names the request in the error that is raised for any other body."""
         answer = self.call(method, path, **how)
         if not isinstance(answer.body, dict):
             raise odd(what, answer)
@@ -216,8 +216,8 @@ class Http:
         raise AssertionError("the last try answers or raises")
 
     def lines(self, path: str, headers: Mapping[str, str], quiet_s: float) -> Iterator[str]:
-        """Yield the lines of a stream from one daemon as they come. Raises as `call`, and TimedOut if nothing comes for
-        `quiet_s` seconds."""
+        """Yield the lines of a stream from one daemon as they come. Raises the error of a daemon that refuses or cannot
+        be reached, and TimedOut if nothing comes for `quiet_s` seconds."""
         url, target = self.url, _target(path)
         every = {**self._headers, **headers}
         try:

@@ -162,8 +162,8 @@ def job_map(name: str, argument: Any = None, **options: Unpack[PushOptions]) -> 
 
 
 def listed_job(index: int, job: Any) -> dict[str, Any]:
-    """Check a map in a list of jobs to be pushed, and return it as `job_map` does. Raises TypeError or ValueError,
-    which names the job and the field."""
+    """Check a map in a list of jobs that are pushed together, and return it as the API takes it. Raises TypeError or
+    ValueError, which names the job (by `index`) and the field."""
     if not isinstance(job, Mapping):
         raise TypeError(f"job {index} is a map with the parameters of push by name, not a {type(job).__name__}")
     unknown = [name for name in job if name not in FIELDS]

@@ -302,7 +302,7 @@ class Manage(Constraints, Flows, Schedules, Tokens):
 
 
 def _join(known: dict[str, Any], row: dict[str, Any]) -> None:
-    """Add up two rows of counts for one reason: the row `row` of a later answer is added to `known`."""
+    """Add the counts of an error in `row` to those of the same error in `known`, which came from an earlier answer."""
     if (row["latest"] or "") > (known["latest"] or ""):
         known |= {name: row[name] for name in ("latest", "error", "job_id")}
     known["since"] = min(known["since"] or "", row["since"] or "")

@@ -30,10 +30,11 @@ class Tokens:
         note: str = "",
         expires_in: Duration | None = None,
     ) -> dict[str, Any]:
-        """Make a token. Its secret, `token`, is only in this answer.
+        """Make a token with a role, which decides what it may do. Its secret, `token`, is only in this answer.
 
         `scopes`: jobtypes for which it is valid, perhaps with a * at the end; None: all. `tenant`: None: that of the
-        caller; "": none. Raises Invalid, Forbidden.
+        caller; "": none. `note`: what it is for, in your words. `expires_in`: for how long it is valid; None: without
+        end. Raises Invalid, Forbidden.
         """
         fields: dict[str, Any] = {"role": role, "note": note}
         if scopes is not None:
@@ -63,9 +64,10 @@ class Tokens:
         """Derive a token from the client's own, with the same rights or fewer. Its secret, `token`, is only in this
         answer.
 
-        The new token ends after `ttl` (default: 12 hours), or when the client's token ends or is revoked.
-        `replace_oldest`: if no more tokens may be valid, the oldest one with the same note is revoked. The call may
-        then be repeated at another daemon, and leave a token that nobody has. Raises Invalid, Forbidden.
+        `role`, `scopes`: None: those of the client's token. The new token ends after `ttl` (default: 12 hours), or when
+        the client's token ends or is revoked. `replace_oldest`: if no more tokens may be valid, the oldest one with the
+        same note is revoked. The call may then be repeated at another daemon, and leave a token that nobody has. Raises
+        Invalid, Forbidden.
         """
         fields: dict[str, Any] = {"note": note, **({"replace_oldest": True} if replace_oldest else {})}
         if ttl is not None:

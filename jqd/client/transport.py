@@ -68,7 +68,7 @@ class Response:
 
 
 class Transport(Protocol):
-    """Sends requests, as `Connections` does. Threads may share it."""
+    """Sends requests to daemons and returns their answers. Threads may share it."""
 
     def send(self, request: Request, /) -> Response:
         """Send a request and return the answer. Raises TransportError."""

@@ -80,7 +80,8 @@ class Batch:
         settle: Callable[[Outcome], None],
         unwanted: Mapping[str, bool] | None = None,
     ) -> None:
-        """`settle`: called with the outcome of each job. `unwanted`: see `Lease.unwanted`."""
+        """`settle`: called with the outcome of each job. `unwanted`: id of a job that must not begin → True: its lease
+        is lost; False: it was cancelled. The lease adds to it while the batch runs."""
         self.definition = definition
         self.left = list(jobs)
         """Jobs that have not ended, in order. The first one is running, or runs next."""

@@ -252,8 +252,11 @@ async def start(
     live: Callable[[Process, "Context"], None],
     gone: Callable[[], None],
 ) -> Context:
-    """Start a process, run `before` in it, and return it as a context. `live`: starts the task that reads its output.
-    `gone`: see `Process`. Raises Broken, launch.NotStarted."""
+    """Start a process for the handler `definition`, run the handler's `before` in it, and return it as a context.
+
+    `base`: directory for the process's home folder. `live`: starts the task that reads the process's output. `gone`:
+    called when the process is dead, to end orphaned descendants. Raises NotStarted (launch.py) if the machine can start
+    no process, Broken if `before` fails."""
     jobs, to, answers, answered = launch.open_pipes(2)
     ends = (to, answers)
     try:

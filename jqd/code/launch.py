@@ -53,7 +53,8 @@ def node_command(config: CodeConfig, jobs: int, answers: int) -> list[str]:
 
 
 def open_pipes(count: int) -> list[int]:
-    """Make `count` pipes. Returns their descriptors: reading end, writing end, reading end … Raises NotStarted."""
+    """Make `count` pipes. Returns their descriptors: reading end, writing end, reading end … Raises NotStarted if the
+    machine has no more descriptors."""
     ends: list[int] = []
     try:
         for _ in range(count):
@@ -75,9 +76,10 @@ def start(
     stdin: int = subprocess.DEVNULL,
     variables: dict[str, str] | None = None,
 ) -> Launched:
-    """Start a process. The kernel kills it when the calling thread ends. `lang`: the language of the code; the limit
-    of memory depends on it. `base`: directory in which the process gets its home folder. `fds`: descriptors that it
-    gets besides. `variables`: added to its environment. Raises NotStarted."""
+    """Start a process that runs `command`. The kernel kills it when the calling thread ends. `lang`: the language of
+    the code; the limit of memory depends on it. `base`: directory in which the process gets its home folder. `fds`:
+    descriptors that it gets besides `stdin`. `variables`: added to its environment. Raises NotStarted if the machine
+    can start no process."""
     owner = owner_of(config.user)
     uid = os.getuid() if owner is None else owner.uid
     prints, printed, complains, complained = open_pipes(2)

@@ -285,7 +285,9 @@ async def serve(config: CodeConfig, base: Path, *, stopping: trio.Event, now: tr
     """Lease and run jobs until `stopping` is set. Then let running jobs end, until `now` is set or `config.drain_s` is
     over.
 
-    `base`: directory for the home folders of contexts. `adopts`: see `Pool`. Raises ConfigError.
+    `base`: directory for the home folders of contexts. `adopts`: whether this process adopts orphaned descendants of
+    contexts, and so has to end them. Raises ConfigError if all daemons keep refusing the token, or its code has to run
+    in a sandbox and does not.
     """
     name = config.name or f"code-{socket.gethostname()}-{os.getpid()}"
     token, worker_id = daemon_token(), token_hex(8)

@@ -15,7 +15,8 @@ from jqd.worker.app import App
 
 
 def router(app: App, *, secret: Secret, body_bytes_max: int = BODY_BYTES_MAX) -> APIRouter:
-    """Return a router that runs the jobs of `app`. `secret`, `body_bytes_max`: see `Mount`."""
+    """Return a router that runs the jobs of `app`. `secret`: one or several secrets with which daemons sign requests;
+    None: accept unsigned requests. `body_bytes_max`: larger requests are refused with 413."""
     mount = Mount(app, secret=secret, body_bytes_max=body_bytes_max)
     found = APIRouter(include_in_schema=False)
 

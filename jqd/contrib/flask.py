@@ -21,7 +21,8 @@ CHUNK_BYTES = 65_536  # of a request's body that are read at once
 
 
 def blueprint(app: App, *, secret: Secret, name: str = "jqd", body_bytes_max: int = BODY_BYTES_MAX) -> Blueprint:
-    """Return a blueprint that runs the jobs of `app`. `secret`, `body_bytes_max`: see `Mount`."""
+    """Return a blueprint named `name` that runs the jobs of `app`. `secret`: one or several secrets with which daemons
+    sign requests; None: accept unsigned requests. `body_bytes_max`: larger requests are refused with 413."""
     mount = Mount(app, secret=secret, body_bytes_max=body_bytes_max)
     found = Blueprint(name, __name__)
 

@@ -48,7 +48,8 @@ class Firing(NamedTuple):
 
 
 def decide(one: KnownSchedule, last: Last | None, now_ms: int) -> Step | None:
-    """Return the next step of a schedule. None if no date has come, or if the schedule waits for its last job to end.
+    """Return the next step of a schedule: the date to fire, or the dates to skip. None if no date has come, or if the
+    schedule waits for its last job to end.
 
     `last`: the job that the schedule pushed last; None if there was none.
     """

@@ -229,10 +229,8 @@ async def _stands(services: Services, each: Firing) -> bool:
 
 
 async def _stop(services: Services, one: KnownSchedule) -> Mapping[str, int]:
-    """Return what is to be cancelled so that a schedule's last job stops: id of that job → last generation to cancel.
-
-    Empty if that job has ended.
-    """
+    """Return which jobs to cancel so that a schedule's last job stops: job id → last generation to cancel. Empty if
+    that job has ended."""
     try:
         view = await find(services, await resolve(services, bare(one.fired.job_id)), named=True)
     except NotFound:

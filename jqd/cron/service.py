@@ -87,7 +87,8 @@ async def delete(services: Services, name: str) -> None:
 
 
 async def pause(services: Services, name: str) -> None:
-    """Pause a schedule: none of its dates is fired until it is resumed. Raises the same as `delete`."""
+    """Pause a schedule: none of its dates is fired until it is resumed. Raises NotFound; NotYet if this daemon does not
+    know all settings yet; JournalRefused."""
 
     def paused(schedule: Schedule, now_ms: int) -> Schedule:
         return schedule if schedule.paused_at_ms else structs.replace(schedule, paused_at_ms=now_ms)
@@ -98,8 +99,8 @@ async def pause(services: Services, name: str) -> None:
 async def resume(services: Services, name: str) -> None:
     """Resume a schedule: its dates from now on are fired, but none that passed during the pause.
 
-    If dates were fired or skipped too early while the store's clock was ahead, they come again. Raises the same as
-    `delete`.
+    If dates were fired or skipped too early while the store's clock was ahead, they come again. Raises NotFound; NotYet
+    if this daemon does not know all settings yet; JournalRefused.
     """
 
     def resumed(schedule: Schedule, now_ms: int) -> Schedule:

@@ -78,7 +78,7 @@ def array_items(data: bytes) -> int | None:
 
 def cut(data: bytes, at: int = 0) -> Steps[list[Piece]]:
     """Split the MessagePack array from byte `at` to the end of `data` into pieces. Each piece takes about a millisecond
-    to decode, unless one item alone takes more. Raises MALFORMED.
+    to decode, unless one item alone takes more. Raises one of MALFORMED if there is no valid array.
 
     Data is fed to the parser in windows. The parser continues where it stopped, so it parses an item of any size only
     once.
@@ -102,7 +102,7 @@ def cut(data: bytes, at: int = 0) -> Steps[list[Piece]]:
 
 def skipped(data: bytes, at: int, values: int) -> list[int]:
     """Return where each of `values` MessagePack values ends, as a byte position in `data`. The first value begins at
-    byte `at`, and each further one behind the value before. Raises MALFORMED."""
+    byte `at`, and each further one behind the value before. Raises one of MALFORMED for invalid MessagePack."""
     reader, windows, ends = msgpack.Unpacker(max_buffer_size=len(data) + 1), _windows(data, at), list[int]()
     for _ in range(values):
         finish(_skip(reader, windows))

@@ -35,7 +35,7 @@ pushed separately."""
 
 
 def by_push(*_: object) -> None:
-    """Return None, so that all followers are pushed separately (see `FollowerOptions`)."""
+    """Return None for any followers, so that they are pushed separately and not applied with the outcome."""
 
 
 def following(

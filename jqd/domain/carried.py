@@ -33,8 +33,11 @@ def carry(lane: Lane, body: bytes, keep: Collection[str], position: int) -> Iter
 
 
 def carry_jobs(body: bytes, keep: Collection[str], position: int) -> Iterator[tuple[Lane, int, bytes]]:
-    """Do what `carry` does, for a frame of jobs. Jobs are copied byte for byte as they were pushed. A frame names only
-    its first id, so jobs that are not neighbours go into separate frames."""
+    """Copy those jobs of a frame of jobs whose ids are in `keep` into new frames. Yields each new frame as (lane,
+    number of records, body). `position`: that of the frame, which the copies record as their origin.
+
+    Jobs are copied byte for byte as they were pushed. A frame names only its first id, so jobs that are not neighbours
+    go into separate frames."""
     head, records, ids = read_jobs(body)
     first_at = head.copied[0] if head.copied else position
     given = IdRange(head.first, len(records), head.homes).ids()
@@ -77,8 +80,9 @@ def generations(body: bytes) -> dict[str, int]:
 
 
 def _carry_followers(body: bytes, keep: Collection[str], position: int) -> Iterator[tuple[Lane, int, bytes]]:
-    """Do what `carry` does, for a frame of outcomes: copy followers together with the outcomes that contain them. The
-    outcomes' results are left out, because the store has them already."""
+    """Copy those outcomes of a frame that contain followers with an id in `keep`, with these followers alone. Yields
+    the new frame as (lane, number of records, body), or nothing. `position`: that of the frame, which the copies record
+    as their origin. The outcomes' results are left out, because the store has them already."""
     carried = []
     for index, outcome in enumerate(decode_outcomes(body)):
         if not has_jobs(outcome.follows):

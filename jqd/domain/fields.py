@@ -62,8 +62,8 @@ def read(data: bytes, kind: type[T], instead: Mapping[str, str] = NOTHING, *, te
 def faults_of(
     data: bytes, kind: type[msgspec.Struct], instead: Mapping[str, str] = NOTHING, *, texts: bool = False
 ) -> list[Fault]:
-    """Return up to FAULTS_MAX reasons, at least one, why MessagePack data could not be decoded as `kind`. `instead`,
-    `texts`: see `read`."""
+    """Return up to FAULTS_MAX reasons, at least one, why MessagePack data could not be decoded as `kind`. `instead`:
+    name of an unknown field → the message to show for it. `texts`: whether numbers may be given as texts."""
     if (size := _map_size(data)) > FIELDS_MAX:
         return [Fault("", f"a map of at most {FIELDS_MAX} fields is wanted, this one has {size}")]
     try:

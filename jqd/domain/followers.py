@@ -43,8 +43,9 @@ def named(
 
 
 def with_ids(items: Iterable[Item], parent: str, generation: int, ended_at_ms: int, trace: str = "") -> list[Item]:
-    """Return validated followers, ready to be pushed. A follower without an id gets one; a delay becomes a date,
-    counted from the parent's end; and a follower without a traceparent gets `trace`, its parent's."""
+    """Return validated followers as they are pushed. A follower without an id gets one, made from the id and generation
+    of its parent; a delay becomes a date, counted from the parent's end; and a follower without a traceparent gets
+    `trace`, its parent's."""
     return [_named(item, parent, generation, place, ended_at_ms, trace) for place, item in enumerate(items)]
 
 

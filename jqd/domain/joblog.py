@@ -128,8 +128,8 @@ class JobLog:
         self.write("cancelled", (named(job_id, name) if name else {"job_id": job_id} for job_id, name in pairs))
 
     def write(self, event: str, rows: Iterable[Row]) -> None:
-        """Queue one log line per row, and pass the rows to the listeners. `event` and the common fields are added to
-        each row. Costs nothing while the log is off."""
+        """Queue one log line for each of `rows` (the fields of one job), and pass the rows to the listeners. `event`
+        and the common fields are added to each row. Costs nothing while the log is off."""
         if not self.is_on:
             return
         common = self._common(event)

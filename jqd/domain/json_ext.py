@@ -133,9 +133,10 @@ def decode(text: bytes | Raw, of_bytes: int = 0) -> Any:
 
 def read(text: bytes | Raw, of_bytes: int = 0) -> Any:
     """Decode JSON to values that can be encoded as MessagePack. $ forms are converted: `$bytes` to bytes, `$msgpack` to
-    a `msgspec.Raw`.
+    a `msgspec.Raw`. `of_bytes`: the size of the whole body, if `text` is only a part of it.
 
-    Raises FormError, and the errors of `decode`. `of_bytes`: see `decode`.
+    Raises FormError for an invalid $ form; msgspec.MsgspecError, ValueError or RecursionError if `text` cannot be
+    decoded.
     """
     value = decode(text, of_bytes)
     # A quick check first: nearly no JSON has $ forms, and walking through it costs more than decoding.

@@ -11,7 +11,7 @@ FAILED = "!"  # the key of a job whose matching expression failed
 
 
 class QueueNames(Protocol):
-    """Makes the names of jobs' queues; see `jqd.rate_limits`."""
+    """Makes the names of jobs' queues from the constraints that limit the jobs. `version`: that of the constraints."""
 
     version: str
 

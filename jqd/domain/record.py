@@ -138,7 +138,8 @@ def decode_jobs(body: bytes) -> list[Job]:
 
 
 def decode_in_pieces(body: bytes) -> Steps[list[Job]]:
-    """Decode the jobs of a large frame like `decode_jobs`, in short steps between which other tasks may run."""
+    """Decode the jobs of a large frame, in order, in short steps between which other tasks may run. Raises
+    JournalDamaged if the frame cannot be decoded although its checksum is good."""
     try:
         head, begin = _open(body)
         pieces = yield from cut(body, begin)

@@ -96,7 +96,7 @@ def _kind(hint: Any) -> Any:
 
 
 def _converted(kind: Any, value: Any, name: str) -> Any:
-    """Convert a value to a plain type. Raises ValueError."""
+    """Convert a value to a plain type. Raises ValueError if it does not fit the type."""
     if kind is bool:
         return _bool(value)
     if kind is Path:

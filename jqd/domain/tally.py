@@ -131,8 +131,8 @@ class Tally:
 
 
 def counts_of(row: dict[str, Counts], jobtype: str) -> Counts:
-    """Return a jobtype's counts in a row. If they are missing, add new ones. If the row has NAMES_MAX jobtypes already,
-    return the counts of EVERYBODY, which stands for all further jobtypes."""
+    """Return a jobtype's counts in `row` (jobtype → counts). If they are missing, add new ones. If the row has
+    NAMES_MAX jobtypes already, return the counts of EVERYBODY, which stands for all further jobtypes."""
     counts = row.get(jobtype)
     if counts is None:
         counts = row.setdefault(jobtype if len(row) < NAMES_MAX else EVERYBODY, Counts())

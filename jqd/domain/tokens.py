@@ -114,7 +114,7 @@ _decoder = msgspec.msgpack.Decoder(Token)
 
 
 def over(setting: Setting, now_ms: int) -> bool:
-    """Return whether a setting is a token that expired long ago (see `Token.is_over`)."""
+    """Return whether a setting is a token that expired so long ago that no daemon's clock takes it for valid."""
     if setting.kind != TOKEN or setting.is_deleted:
         return False
     return _read(setting).is_over(now_ms)

@@ -36,7 +36,7 @@ _decoder = msgspec.msgpack.Decoder(tuple[int, list[_Packed]])
 
 
 def added(rows: Iterable[Row]) -> dict[str, Counts]:
-    """Return the sum of the rows, by jobtype."""
+    """Return the sums of the counts in these rows (jobtype → its counts in some minutes), by jobtype."""
     sums: dict[str, Counts] = {}
     for row in rows:
         for jobtype, counts in row.items():
@@ -45,7 +45,8 @@ def added(rows: Iterable[Row]) -> dict[str, Counts]:
 
 
 def bounded(row: Row) -> Row:
-    """Return the row with at most TYPES_MAX named jobtypes; the other jobtypes are summed up. Idempotent."""
+    """Return a row of counts by jobtype with at most TYPES_MAX named jobtypes; the counts of the other jobtypes are
+    summed up. Idempotent."""
     if len(row) <= TYPES_MAX // PART:
         return row
     kept: dict[str, Counts] = {}
@@ -74,7 +75,7 @@ def encode(row: Row) -> bytes:
 
 
 def decode(data: bytes) -> Row | None:
-    """Decode a row; None if it cannot be read, for example a row of a later release."""
+    """Decode a row of counts by jobtype; None if it cannot be read, for example a row of a later release."""
     try:
         version, packed = _decoder.decode(data)
     except msgspec.MsgspecError:

@@ -58,8 +58,8 @@ class HistoryLoop:
                 await self._send_all()
 
     def close_minute(self, *, last: bool = False) -> None:
-        """If the minute is over, turn its counts into rows that wait to be sent; `last`: even if it is not over. If the
-        clock was set back, later rows get a new name."""
+        """If the minute is over, turn its counts into rows that wait until the store has them; `last`: even if the
+        minute is not over. If the clock was set back, later rows get a new name."""
         now = self._now_ms() // MINUTE_MS
         if now < self._minute - 1:
             self._name, self._ten = self._new_name(), {}

@@ -330,7 +330,8 @@ def problem_answer(status: int, detail: str, *, fault: str = "", retry_after_s: 
 
 
 def render_whole(answer: Response, date: bytes) -> bytes:
-    """Return a complete response as bytes, for connections on which no request was read. `date`: see `Dates.line`."""
+    """Return a complete response as bytes, for connections on which no request was read. `date`: the line of the Date
+    header."""
     fields = [*answer.fields(), ("content-length", str(len(answer.body)))]
     lines = header_lines("".join(f"{name}: {value}\r\n" for name, value in fields), len(fields))
     return render_head(answer.status, lines, date, b"") + answer.body

@@ -44,7 +44,7 @@ class Dates:
         self._line = b""
 
     def line(self) -> bytes:
-        """Return the header as one line, including its line end."""
+        """Return the Date header for a response sent now, as one line with its line end."""
         second = self._clock.wall_ms() // 1000
         if second != self._second:
             self._second = second
@@ -300,7 +300,7 @@ class Exchange(Request):
 
     def _render_head(self, body: bytes, more: bool) -> bytes:
         """Return the head of the response. Decides how the client will find the end of the body: by a length, by
-        chunks, or by the end of the connection."""
+        chunks, or by the end of the connection. `body`: the first part of the body; `more`: other parts follow."""
         bodiless = self._status < 200 or self._status in BODILESS
         self._mute = bodiless or self.head.method == "HEAD"
         added = b""

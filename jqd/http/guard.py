@@ -41,7 +41,9 @@ class Guard:
     address. So only `hosts`, and names that nobody can register, are accepted."""
 
     def check(self, path: str, headers: Mapping[str, str], *, plain: Container[str] = ()) -> None:
-        """Check the head of a request; header names are in lower case. `plain`: see `check_type`. Raises Foreign."""
+        """Check the head of a request; header names are in lower case. `plain`: media types ("" for none) that the
+        route accepts although web pages can send them, if no header says that a page did. Raises Foreign if a foreign
+        web page may have sent the request."""
         if not path.startswith("/"):
             raise Foreign(400, "the target of a request is a path; it begins with /")
         self._check_host(headers.get("host"))

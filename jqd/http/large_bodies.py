@@ -37,8 +37,9 @@ class _Large:
         """Until when the owner's smaller bodies count as large, too."""
 
     def due_s(self) -> float:
-        """Return when the owner's next large body may begin, by trio's clock: after the owner's pause. While the latest
-        large body is still processed, LARGE_S_MAX after that began, at the earliest."""
+        """Return when the owner's next large body may begin, by trio's clock: after the pause that the owner's earlier
+        large bodies cost it. If the latest of them is still being processed, not before LARGE_S_MAX after that one
+        began."""
         return self.free_s if self.left.is_set() else max(self.free_s, self.began_s + LARGE_S_MAX)
 
     def is_over(self, now_s: float) -> bool:

@@ -117,8 +117,8 @@ class Request:
         return 0.0 if self.hurried else min(max(asked_s, 0.0), max_s)
 
     def media_type(self) -> str:
-        """Return the type in the Content-Type header, without parameters and in lower case; empty if there is none. If
-        `plain` names another type for it, return that one."""
+        """Return the media type in the Content-Type header, without parameters and in lower case; empty if there is
+        none. If the route reads bodies of this type as another one (`self.plain`), return that one."""
         kind = media.bare(self.headers.get("content-type", ""))
         return self.plain.get(kind, kind)
 

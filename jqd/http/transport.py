@@ -30,9 +30,11 @@ class Transport(Protocol):
     """Sends and receives the data of one connection."""
 
     async def begin(self, turn: Turn) -> None:
-        """Do the TLS handshake, if the connection uses TLS; to be called first. Awaits `turn` when the peer has sent
-        something, before the expensive part of the handshake. Raises Refused if the peer speaks plain HTTP,
-        NotAgreedError, trio.BrokenResourceError."""
+        """Do the TLS handshake, if the connection uses TLS; to be called first. When the peer has sent something,
+        awaits `turn`, which delays addresses with many handshakes, before the expensive part.
+
+        Raises Refused if the peer speaks plain HTTP, NotAgreedError if the handshake fails, trio.BrokenResourceError if
+        the connection breaks."""
         ...
 
     async def receive_some(self, size: int) -> bytes:
@@ -43,7 +45,8 @@ class Transport(Protocol):
         ...
 
     async def receive_next(self, size: int) -> bytes:
-        """Do the same as `receive_some`. It is faster if no data has arrived yet."""
+        """Return up to `size` bytes, as `receive_some` does, but wait for them first: faster if no data has arrived
+        yet."""
         ...
 
     def has_left(self) -> bool:

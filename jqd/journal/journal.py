@@ -135,8 +135,8 @@ class Journal(Commits):
         return await self._read(reader, token)
 
     async def read_range(self, lane: Lane, start: int, end: int) -> AsyncGenerator[list[Slice], None]:
-        """Yield a lane's durable records between two positions, some MiB at a time. Treats errors as `read` does, but
-        raises JournalStuck if the disk cannot be read for RANGE_S."""
+        """Yield a lane's durable records between the positions `start` and `end`, some MiB at a time. Reports damage in
+        `stats` and skips it. Raises JournalStuck if the disk cannot be read for RANGE_S."""
         reader = Reader(self._files)
         position, end = max(start, self.start), min(end, self.end)
         try:
@@ -180,7 +180,8 @@ class Journal(Commits):
         self._read_points[lane, reader] = max(position, self.read_point(lane, reader))
 
     def read_cancel(self, lane: Lane, position: int, reader: int = 0) -> None:
-        """Move the read point back to `position`, or to the oldest kept record: the store lacks the records behind it.
+        """Move a reader's read point back to `position`, or to the oldest kept record: the store lacks the records
+        behind it.
 
         Raises JournalDamaged when `position` lies past the journal's end."""
         if position > self.end:
@@ -220,8 +221,8 @@ class Journal(Commits):
         self._config = config
 
     def retirable(self, position: int) -> int:
-        """Return the position before which all jobs are past retention: the end of a segment, not after `position` and
-        at least `retired`.
+        """Return the position before which all jobs may be retired, as they are past retention: the end of a segment,
+        not after `position` and at least `retired`.
 
         The open segment counts, too, if it is old and wholly before `position`: if no more frames come, it is never
         closed, and would keep its jobs for ever."""

@@ -115,8 +115,7 @@ class Reader:
         return slices
 
     def _skip_plain(self, lane: Lane, at: int, position: int) -> int:
-        """Walk from `at` to `position`, or to the first frame that `Walker.plain` does not return. Return the position
-        reached.
+        """Walk from `at` to `position`, or to the first frame that is bad or sealed. Return the position reached.
 
         Frames before the range count towards no limit; else a range deep in a segment would never be reached: half a
         million single jobs fill a segment, and are passed in half a second."""

@@ -128,7 +128,10 @@ class Walker:
             position = piece.end
 
     def plain(self, position: int, end: int, lane: Lane | None, frames_max: int) -> list[Plain]:
-        """Return the good frames from `position` on that the window holds, perhaps none. See `plain_frames`."""
+        """Return the good frames from `position` on that are wholly in the window (the part of the file that was read
+        ahead), perhaps none. Stops before the first bad or sealed frame, at `end`, and after `frames_max` frames.
+
+        `lane`: return and verify the bodies of this lane only; None: verify all bodies and return none."""
         data, offset = self._look(position, FRAME_HEADER_BYTES)
         return plain_frames(self._id, position, data, offset, end, lane=lane, frames_max=frames_max)
 

@@ -116,8 +116,8 @@ class Writer:
         return fd
 
     def commit(self, frames: Sequence[Pending]) -> None:
-        """Write and sync frames. If this raises JournalRefused, none of the frames may be acknowledged, and `begin`
-        must be called next."""
+        """Write and sync frames. If this raises JournalRefused, the caller acknowledges none of the frames, and calls
+        `begin` next."""
         assert self.segment is not None
         assert self._fd is not None
         segment = self.segment

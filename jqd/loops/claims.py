@@ -177,7 +177,7 @@ class Claims:
 
     def ended(self, outcomes: Sequence[Outcome]) -> None:
         """Note that the store applied these outcomes. Query again if they may have made jobs ready: if one is a retry,
-        or if constraints or suspects exist. Slots that they freed are the matter of `freed`."""
+        or if constraints or suspected crashers exist. `freed` handles the slots that became free."""
         is_retried = any(outcome.fate is RETRY for outcome in outcomes)
         if is_retried or self._constraints.version or any(row.suspect for row in self.rows):
             self.wake()
@@ -187,7 +187,7 @@ class Claims:
         return min(self._look_at_s, max(self._promoted_at_s + self._due_s, self.looked_at_s + IDLE_S)) - now_s
 
     def may_run(self, row: Row) -> bool:
-        """Return whether a worker has room for the first job of this row."""
+        """Return whether a worker has room for the first job of this row (a waiting jobtype)."""
         return self.runner.offer(row.jobtype, row.priority, row.waiting) is not None
 
     def start_look(self, nursery: trio.Nursery) -> None:
@@ -203,8 +203,8 @@ class Claims:
         suspects: Suspects,
         taken: Callable[[int], None] | None,
     ) -> None:
-        """Start a task in `nursery` that claims jobs of this row, `no_worse_than` a rank. `taken`: called with their
-        number."""
+        """Start a task that claims jobs of this row (waiting jobtype) of rank `no_worse_than` or smaller. `suspects`:
+        how to treat jobs that may crash daemons. `taken`: called with the number of claimed jobs, also with 0."""
         self.is_claiming = True
 
         async def claim() -> None:

@@ -173,7 +173,7 @@ class Ingest(Generic[Record]):
 
     @property
     def last_position(self) -> int | None:
-        """The store's position at its last answer, even while it must be asked again; None before the first answer."""
+        """The store's position at its last answer, even if we no longer rely on it; None before the first answer."""
         return self._position
 
     def recheck(self) -> None:

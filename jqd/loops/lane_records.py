@@ -101,7 +101,8 @@ def _highest(frames: LaneFrames[Any], slices: Sequence[Slice], mine: Mine | None
 async def brings_again(journal: Journal, applied: Mapping[Lane, int]) -> bool:
     """Return whether the store may have lost followers, the jobs that it makes from an outcome. It has lost some if a
     record of this journal names a follower of an outcome that it says it has not applied. True, too, if there are too
-    many followers to compare. Raises as `read_unapplied` does."""
+    many followers to compare. Waits while the disk fails. Raises JournalStuck for a frame that cannot be read or
+    decoded."""
     brought: set[str] = set()
     for lane in (Lane.OUTCOMES, Lane.CANCELS, Lane.CHANGES):
         frames = LaneFrames[Any](lane, journal)
@@ -117,7 +118,7 @@ async def brings_again(journal: Journal, applied: Mapping[Lane, int]) -> bool:
 
 def _meets(frames: LaneFrames[Any], slices: Sequence[Slice], brought: set[str], retired: int) -> bool:
     """Add the ids of followers in these slices' outcomes to `brought`. Returns True if a record names a job already in
-    it, or if it has become too large."""
+    `brought`, or if `brought` has become too large. Outcomes before the position `retired` add nothing."""
     for piece in slices:
         for record in frames.records(piece)[piece.first : piece.stop]:
             if (split_cancel(record)[0] if isinstance(record, str) else _id_of(record)) in brought:

@@ -165,8 +165,9 @@ class Membership:
         self._disturbed.set()
 
     def rolled_back(self) -> bool:
-        """Note that the store lost data, as a lane's position went back. Returns False if nothing is to be done: the
-        loss is explained by a change of the store's life since our last recovery, or this daemon has left."""
+        """Note that the store lost data, as it reports an earlier position of a lane than before. Returns False if the
+        caller has nothing to do: the store's life changed since our last recovery, which explains the loss, or this
+        daemon has left."""
         match self.state:
             case Looked(back, known) | Joined(back, known) if back.past not in (Past.START, known.life):
                 return False
@@ -184,7 +185,7 @@ class Membership:
         self._notify()
 
     def leave(self) -> Owner | None:
-        """End the membership, for shutdown. Returns the owner whose jobs are to be released.
+        """End the membership, for shutdown. Returns the owner whose jobs the caller releases; None if it was no member.
 
         From here on nobody renews or joins: a renewal during the release would find the epoch released, and join again.
         """
@@ -201,8 +202,8 @@ class Membership:
 
     @property
     def life_to_end(self) -> str | None:
-        """The life of the store to be ended, as positions went back in it; None: `begin_sync` was called since, or none
-        did."""
+        """The life of the store that `recovery` has to end, because positions of our journal went back in it; None:
+        there is none, or `begin_sync` was called since."""
         return self.state.past if isinstance(self.state, Suspect) else None
 
     @property

@@ -62,7 +62,8 @@ class Out:
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """State: the store lost data, but names the same life. That life must be ended, so that all daemons notice."""
+    """State: the store lost data, but still reports the same life (the time from one loss of its data to the next).
+    `recovery` then begins a new life, so that all daemons notice the loss. `past`: the life that it ends."""
 
     past: str
 

@@ -185,8 +185,8 @@ class OutcomesLoop:
 
 
 def _alike(queue: Sequence[tuple[Release, T]]) -> tuple[Release, list[T]]:
-    """Return how the first claim of a queue is to be released, and the claims from it on that are released in that way,
-    for one call."""
+    """Return how the first claim in a queue of (how to release, claim) pairs is released, and that claim with those
+    right behind it that are released in the same way: at most OUTCOMES claims, for one call."""
     how, _ = next(iter(queue))
     return how, [claim for _, claim in islice(takewhile(lambda pair: pair[0] is how, queue), OUTCOMES)]
 

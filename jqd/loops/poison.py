@@ -14,8 +14,8 @@ OTHERS = 3  # times as long as a suspect ran, only other jobs run afterwards
 
 
 class PoisonGuard:
-    """Decides how suspects are claimed. One guard serves all partitions, as a dying daemon drops jobs of all of
-    them."""
+    """Decides how this daemon claims suspects (jobs that were in flight at two daemons when they died). One guard
+    serves all partitions, as a dying daemon drops jobs of all of them."""
 
     def __init__(self, clock: Clock, alone_s: float = 60.0) -> None:
         """`alone_s`: for how many seconds at most a suspect runs alone."""
@@ -36,7 +36,7 @@ class PoisonGuard:
         return self._since_s is not None or self._taken_s is not None
 
     def judge(self, *, suspect: bool, empty: bool, working: bool) -> Suspects | None:
-        """Return how suspects are to be claimed now; None: claim nothing at all.
+        """Return how to treat suspects in the next claim; None: claim nothing at all.
 
         `suspect`: the best waiting job is a suspect. `empty`: no job is in flight. `working`: a job is queued or
         running."""

@@ -38,7 +38,8 @@ def rows_of(jobs: Iterable[Job], claims: "Claims") -> Iterable[Row]:
 
 
 def with_jobs(rows: Sequence[Row], jobs: Sequence[Job]) -> list[Row]:
-    """Return the rows with new jobs added; empty if a job is better than its row or has no row: query again."""
+    """Return the rows (waiting jobtypes) with new jobs counted in. Empty if a job has a better priority than its row,
+    or no row: then the caller queries the store again."""
     best = {row.jobtype: row.priority for row in rows}
     if any(job.priority < best.get(job.jobtype, NO_BOUND) for job in jobs):
         return []
@@ -47,7 +48,7 @@ def with_jobs(rows: Sequence[Row], jobs: Sequence[Job]) -> list[Row]:
 
 
 def without_jobs(rows: Sequence[Row], jobtype: str, jobs: int) -> list[Row]:
-    """Return the rows after `jobs` jobs of a type were claimed. Empty: its row has no known jobs left, so query
-    again."""
+    """Return the rows (waiting jobtypes) after `jobs` jobs of a type were claimed. Empty if that type has no known jobs
+    left: then the caller queries the store again."""
     left = [row._replace(waiting=row.waiting - jobs) if row.jobtype == jobtype else row for row in rows]
     return left if any(row.jobtype == jobtype and row.waiting > 0 for row in left) else []

@@ -122,7 +122,7 @@ def alone_in(keys: Iterable[Key]) -> str:
 
 
 class Channel(Struct, omit_defaults=True):
-    """The state of one channel (mail, or the web hook): what was sent, and what is to be sent next."""
+    """The state of one channel (mail, or the web hook): what it sent, and the notice that it sends next."""
 
     groups: list[Group] = []
     sent_ms: list[int] = []

@@ -101,7 +101,8 @@ def _lines_of(row: Row, link: str) -> Iterator[str]:
 
 
 def _rows(notice: Notice) -> list[Row]:
-    """Return the notice's rows. For a plain notice, return one row for each tenant, with the sums of its groups."""
+    """Return the rows of a notice: one for each group of failures. For a plain notice, return one row for each tenant,
+    with the sums of its groups."""
     if not notice.is_plain:
         return notice.rows
     each: dict[str, list[Row]] = {}
@@ -146,8 +147,8 @@ def _jqd(row: Row) -> list[str]:
 
 
 def _retry(row: Row) -> str:
-    """Return the shell command that retries exactly the jobs of a row. Empty: the row collects several error lines or
-    jobtypes, or has a name that cannot be typed."""
+    """Return the shell command that retries exactly the jobs in one row (group of failures) of a notice. Empty: the row
+    collects several error lines or jobtypes, or has a name that cannot be typed."""
     _, name = name_of(row)
     if not name or row.line == OTHERS or not (name + row.line).isprintable():
         return ""
@@ -155,8 +156,8 @@ def _retry(row: Row) -> str:
 
 
 def _like(row: Row) -> str:
-    """Return the field of the jobs filter that finds the jobs of a row: `error_is` compares the whole error line,
-    `error_like` its pattern."""
+    """Return the field of the jobs filter that finds the jobs in one row (group of failures): `error_is` compares the
+    whole error line, `error_like` its pattern."""
     return "error_like" if FOLDED in row.line else "error_is"
 
 

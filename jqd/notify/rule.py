@@ -85,8 +85,9 @@ def due_ms(group: Group, config: NotifyConfig, seen_ms: int) -> int | None:
 
 
 def compose(channel: Channel, config: NotifyConfig, new_id: Callable[[], str], now_ms: int, seen_ms: int) -> None:
-    """Make a notice that reports all groups that are due, and store it in the channel. Does nothing if no group is due,
-    another notice is being sent, too many were sent lately, or one was refused. `seen_ms`: see `due_ms`."""
+    """Make a notice that reports all groups of failures that are due, and store it in the channel. Does nothing if no
+    group is due, another notice is being sent, too many were sent lately, or one was refused. `new_id`: makes the
+    notice's id. `seen_ms`: time up to which failures were read."""
     if channel.notice is not None or now_ms < channel.rest_until_ms:
         return
     each = [(group, due_ms(group, config, seen_ms)) for group in channel.groups]
@@ -214,8 +215,8 @@ def _is_over(group: Group, config: NotifyConfig, seen_ms: int) -> bool:
 
 
 def _sorted(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows in the order of the notice: most new failures first, but tenants take turns, and so do the
-    jobtypes of a tenant. Groups that are over come last."""
+    """Return the rows (groups of failures) in the order of the notice: most new failures first, but tenants take turns,
+    and so do the jobtypes of a tenant. Groups whose failures are over come last."""
     ordered = sorted(rows, key=lambda row: (row.is_over, -row.new, row.key))
     ordered = _interleaved(ordered, lambda row: row.jobtype)
     ordered = _interleaved(ordered, lambda row: tenant_of(row.jobtype))

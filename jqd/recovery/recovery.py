@@ -115,9 +115,9 @@ class Recovery:
                         member.cancel_scope.cancel()
 
     def rolled_back(self) -> None:
-        """Note that a lane's position went back in a store that seems the same. The next pass begins a new life of the
-        store, so that all daemons notice. Until then nothing is sent, as a claim that the store forgot would look like
-        a released one."""
+        """Note that the store reports an earlier position of a lane than before, although it seems the same. The next
+        pass begins a new life of the store, so that all daemons notice the loss. Until then no lane sends anything, as
+        a claim that the store forgot would look like a released one."""
         if self._membership.rolled_back():
             for lane in self._lanes.values():
                 lane.pause()
@@ -187,8 +187,8 @@ class Recovery:
         self._log.info("recovery.through", calm=calm, position=goal)
 
     async def _end_life(self, identity: str) -> None:
-        """Begin a new life of the store, which marks that it lost data, so that all daemons notice. `identity`: the
-        life that ends."""
+        """Begin a new life of the store (a new identity, which marks that it lost data), so that all daemons notice.
+        Does nothing if another life began already. `identity`: the life that ends."""
         try:
             await self._store.new_life(identity)
         except StoreChanged as error:
@@ -198,7 +198,7 @@ class Recovery:
     async def _join(self, look: StoreLook, *, through: bool, forgot: bool = False) -> None:
         """Join as a member with a new epoch, unless the store still knows our old one. When joining, the store makes
         jobs of our earlier epoch ready. `look`: what the store showed when this pass began. `through`: whether this
-        daemon is through recovery. `forgot`: whether jobs of our journal must be applied again all the same."""
+        daemon is through recovery. `forgot`: whether it has to apply jobs of our journal again all the same."""
         membership = self._membership
         # A member under our name is an earlier process of ours, as the journal's lock proves, or this one if an answer
         # was lost. In the life of the store that we came through it is another copy of this journal.

@@ -89,5 +89,5 @@ class Receivers:
             del self._failed[next(iter(self._failed))]
 
     def answered(self, place: Place) -> None:
-        """Note that a receiver answered, which ends its pause."""
+        """Note that a receiver (`place`: its tenant, host and port) answered, which ends its pause."""
         self._failed.pop(place, None)

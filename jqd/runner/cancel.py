@@ -53,8 +53,8 @@ class Teller:
                 self._by_worker.pop(worker_id, None)
 
     async def _send_once(self, post: Post, delivery: Delivery, job_id: str) -> bool:
-        """Send the cancel once. Returns False if it is to be repeated: the worker did not answer, failed, or does not
-        know the job (404)."""
+        """Send the cancel of one job to the worker that has it, once. Returns False if the caller has to repeat it: the
+        worker did not answer, failed, or does not know the job (404)."""
         assert delivery.sent is not None, "what was not sent is withdrawn instead"
         answer = await post.cancel(delivery.sent, job_id, at_ms=self._shared.clock.wall_ms(), within_s=SEND_S)
         if answer is None:

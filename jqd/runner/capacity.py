@@ -138,8 +138,9 @@ class Capacity:
         return following
 
     def offer(self, jobtype: str, priority: int, waiting: int | None, linger: Linger) -> Offer | None:
-        """Choose the worker for a job of this type and priority; None: no worker has room, or each waits for a fuller
-        batch. See `Runner.offer`. `linger`: the jobtypes that wait for a fuller batch; updated."""
+        """Choose the worker for a job of this type and priority: that of a waiting poll, else the one with the most
+        free capacity. None: no worker has room, or each waits for a fuller batch. `waiting`: how many jobs of the type
+        wait. `linger`: the jobtypes that wait for a fuller batch; updated."""
         if (pull := self.pulls.best(jobtype, priority)) is not None:
             code = self._workers.code(jobtype)
             jobs_max = min(pull.jobs_max, code.options.batch or 1) if code is not None else pull.jobs_max

@@ -188,8 +188,8 @@ class CircuitBreaker:
         self._lead_ms = date_ms - at_s * 1000
 
     def accepts(self, date_ms: int, at_s: float) -> bool:
-        """Return whether the worker has accepted a request whose date came from the same clock as `date_ms`. False if
-        that clock was set since. `at_s`: the same moment by the monotonic clock."""
+        """Return whether the worker has accepted a request with a date from the clock that gave `date_ms`. False if
+        somebody has set that clock since. `at_s`: the moment of `date_ms` by the monotonic clock."""
         return abs(date_ms - at_s * 1000 - self._lead_ms) < SAME_CLOCK_S * 1000
 
     def back_off(
@@ -260,9 +260,11 @@ class CircuitBreaker:
         self.others_until_s = float("-inf")
 
     def crowded(self, sent_at_s: float, now_s: float, retry_after_s: float | None = None) -> None:
-        """Shrink the window to the jobs in flight, because the worker handed a job back for lack of room.
+        """Shrink the window (how much the worker may have in flight) to the jobs in flight, because the worker handed a
+        job back for lack of room.
 
-        A worker that has nothing in flight, or asks for a pause, is backed off instead.
+        A worker that has nothing in flight, or asks for a pause (`retry_after_s`), is backed off instead. `sent_at_s`:
+        when the request with the job was sent.
         """
         if self.in_flight and self._asked(retry_after_s) is None:
             self._share = min(self._share, max(SHARE_MIN, self._usage()[0]))

@@ -48,8 +48,12 @@ class Stay:
             self._wait_at(None)
 
     def turn(self, losses: int, now_s: float, send_s: float, *, jobs: int, group: int, extent: Extent) -> float:
-        """Decide whether the request may be sent now; see `Isolation.turn`. `extent`: what suspected jobs have to
-        themselves. While they wait, no new jobs are sent to their worker, or to the whole host and port."""
+        """Decide whether the request may be sent now. Returns 0 if it may, within the next `send_s`; else the seconds
+        after which to ask again.
+
+        `losses`: how often connections broke while its jobs ran; 0: its jobs are not suspected. `jobs`: their number.
+        `group`: how many suspected jobs may run at once. `extent`: what suspected jobs have to themselves: while they
+        wait, no new jobs are sent to their worker, or to the whole host and port."""
         machine = self._machine
         if not losses:
             wait_s = max(self._own.wait_s(now_s), machine.wait_s(now_s))

@@ -112,7 +112,7 @@ class Delivery:
         *,
         losses: int = 0,
     ) -> None:
-        """`losses`: how often these jobs were in flight when a connection broke; see `crash_isolation.py`."""
+        """`losses`: how often a connection broke while these jobs ran; if above 0, they run apart from other jobs."""
         self.worker, self.breaker, self.jobtype, self.losses = worker, breaker, jobtype, losses
         self.is_callback = worker.standing is AddressPolicy.CALLBACK
         self.missing: dict[str, InFlightJob] = {}

@@ -71,8 +71,8 @@ class Departures:
         self._rows[kind, name] = Departure(kind, name, died, at_ms, last_seen_at_ms, jobs, called, times)
 
     def lost(self, kind: Kind, name: str, jobs: int) -> None:
-        """Count jobs that were handed back because a daemon or worker fell silent or its connection broke. They are
-        added to its departure, if one is recorded at about the same time."""
+        """Count jobs that were handed back because a daemon or worker (`name`: its sysid or id) fell silent or its
+        connection broke. They are added to its departure, if one is recorded at about the same time."""
         row, now_ms = self._rows.get((kind, name)), self._clock.wall_ms()
         if row is not None and now_ms - row.at_ms <= SAME_MS:
             self._rows[kind, name] = row._replace(jobs=row.jobs + jobs)
@@ -82,7 +82,8 @@ class Departures:
                 del self._lost[next(iter(self._lost))]
 
     def resume(self, rows: Iterable[Departure]) -> None:
-        """Take over the departures that an earlier process of this daemon recorded."""
+        """Add the departures (of daemons and workers) that an earlier process of this daemon recorded. If this process
+        has recorded one of the same daemon or worker already, that one stays."""
         for row in rows:
             self._rows.setdefault((row.kind, row.name), row)
 
@@ -130,8 +131,8 @@ def together(seen: Iterable[tuple[str, Departure]], kind: Kind) -> list[Gone]:
 
 
 def shown(found: Iterable[Gone]) -> list[Gone]:
-    """Return at most ROWS_MAX departures, newest first. Deaths come before other departures when some must be left
-    out."""
+    """Return at most ROWS_MAX of these departures, newest first. If there are more, departures of daemons or workers
+    that left in good order are left out before deaths."""
     kept = sorted(found, key=lambda gone: _died_first(gone.row))[:ROWS_MAX]
     return sorted(kept, key=lambda gone: -gone.row.at_ms)
 

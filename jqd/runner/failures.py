@@ -57,8 +57,8 @@ log = get_logger("runner")
 
 
 def finish(shared: DeliveryContext, delivery: Delivery, ending: Ending) -> list[Delivery]:
-    """Decide about the jobs of an ended request that have no outcome. Returns new deliveries, for jobs to be sent
-    again."""
+    """Decide what becomes of those jobs of an ended request that have no outcome. Returns new deliveries, for jobs that
+    the caller sends again. `ending`: how the request ended."""
     now_s = shared.clock.mono_s()
     if doubt := _doubt(shared, delivery, ending):
         _finish_in_doubt(shared, delivery, ending, now_s, doubt)
@@ -243,7 +243,7 @@ def _back_off(shared: DeliveryContext, delivery: Delivery, now_s: float, retry_a
 
 def _charge(shared: DeliveryContext, delivery: Delivery, report: Report, why: str) -> list[Delivery]:
     """Handle a request that failed as a whole. If it had one job, the job ends with the report. If it had several,
-    returns new deliveries, each with half of them."""
+    returns new deliveries, each with half of them. `why`: the reason, for the log."""
     if not delivery.missing:
         return []
     if delivery.size == 1:
@@ -257,8 +257,8 @@ def _charge(shared: DeliveryContext, delivery: Delivery, report: Report, why: st
 
 
 def _hand_on(shared: DeliveryContext, delivery: Delivery) -> list[InFlightJob]:
-    """Take the jobs without outcome out of a delivery and return them, to be sent again in other requests. Cancelled
-    jobs are handed back to the store instead."""
+    """Take the jobs without outcome out of a delivery and return them; the caller sends them again in other requests.
+    Cancelled jobs are handed back to the store instead."""
     for entry in [entry for entry in delivery.missing.values() if entry.cancelled]:
         delivery.drop(entry)
     entries = delivery.take_all()

@@ -69,7 +69,8 @@ class InFlightJob:
 
 
 class Stopped(NamedTuple):
-    """Jobs that stopped since the last call: some with an outcome, others to be handed back. No job appears twice."""
+    """Jobs that stopped since the last call of `get_stopped`: some with an outcome, others that the caller hands back
+    to the store. No job appears twice."""
 
     outcomes: list[Outcome]
     returned: list[Held]
@@ -214,8 +215,8 @@ class InFlightJobs:
                 counters.dead += 1
 
     def release(self, entry: InFlightJob, *, refused: bool = False) -> None:
-        """Stop a job that is to be handed back to the store without counting an attempt. `refused`: the worker says
-        that it did not begin the job."""
+        """Stop a job without an outcome: the loop `outcomes` then hands it back to the store, and no attempt is
+        counted. `refused`: the worker says that it did not begin the job; then the job counts as not sent."""
         assert entry.phase is not STOPPED, f"job {entry.held.job.id} stopped twice"
         entry.phase = STOPPED
         self.at_work -= 1

@@ -61,7 +61,8 @@ async def look_up(host: str, port: int, owner: str) -> list[str]:
 
 
 async def resolve(host: str, port: int, owner: str) -> list[Any]:
-    """Call `socket.getaddrinfo` for a host name in a thread and return its rows. Raises OSError."""
+    """Look up a host name in a thread, and return what `socket.getaddrinfo` returns: an entry for each address.
+    `owner`: on whose limit of threads the look-up counts. Raises OSError."""
     try:
         threads = _threads.get()
     except LookupError:

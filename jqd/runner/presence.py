@@ -205,8 +205,8 @@ class Presence(ABC):
                 collected.add(worker_id)
 
     def record_signs(self, ages_ms: Mapping[str, int]) -> None:
-        """Note how long ago workers (id → ms) gave a sign of life at some daemon. To be called even with no workers:
-        each call shows that signs of other daemons arrive, so that a worker's silence counts."""
+        """Note how long ago workers (id → ms) gave a sign of life at some daemon. The caller calls this even with no
+        workers: each call shows that signs of other daemons arrive, so that a worker's silence counts."""
         now_s = self._clock.mono_s()
         if self._looked_at_s is not None and (blind_s := now_s - self._looked_at_s - BLIND_S) > 0:
             self._seen_at_s = {worker_id: at_s + blind_s for worker_id, at_s in self._seen_at_s.items()}

@@ -71,7 +71,8 @@ class Pull:
                 self._settle()
 
     def bring(self, held: Sequence[Held]) -> None:
-        """Note that these jobs are being handed over. Then `arrived` or `failed` must be called for each job."""
+        """Note that these jobs are being handed over to the worker that polls. The caller then calls `arrived` or
+        `failed` for each job."""
         self._coming = {each.job.id: each for each in held}
 
     def arrived(self, job_id: str) -> bool:

@@ -230,8 +230,8 @@ class Runner:
         return stopped
 
     def forget(self, claims: Iterable[tuple[str, int]], epoch: int = 0, void: Collection[int] | None = ()) -> None:
-        """Forget claims (id, fence) whose end or hand-over the store knows. For hand-overs: a fence below `epoch` makes
-        it void; `void`: indexes of claims that the store refused, None if unknown."""
+        """Forget claims (id, fence) whose end or hand-over to a worker the store knows. A hand-over is void if its
+        fence is below `epoch`. `void`: indexes of further claims whose hand-over the store refused, None if unknown."""
         claims = [*claims]
         self._capacity.ended(self._in_flight.forget(claims))
         self._handover.arrived(claims, epoch, void)
@@ -305,7 +305,9 @@ class Runner:
         return self._shared.end(held, report, worker_id, held.fence // 1000)
 
     def succeed_late(self, attempt: Outcome, report: Report, then: bytes, trace: str = "") -> Outcome | None:
-        """Return the outcome of an attempt that was given up but succeeded. See `outcome.succeed_late`."""
+        """Return the outcome of an attempt that was given up (timed out, say) but succeeded. None: its result is
+        required but too large, is too large for the follower jobs, or is nested too deep. `then`: the followers that
+        the job's pusher gave. `trace`: the job's traceparent."""
         now_ms, bytes_max = self._clock.wall_ms(), self._config.result_bytes_max
         return succeed_late(
             attempt,

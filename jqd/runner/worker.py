@@ -195,7 +195,8 @@ class Worker(WorkerSpec, frozen=True, kw_only=True, forbid_unknown_fields=False)
 
     @property
     def standing_here(self) -> AddressPolicy:
-        """The address policy of its URL on this daemon's machine; see `ssrf.standing_here`."""
+        """Which addresses its URL may name on this daemon's machine: as its registration allows, but loopback only on
+        the machine where it was registered."""
         return standing_here(self.standing, self.machine)
 
     @property

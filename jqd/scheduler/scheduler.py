@@ -67,7 +67,7 @@ class Scheduler:
         return row.rank, *self._policy.rank(row)
 
     def jobs_started(self, jobtype: str, count: int) -> None:
-        """Note that `count` jobs of `jobtype` were claimed. `jobs_stopped` must be called for each."""
+        """Note that `count` jobs of `jobtype` were claimed. The caller reports each of them to `jobs_stopped` later."""
         assert count > 0, f"{count} jobs of {jobtype!r} cannot have started"
         self._running[jobtype] = self._running.get(jobtype, 0) + count
         self._policy.started(jobtype, count)

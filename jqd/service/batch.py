@@ -111,8 +111,9 @@ def read_array(data: bytes, single: bool, config: ServiceConfig) -> Batch:
 
 
 def read_in_pieces(data: bytes, config: ServiceConfig, places: Sequence[int] = PLACES) -> Steps[Batch]:
-    """Read an array like `read_array`, in short steps between which other tasks can run. `places`: the indexes of its
-    jobs in the request.
+    """Read a MessagePack array of jobs and check each, in short steps between which other tasks can run. `places`: the
+    indexes of its jobs in the request. Raises Unreadable if the body is no array of jobs or nests too deep, TooLarge
+    for too many jobs or bytes.
 
     A body that is no MessagePack is decoded once more in a single step, to get the decoder's message about the fault.
     """
@@ -164,8 +165,8 @@ def _read_good(data: bytes, single: bool, config: ServiceConfig) -> Batch | None
 
 
 def _longest_if_good(jobs: Sequence[JobSpec], bytes_max: int) -> tuple[int, bool] | None:
-    """Return the size in bytes of the longest argument or `then`, and whether all jobs are plain (`Batch.plain`).
-    Return None if any job has a fault. `bytes_max`: the largest allowed argument."""
+    """Return the size in bytes of the longest argument or `then`, and whether all jobs are plain (without own id, date,
+    tags, links and such options). Return None if any job has a fault. `bytes_max`: the largest allowed argument."""
     longest, plain = 0, True
     for job in jobs:
         size = len(job.argument)

@@ -80,8 +80,8 @@ async def record_cancels(
     more.
 
     Returns job id → last generation that is cancelled; None if the store is not known to have applied the cancels.
-    `as_seen`: see `cancelled_to`. `is_away`: the store did not answer a moment ago, so do not wait for it, and return
-    None."""
+    `as_seen`: cancel only the contents in `found`, and no replacement of a job that came later. `is_away`: the store
+    did not answer a moment ago, so do not wait for it, and return None."""
     up_to, sure = await cancelled_to(services, found, as_seen=as_seen, is_away=is_away)
     position = write_cancels(services, up_to)
     await services.journal.wsync(position, shielded=True)

@@ -54,11 +54,12 @@ class ConcurrentPushes:
 
     @asynccontextmanager
     async def turn(self, names: Set[str]) -> AsyncIterator[Turn]:
-        """Wait until no other push of these names is in progress, but at most WAIT_S. Then claim the names for this
-        push during the block (`async with`).
+        """Wait until this daemon handles no other push with any of these names (pushers' own ids), but at most WAIT_S.
+        Then claim the names for this push during the block (`async with`).
 
-        When a push succeeds, all pushes that wait for it continue at once; when it fails, they continue one after
-        another."""
+        The caller calls `settle` of the yielded Turn when the push is safely stored; a block that ends without this
+        counts as a failed push. When a push succeeds, all pushes that wait for it continue at once; when it fails, they
+        continue one after another."""
         mine, due = Turn(), names
         with trio.move_on_after(WAIT_S):
             while (first := self._any(due)) is not None:
@@ -70,11 +71,11 @@ class ConcurrentPushes:
 
     @asynccontextmanager
     async def request(self, name: str) -> AsyncIterator[Turn]:
-        """Claim a request with an Idempotency-Key during the block. If the same request is in progress, wait for it.
-        When it has succeeded, the yielded turn has `first_refused` set, and the caller need not push. `name`: the key
-        and the request's digest.
+        """Claim a request with an Idempotency-Key during the block. If the same request is in progress at this daemon,
+        wait for it. When it has succeeded, the yielded Turn has `first_refused` set, and the caller need not push.
+        `name`: the key and the request's digest.
 
-        Raises Overloaded if too many repeats wait, or the first request takes too long."""
+        Raises Overloaded if too many repeats of the request wait, or the first one takes too long."""
         mine = Turn()
         with trio.move_on_after(WAIT_S) as late:
             while mine.first_refused is None and (first := self._first.get(name)) is not None:

@@ -182,7 +182,8 @@ def worker_of(services: Services, view: JobView) -> str:
 
 
 async def look_up(services: Services, given: str, wait_s: float) -> JobView | Coming:
-    """Find a job by the daemon's or the pusher's id, and wait for its end as `wait_final` does."""
+    """Find a job by the daemon's or the pusher's id (`given`), wait up to `wait_s` until it has ended, and return it. A
+    `Coming` is returned if the job is still on its way into the store. Raises NotFound, StoreAway, NotYet."""
     job_id = await resolve(services, given)
     view = await wait_final(services, job_id, wait_s, named=job_id != given, given=given)
     lane, where = Lane.JOBS if job_id == given else Lane.CHANGES, services.where(job_id)
@@ -198,7 +199,7 @@ async def wait_final(
     services: Services, job_id: str, wait_s: float, *, named: bool = False, given: str = ""
 ) -> JobView | Coming:
     """Wait until the job has ended or `wait_s` is over, and return the job. Short outages of the store are waited out.
-    `named`, `given`: see `find`.
+    `given`: the id in the request, for errors. `named`: the id was found by a pusher's own id, so the job exists.
 
     Needs `watch` to run for the job's partition."""
     deadline_s = trio.current_time() + wait_s

@@ -50,9 +50,11 @@ async def cancel_flow(services: Services, given: str, begin: int, breathe: Breat
 
 
 async def retry_flow(services: Services, given: str, begin: int, breathe: Breathe, *, dry_run: bool = False) -> Tally:
-    """Retry the jobs of a flow that failed, or were cancelled because of a parent. `begin`: see `cancel_flow`.
+    """Retry the jobs of a flow that failed, or were cancelled because of a parent. Of a large flow only one part is
+    retried: the jobs after the `begin` jobs nearest to the given one. The returned cursor leads to the next part.
 
-    If the flow is retried in parts, a child may fail again because of a parent in a later part. Raises NotFound.
+    If the flow is retried in parts, a child may fail again because of a parent in a later part. `breathe`: awaited
+    between steps. `dry_run`: only count the jobs. Raises NotFound.
     """
     flow, end = await part(services, "retry", given, begin, breathe)
     in_part = flow.jobs.keys()
@@ -94,9 +96,10 @@ async def cancel_all(services: Services, jobs: Mapping[str, Linked], coming: Seq
 
 async def retry_all(services: Services, flow: Flow, note: Note | None) -> Tally:
     """Retry the failed jobs of a flow, parents before their children. Jobs that cannot be retried at the moment, and
-    their children, are reported as refused (503); the client repeats the call to retry them. `note`: see `cancel_all`.
+    their children, are reported as refused (503); the client repeats the call to retry them.
 
-    Raises Interrupted, and the first error if no job could be retried.
+    `note`: writes the request to the audit log before the first retry; None: only count the jobs. Raises Interrupted if
+    an error comes after the first retry, and the first error if no job could be retried.
     """
     left = _due(services, flow)
     tally = Tally(matched=len(left))
@@ -138,7 +141,8 @@ async def retry_all(services: Services, flow: Flow, note: Note | None) -> Tally:
 
 
 def _due(services: Services, flow: Flow) -> dict[str, Linked]:
-    """Return the jobs of the flow that are to be retried: those that failed, or were cancelled because of a parent."""
+    """Return the jobs of the flow that `retry_all` retries: those that failed, or were cancelled because of a
+    parent."""
     due = {job_id: row for job_id, row in flow.jobs.items() if row.state == State.FAILED or flow.cancelled_for(row)}
     return {job_id: row for job_id, row in due.items() if _may_change(services, row)}
 

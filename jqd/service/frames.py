@@ -49,7 +49,8 @@ def write(
 
     `changes`: ids and revisions that the store gave for pushers' own ids; empty: the journal assigns ids. `life`: the
     store's life in which it gave these ids; set for pushes that must not be applied after the store lost data.
-    `request`: digest of the whole request, if it has an Idempotency-Key. `patient`: see `Journal.write`.
+    `request`: digest of the whole request, if it has an Idempotency-Key. `patient`: the frame may wait a moment for
+    others, to share their sync.
     """
     tenant = services.principal.tenant
     names: list[str] = []

@@ -36,8 +36,8 @@ SEEN = 100  # members of a group that are checked before a token with scopes may
 
 
 class PushLinks:
-    """The group places and unique keys of one push (`async with`). When the block ends, the places and keys that no
-    journaled job has are released."""
+    """The places that one push reserves in groups, and the unique keys that it reserves (`async with`). When the block
+    ends, those that no journaled job has are released."""
 
     def __init__(self, services: Services, *, follows: bool = False) -> None:
         """`follows`: the jobs follow an outcome and cannot be refused. If their group is closed, they do not join

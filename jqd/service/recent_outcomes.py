@@ -52,8 +52,8 @@ class RecentOutcomes:
 
 
 def frames(fresh: Mapping[int, Outcome]) -> Iterator[dict[int, Outcome]]:
-    """Split outcomes into parts that fit one frame of the journal each: with the names of their followers they may be
-    larger than the request that brought them. Each part, like `fresh`, is: index in the request → outcome."""
+    """Split outcomes (index in the request → outcome) into parts of the same form that fit one frame of the journal
+    each: with the names of their followers they may be larger than the request that brought them."""
     some: dict[int, Outcome] = {}
     size = 0
     for place, outcome in fresh.items():

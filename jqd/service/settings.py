@@ -173,8 +173,8 @@ async def _wait_for(event: trio.Event, why: str) -> None:
 
 
 def noting(services: Services, act: str, what: str) -> Note:
-    """Return a function that writes an act to the audit log (see `record`) when it is first awaited, and then does
-    nothing. Await it before each change."""
+    """Return a function that, when it is first awaited, writes to the audit log that the caller did `act` (a word) to
+    the object `what`; awaited again it does nothing. Await it before each change."""
     is_written = False
 
     async def note() -> None:

@@ -123,9 +123,9 @@ class Listener:
         event: str | None = None,
         tag: str | None = None,
     ) -> None:
-        """The listener gets rows that match all given fields. If a row lacks the jobtype or tags that the filter needs,
-        it is queued too, and the reader looks the job up. `can_access`: whether the client may see a jobtype; None: it
-        sees all."""
+        """The listener gets rows of the job log (each is one event of a job) that match all given fields. If a row
+        lacks the jobtype or tags that the filter needs, it is queued too, and the reader looks the job up.
+        `can_access`: whether the client may see a jobtype; None: it sees all."""
         self.can_access = can_access
         self.tenant = tenant
         """None: the client sees all tenants."""
@@ -161,7 +161,7 @@ class Listener:
             self.ready.set()
 
     def take(self) -> tuple[list[Row], int]:
-        """Return the rows queued since the last call, and how many were dropped after them."""
+        """Return the rows (events of jobs) queued since the last call, and how many were dropped after them."""
         rows, dropped = [*self._rows, *self._unnamed], self._dropped
         self._rows.clear()
         self._unnamed.clear()

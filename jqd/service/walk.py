@@ -191,7 +191,8 @@ class Walk:
 
     async def _parents_shown(self, services: Services, row: Linked, asked: dict[str, bool]) -> Sequence[str]:
         """Return the keys of those parents of a job that a page shows: all if they are few or the job was cancelled, as
-        any of them may be the reason; else the first NEAR_MAX, and those that it waits for. `asked`: see `_unended`."""
+        any of them may be the reason; else the first NEAR_MAX, and those it waits for. `asked`: a cache that is filled:
+        key of a parent → whether it had not ended."""
         parents = self.flow.parents(row)
         if len(parents) <= NEAR_MAX or row.state == State.CANCELLED:
             return [key_of(each) for each in parents]
@@ -326,7 +327,7 @@ async def look(services: Services, job_ids: Iterable[str], breathe: Breathe) -> 
 
 
 async def _look_beside(services: Services, given: Sequence[str], breathe: Breathe) -> dict[str, Linked]:
-    """Look up jobs like `look`, but without their links: these may be very many, and a page does not need them."""
+    """Look up jobs without their links, which may be very many and which a page does not need. Return id → job."""
     found: dict[str, Linked] = {}
 
     async def fetch(piece: tuple[int, Sequence[str]]) -> None:

@@ -164,7 +164,8 @@ class ClaimMethods(ScriptMethods):
         return lost
 
     async def release_jobs(self, owner: Owner, held: Mapping[str, int], how: Release = Release.UNGET) -> None:
-        """Give jobs (id → fence) back without an outcome; no attempt is counted. Raises StaleOwner.
+        """Give jobs (`held`: id → fence) back without an outcome; no attempt is counted. `how`: UNGET, or UNSENT if no
+        worker began them, so that they may still expire. Raises StaleOwner.
 
         A job with a pending cancel ends as cancelled. Ignores jobs that this owner does not hold under their fence.
         """

@@ -76,7 +76,8 @@ class Unreadable(StoreRefused):
 
 
 def encode_job(job: Job) -> bytes:
-    """Encode a job as its row in the store. The job's id is not in the row: it is the name of the hash field."""
+    """Encode a job as the value that the store keeps of it (its row). The job's id is not in the row: it is the name of
+    the hash field."""
     return encode_header(job) + job.argument
 
 
@@ -102,8 +103,8 @@ def _id_ms(time: str) -> int:
 
 
 def decode_job(keys: Keys, job_id: str, row: object, *, bare: bool = False) -> Job:
-    """Decode a job's row. `bare`: without its argument. Raises Unreadable, or StoreRefused for a row in another format
-    version."""
+    """Decode the value (row) that the store keeps of a job. `bare`: without the job's argument. Raises Unreadable, or
+    StoreRefused for a row in another format version."""
     try:
         read = _row_decoder.decode(_PAIR + _bytes(row))
     except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
@@ -173,7 +174,8 @@ def decode_outcome(keys: Keys, name: str, job_id: str, row: object) -> Outcome:
 
 
 def decode_value(keys: Keys, name: str, job_id: str, row: object) -> bytes | None:
-    """Return a row that must be one MessagePack value; None stays None. Raises Unreadable."""
+    """Return a value of the store's key `name` (`row`) as it is, after checking that it is one MessagePack value; None
+    stays None. Raises Unreadable."""
     try:
         return None if row is None else bytes(_value_decoder.decode(_bytes(row)))
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -214,7 +216,8 @@ def decode_generation(keys: Keys, job_id: str, row: object) -> tuple[int, int, b
 
 
 def failed_attempts(keys: Keys, job_id: str, row: object) -> int:
-    """Return how many attempts of a job failed, by its row in `tries`; 0 if it has no row. Raises Unreadable."""
+    """Return how many attempts of a job failed, by its value in the store's hash `tries`; 0 if it has none there.
+    Raises Unreadable."""
     if row is None:
         return 0
     if not isinstance(row, bytes) or len(row) < _LENGTH_BYTES:
@@ -260,8 +263,8 @@ def attempt(job: Job, number: int) -> int:
 def decode_held(
     keys: Keys, job_id: str, fence: int, row: object, tries: object, generation: object, *, bare: bool = False
 ) -> Held:
-    """Decode a job in flight from its rows in `jobs`, `tries` and `generation`; None: it has no row there. `bare`:
-    without its argument. Raises Unreadable."""
+    """Decode a job in flight from its values in the store's hashes `jobs`, `tries` and `generation`; a value is None if
+    the hash does not have the job. `bare`: without the job's argument. Raises Unreadable."""
     if tries is None and generation is None:  # the usual case
         return Held(decode_job(keys, job_id, row, bare=bare), fence, 1)
     began = 0 if generation is None else decode_generation(keys, job_id, generation)[1]
@@ -273,8 +276,8 @@ def decode_held(
 
 
 def decode_members(keys: Keys, flat: list[object], identity: str) -> dict[str, Member]:
-    """Return sysid → member, from a list of sysids and rows in turn. `identity`: of the present life of the store; a
-    member whose row names it came through recovery in this life. Raises Unreadable."""
+    """Return sysid → member, from a list of sysids and their values in turn. `identity`: that of the present life of
+    the store; a member whose value names it came through recovery in this life. Raises Unreadable."""
     members = {}
     for sysid, row in zip(flat[::2], flat[1::2], strict=True):
         found = _MEMBER.fullmatch(row) if isinstance(row, bytes) else None

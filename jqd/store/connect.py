@@ -118,8 +118,8 @@ class Connection:
         return await self._run(self._link, name, arguments)
 
     async def call_behind(self, name: str, *arguments: Any) -> object:
-        """Call a function like `call`, but after all earlier calls of this method. The call is sent before they are
-        answered."""
+        """Call a function of the library at the server, after all earlier calls of this method, and return its answer.
+        The call is sent before the earlier calls are answered."""
         return await self._run(self._lanes, name, arguments)
 
     async def info(self, *sections: str) -> dict[str, str]:

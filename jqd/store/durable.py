@@ -58,7 +58,7 @@ class OneConnection(Protocol):
 
 
 class Settings(NamedTuple):
-    """Settings of the server that decide which `Rule` holds."""
+    """Settings of the server that decide which `Rule` holds: when a write to the server would survive a crash of it."""
 
     append_only: bool
     appendfsync: str
@@ -83,8 +83,11 @@ class Durability:
         self.rule, self._honest, self._learned_s = Rule.UNKNOWN, None, None
 
     async def wait(self, replicas: int, timeout_s: float, *, or_accepted: bool = False) -> bool:
-        """Wait until all earlier writes are safe; return False if that takes longer than `timeout_s`. See
-        `Store.wait_durable`."""
+        """Wait until all earlier writes to the server would survive its crash. Returns False if that is not certain
+        within `timeout_s`.
+
+        `replicas`: this many replicas must have the writes, too. `or_accepted`: if the server keeps nothing on disk,
+        return True, because the operator accepted that; without it return False."""
         is_kept = await self._wait(replicas, timeout_s)
         return is_kept and (or_accepted or self.rule is not Rule.NOTHING)
 

@@ -70,7 +70,8 @@ class Library:
         return "FCALL", self.function(name), 1, keys.stem, *arguments
 
     def load_words(self) -> tuple[str, ...]:
-        """Return the command that loads the library. A server that has the library refuses it: see `is_loaded`."""
+        """Return the command that loads the library. A server that has the library already answers it with an error,
+        for which `is_loaded` is True."""
         return "FUNCTION", "LOAD", self.source
 
     def script_words(self, words: Sequence[Any]) -> tuple[Any, ...] | None:

@@ -41,7 +41,8 @@ class HistoryPage(NamedTuple):
 
 class HistoryMethods(ScriptMethods):
     async def put_history(self, daemon: str, rows: Sequence[HistoryRow]) -> int:
-        """Store rows of one daemon; each replaces the row for the same time. Returns how many were kept.
+        """Store rows (the counts of one daemon in some minutes); each replaces the row for the same time. Returns how
+        many were kept.
 
         Rows that begin in the future are not kept. `daemon`: a new name after each start, as counts begin anew. Raises
         StoreChanged; StoreAway also if the server is full.
@@ -50,8 +51,9 @@ class HistoryMethods(ScriptMethods):
         return self._whole("history", await self._caller.call("put_history", self._caller.identity, daemon, *flat))
 
     async def get_history(self, minutes: int, from_ms: int, from_field: str = "") -> HistoryPage:
-        """Return a page of rows that have `minutes` as their length and began at `from_ms` or later. `from_field`: of
-        the rows that began at `from_ms`, only those behind this field (`HistoryPage.last`). Raises StoreChanged."""
+        """Return a page of all daemons' rows (counts) that span `minutes` each and began at `from_ms` or later.
+        `from_field`: of the rows that began at `from_ms`, only those behind this field (`HistoryPage.last`). Raises
+        StoreChanged."""
         answer = await self._caller.call(
             "get_history", self._caller.identity, minutes, from_ms, from_field, PAGE_ROWS, PAGE_BYTES
         )

@@ -149,10 +149,12 @@ class JobMethods(ScriptMethods):
         followers: Mapping[int, Sequence[Job]] | None = None,
         left_out: bool = False,
     ) -> list[int] | None:
-        """Apply outcomes: end attempts, or note that workers hold jobs by themselves; positions as in `apply_jobs`.
+        """Apply outcomes of a journal: end attempts, or note that workers hold jobs by themselves. In the same step
+        move the position up to which the journal's outcomes are applied from `start` to `end`.
 
         Returns the indexes of outcomes that came too late to change anything; None if the same call was made before and
-        its answer was lost. Large results must be stored first (`put_results`).
+        its answer was lost. Raises PositionMismatch if the position is another one. Large results must be stored first
+        (`put_results`).
 
         An outcome counts if the job is held under its fence. A success of an older fence counts while the job has not
         ended. If the job is not in the store yet, the outcome is kept until the job comes.
@@ -171,11 +173,12 @@ class JobMethods(ScriptMethods):
         return self._wholes("outcome", answer)
 
     async def apply_cancels(self, journal_id: str, start: int, end: int, job_ids: Sequence[str]) -> list[str] | None:
-        """Cancel jobs; positions as in `apply_jobs`. Returns the jobtype of each job, "" for a job that does not exist.
+        """Cancel jobs. In the same step move the position up to which the journal's cancels are applied from `start` to
+        `end`. Returns the jobtype of each job, "" for a job that does not exist.
 
         A job that is not in flight ends at once. For a job in flight, or one that is not in the store yet, the cancel
         is noted. Returns None if the same call was made before. An id may be followed by the generation up to which the
-        cancel applies (`record.cancel_of`).
+        cancel applies (`record.cancel_of`). Raises PositionMismatch if the position is another one.
         """
         bound(job_ids)
         lane = self._lane(journal_id, Lane.CANCELS, start, end)
@@ -202,7 +205,8 @@ class JobMethods(ScriptMethods):
 
     async def skip(self, journal_id: str, lane: Lane, start: int, end: int, *, gone: bool = False) -> int | None:
         """Move the position up to which a lane is applied from `start` to `end`, because the journal has no records of
-        this lane between them. Returns `end`. None and errors as in `apply_jobs`.
+        this lane between them. Returns `end`; None if the same call was made before. Raises PositionMismatch if the
+        position is another one.
 
         `gone`: the journal had such records, and deleted them before they were applied; later copies of their jobs
         count as new."""

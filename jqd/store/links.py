@@ -27,7 +27,7 @@ UNIQUE_S = 600.0  # a reserved key whose job is not in the store by then is free
 
 
 class Blocked(NamedTuple):
-    """A job that waits for others, its parents, which are to be asked how they ended."""
+    """A job that waits for other jobs, its parents. The loop `flows` asks the parents' partitions how they ended."""
 
     entry: str
     job: Job
@@ -74,7 +74,7 @@ class WatchPair(NamedTuple):
 
 
 class ParentNote(NamedTuple):
-    """How a parent ended, to be noted at a child."""
+    """What the partition of a child notes about a parent: whether and how it ended."""
 
     child: str
     parent: str = ""
@@ -170,12 +170,13 @@ class LinkMethods(ScriptMethods):
     async def take_links(
         self, limit: int, rest_s: float, *, children_max: int = CHILDREN, passed: Mapping[str, int] = NONE_FAILED
     ) -> Due:
-        """Return up to `limit` notes that are due: on jobs that ended, whose children are to be told, and on jobs that
-        wait, whose parents are to be asked. A note is due again after `rest_s`, unless `drop_links` removes it.
+        """Return up to `limit` notes that are due: on jobs that ended, whose end the caller reports to their children,
+        and on jobs that wait, whose parents' partitions the caller asks. A note is due again after `rest_s`, unless
+        `drop_links` removes it.
 
         `children_max`: the most children returned with one job. `passed`: entry (name of a note) → how many of its
-        children to skip, as they could not be reached; none are skipped if it has no others. A waiting job whose row
-        cannot be read fails, is named in health, and is left out."""
+        children to skip, as they could not be reached; none are skipped if it has no others. A waiting job whose value
+        in the store cannot be read fails, is named in health, and is left out."""
         skips = [word for skip in passed.items() for word in skip]
         numbers = limit, children_max, round(rest_s * 1000)
         answer = await self._caller.call("take_links", self._caller.identity, *numbers, *skips)
@@ -197,8 +198,8 @@ class LinkMethods(ScriptMethods):
         return due
 
     def _readable(self, job_id: str, row: object, *, is_blocked: bool = False) -> Job | None:
-        """Decode a job's row. If it cannot be read, warn in health and return None. `is_blocked`: the job waits; then,
-        if its row is damaged, let the job fail."""
+        """Decode the value (row) that the store keeps of a job. If it cannot be read, warn in health and return None.
+        `is_blocked`: the job waits; then, if its row is damaged, let the job fail."""
         try:
             return codec.decode_job(self._keys, job_id, row)
         except codec.Unreadable as error:

@@ -36,7 +36,7 @@ class PartitionWalk:
 
     @property
     def is_dry(self) -> bool:
-        """Return whether another piece must be fetched to know this partition's newest job."""
+        """Return whether the caller must fetch another piece of this partition's jobs to know its next newest job."""
         return not (self.rows or self.done or self._weary)
 
     def begin(self, size: int) -> int:
@@ -70,8 +70,8 @@ class PartitionWalk:
 
 
 def encode_cursor(walks: Sequence[PartitionWalk], key: str) -> str:
-    """Return the cursor of a list over all partitions; "": each was read to its end. It is sealed, because `given` may
-    have ids of other tenants' jobs."""
+    """Return the cursor of a list over all partitions; "": each was read to its end. It is sealed with `key`, because
+    the walks have ids of other tenants' jobs."""
     if all(walk.done for walk in walks):
         return ""
     rows = [None if walk.done else (walk.start, walk.given, walk.size if walk.given else 1) for walk in walks]

@@ -7,7 +7,7 @@ from jqd.store.methods import STEP_JOBS, ScriptMethods, bound, in_rows, in_steps
 
 
 class Waiting(NamedTuple):
-    """Entries of an outbox (each has the followers of one outcome) that are to be pushed."""
+    """Entries of an outbox whose followers the caller pushes. Each entry has the followers of one outcome."""
 
     now_ms: int
     """The present time by the store's clock; entries may have later dates if the clock was set back."""
@@ -89,7 +89,7 @@ class OutboxMethods(ScriptMethods):
         return self._text("shelves", found[0]), [one for one in found[1:] if isinstance(one, bytes)]
 
     async def is_owed(self, tenant: str, entries: Sequence[bytes]) -> list[bool]:
-        """Return for each entry whether its jobs must still be pushed: it is in the outbox or on the shelf."""
+        """Return for each entry whether its jobs must still be pushed: it is in the outbox or on the tenant's shelf."""
         bound(entries)
         answer = await self._caller.call("is_owed", tenant, *entries)
         return [one == 1 for one in self._wholes("shelf", answer)]

@@ -43,8 +43,8 @@ def grouped(outcomes: Iterable[Outcome], followers: Mapping[int, Sequence[Job]])
 
 
 def _bringing(followers: Sequence[Job]) -> str:
-    """Return the mark that a call has in place of an outcome's `follows`, if the call brings these followers as jobs:
-    "=", and for copies of retention the two positions of `Job.copied`."""
+    """Return what stands for an outcome's `follows` in a call that brings these followers as jobs: "=", and behind it,
+    if retention copied them, the two positions of `Job.copied`."""
     copied = followers[0].copied
     return f"{BROUGHT}{copied[0]} {copied[1]}" if copied else BROUGHT
 

@@ -28,7 +28,7 @@ class ScriptCaller(Protocol):
 
     @property
     def identity(self) -> str:
-        """Return the identity of the store's life that `look` accepted last."""
+        """Return the identity of the store's life (a time without loss of data) that `look` accepted last."""
 
     @property
     def seal(self) -> str:
@@ -39,8 +39,8 @@ class ScriptCaller(Protocol):
         arguments."""
 
     async def call_behind(self, name: str, *arguments: Any) -> object:
-        """Call a function like `call`, but after all earlier calls of this method. The call is sent before they are
-        answered."""
+        """Call a function of the library, after all earlier calls of this method, and return its answer. The call is
+        sent before the earlier calls are answered."""
 
     async def info(self, *sections: str) -> dict[str, str]: ...
 

@@ -108,7 +108,8 @@ class StoreStats(NamedTuple):
 
 
 class StoreLook(NamedTuple):
-    """The server that answers, and its store's life, which ends when data may have been lost."""
+    """What the server that answers says of its store: its life (a time without loss of data), and whether all daemons
+    are through recovery."""
 
     identity: str
     """Changes whenever the store may be older than it was, was emptied, or is another one."""

@@ -57,7 +57,7 @@ def read_view(keys: Keys, job_id: str, place: str, fields: Sequence[object], *, 
 
 def damaged_view(keys: Keys, job_id: str, place: str, fields: Sequence[object], why: str) -> tuple[JobView, bool]:
     """Build a view from what can be read of a damaged job. Also returns whether to move the job to the dead set.
-    Parameters as in `read_view`; `why`: the fault, for people.
+    `place`: the set that has the job. `fields`: its values from `get_jobs`. `why`: the fault, for people.
 
     Raises Unreadable if the row can be read but the job is in no set: keys were deleted."""
     ended, cancelled, job = None, False, None
@@ -197,7 +197,8 @@ def parent_failed(outcome: Outcome, parent: str) -> Outcome:
 
 
 def unreadable(job_id: str, why: str, jobtype: str, row: object) -> Outcome:
-    """Return the outcome of a job whose row cannot be read. It shows the row's bytes if its tenant is known."""
+    """Return the outcome of a job whose value in the store (`row`) cannot be read. It shows the value's bytes if the
+    job's tenant is known."""
     error = msgspec.msgpack.encode(row[:ROW_BYTES_MAX]) if jobtype and isinstance(row, bytes) else NIL
     return Outcome(
         job_id, 0, Fate.DEAD, jobtype, 0, 0, status=500, reason="unreadable", error=error, message=f"UNREADABLE: {why}"

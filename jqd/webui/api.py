@@ -29,7 +29,7 @@ def has_ended(error: Exception) -> bool:
 
 @dataclass
 class Asked:
-    """Counts API calls that were sent to a daemon; see `counting`."""
+    """Counts the API calls that this UI sent to a daemon inside a block of `counting`."""
 
     calls: int = 0
 

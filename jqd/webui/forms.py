@@ -89,8 +89,10 @@ async def set_named(
     is_trial: bool = False,
 ) -> dict[str, Any] | Wrong:
     """Create or change a schedule or constraint (`what`); with `is_trial` change nothing, and ask what the change would
-    do. Returns the API's answer; `Wrong` if there is a fault in the form. `faults`: those found before the call.
-    `fields`: see `faults_of`."""
+    do. Returns the API's answer; `Wrong` if there is a fault in the form.
+
+    `typed`: field of the form → its text. `body`: the request's body. `faults`: those found before the call. `fields`:
+    JSON pointer in the body → field of the form."""
     name = typed["name"]
     if wrong := name_fault(what, name):
         faults["name"] = wrong

@@ -63,8 +63,8 @@ class Visit:
         return me if self.tenant is None else me._replace(tenant=self.tenant, all_tenants=False)
 
     def meet(self, row: Mapping[str, Any]) -> None:
-        """Make the tenant of a row (a job, say) the tenant of this visit, as names on the page belong to it. Does
-        nothing if a tenant is set, or the login is not for all tenants."""
+        """Make the tenant of an object that the page shows (`row`: a job, say) the tenant of this visit, as names on
+        the page belong to it. Does nothing if a tenant is set, or the login is not for all tenants."""
         if self.tenant is None and self.me.all_tenants and row.get("tenant"):
             self.tenant = row["tenant"]
 
@@ -106,8 +106,8 @@ class Visit:
         )
 
     def owns(self, row: Mapping[str, Any]) -> bool:
-        """Return whether a row (a constraint, say) belongs to this visit's tenant. Only then can it be changed by its
-        name, for other tenants may have the same name."""
+        """Return whether an object that the page shows (`row`: a constraint, say) belongs to this visit's tenant. Only
+        then can it be changed by its name, for other tenants may have the same name."""
         return (row.get("tenant") or "") == self.me.tenant
 
     @property
@@ -139,12 +139,13 @@ class Visit:
         return self.link(path) if self.has(self.ui.declared[path].needs) else self.link(path, tenant=None)
 
     def of_row(self, path: str, row: Mapping[str, Any], /, **query: Any) -> str:
-        """Return a URL of this UI for the tenant that a row belongs to."""
+        """Return a URL of this UI for the tenant that an object (`row`: a job, say) belongs to."""
         whose = row.get("tenant") if self.tenant is None and self.me.all_tenants else None
         return self.link(path, **query, tenant=whose or self.tenant)
 
     def command(self, *words: str, of: Sequence[str] = (), **flags: Any) -> str:
-        """Return a `jqd` command line for the tenant of this visit. `of`: names and ids, see `values.command`."""
+        """Return a `jqd` command line for the tenant of this visit, quoted for a shell: `words`, `flags` that have a
+        value, then the names and ids in `of`."""
         program, *others = words
         speaks = () if self.tenant is None else (f"--tenant={self.tenant}",)
         return values.command(program, *speaks, *others, of=of, **flags)

@@ -194,7 +194,8 @@ class App:
 
         Use `with app.buffer():` for a block, or no `with` for the rest of the process. Batches, pushes with `ack` or
         `replace`, and pushes by jobs are still sent at once. Buffered jobs are not acknowledged: docs/use/PYTHON.md.
-        `limits`: see `jqd.client.buffer.Limits`. Raises RuntimeError if the app has a buffer already.
+        `limits`: how much the buffer holds, and how long it waits (`jobs`, `size`, `linger`, `wait`, `patience`).
+        Raises RuntimeError if the app has a buffer already.
         """
         with self._making:
             if self._buffer is not None:
@@ -212,7 +213,7 @@ class App:
 
         `atomic`: all jobs go in one request, and all are taken or none. Without it many jobs go in several requests,
         and `PartlyPushed` says which were taken. If a job's id was known already, its `Ref.duplicate` is True. `ack`:
-        as in `Client.push_all`.
+        how safe the jobs must be before they count as taken.
         """
         return PushBatch(self._batch, lambda: self.client, atomic=atomic, ack=ack)
 

@@ -84,8 +84,8 @@ class Item:
 
 
 class Batch:
-    """The jobs of one request, and their outcomes that are to be sent. `gone` is set when nobody waits for the answer:
-    jobs that have not begun are then skipped."""
+    """The jobs of one request, and those of their outcomes that the worker has not sent yet. `gone` is set when nobody
+    waits for the answer: jobs that have not begun are then skipped."""
 
     def __init__(self, codec: Codec, jobs: int, arrived_s: float = 0.0, batch_id: str = "", lease_id: str = "") -> None:
         """`jobs`: their number. `arrived_s`: when the batch arrived, by the monotonic clock. `lease_id`: the lease

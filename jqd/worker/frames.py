@@ -64,7 +64,8 @@ class Where(msgspec.Struct, tag=True, array_like=True):
 
 
 class Declaration(msgspec.Struct, array_like=True, frozen=True):
-    """What the main process needs to know of a job of the app: see `Declared`."""
+    """What the main process needs to know of a job of the app: its jobtype, the event loop of its function, and the
+    options given to `@app.job`."""
 
     name: str
     loop: Loop | None

@@ -81,8 +81,9 @@ class Pushing(Generic[P, R]):
         return ref
 
     async def apush(self, *args: P.args, **kwargs: P.kwargs) -> Ref[R]:
-        """Push one job from async code, as `push` does, under asyncio and trio. It cannot be cancelled once it has
-        begun, as a daemon may have taken the job."""
+        """Push one job from async code, under asyncio and trio. It cannot be cancelled once it has begun, as a daemon
+        may have taken the job. Raises TypeError for an argument that the function does not take; otherwise as
+        `Client.push`."""
         if self._app.gathers:
             return self.push(*args, **kwargs)
         return await anyio.to_thread.run_sync(lambda: self.push(*args, **kwargs))
@@ -148,7 +149,8 @@ class Job(Pushing[P, R], Generic[P, C, R]):
     def s(self: Callable[Concatenate[A, Q], Any], *args: Q.args, **kwargs: Q.kwargs) -> Signature[A, R]: ...
     def s(self, *args: Any, **kwargs: Any) -> Signature[Any, R]:
         """Return a call that is pushed later, in a `chain` or `group`. If you leave out the first parameter, it gets
-        the result of the previous step: docs/use/FLOWS.md. Raises TypeError as `push` does."""
+        the result of the previous step: docs/use/FLOWS.md. Raises TypeError for an argument that the function does not
+        take."""
         return Signature(self, self.parameters.pack_call(args, kwargs))
 
     @property

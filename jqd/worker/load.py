@@ -70,8 +70,8 @@ def chosen(jobs: Mapping[str, Job[..., Any, Any]], only: Collection[str]) -> dic
 
 
 def import_app(target: str) -> App:
-    """Import an App as `load_app` does. If the module itself raises, print its traceback to stderr, without jqd's own
-    calls above it, and raise ConfigError."""
+    """Import `module:attribute` (without an attribute: `app`) and return the App. Raises AppNotFound. If the module
+    itself raises, print its traceback to stderr, without jqd's own calls above it, and raise ConfigError."""
     try:
         return load_app(target)
     except JqdError:

@@ -138,8 +138,8 @@ class Process:
         return held
 
     def overdue(self, now_s: float) -> list[Item]:
-        """Return the items past their timeout that only killing the process can end. For each of the others, ask the
-        process to give it up.
+        """Return the items past their timeout that only killing the process can end. Ask the process to give up all
+        other items past their timeout.
 
         Killing is needed for plain functions; for async ones if the process did not answer that request within
         ANSWER_S; and for items given up LINGER_S ago, if the process runs nothing else.
@@ -268,7 +268,7 @@ def start_process(
     begin: frames.Begin, received: Received, spoke: Callable[[Item], None], nursery: trio.Nursery
 ) -> Process:
     """Start a process, and tasks in `nursery` that exchange messages with it. `begin`: the first message to it.
-    `received`, `spoke`: see `Process`. Raises NotStarted."""
+    `received`: called with each outcome. `spoke`: called when a job has new output or progress. Raises NotStarted."""
     try:
         ours, theirs = socket.socketpair()
         try:

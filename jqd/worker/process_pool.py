@@ -46,7 +46,8 @@ Where = Callable[[], tuple[str, str | None]]
 class ProcessPool:
     """The job processes of a worker, and the jobs that wait for one. To be used in the trio thread only.
 
-    It is an executor, like `InProcess`. `open_process_pool` makes and ends it.
+    It has the methods of `InProcess`, which runs jobs in threads and tasks of one process. `open_process_pool` makes
+    and ends it.
     """
 
     def __init__(self, begin: Begin, processes: int, where: Where, nursery: trio.Nursery) -> None:
@@ -232,9 +233,9 @@ class ProcessPool:
             process = other
 
     async def _fill(self, kind: Kind, generation: int, failures: int, *, is_extra: bool = False) -> Process | None:
-        """Start a process, and return it when it is ready. After a failure wait and try again. Returns None if newer
-        code is loaded, or the pool ends. `failures`: how many starts failed before. `is_extra`: the process is only for
-        suspects."""
+        """Start a process for functions of one kind (plain, async), and return it when it is ready. After a failure
+        wait and try again. Returns None if code newer than `generation` is loaded, or the pool ends. `failures`: how
+        many starts failed before. `is_extra`: the process is only for suspects."""
         while generation == self._generation:
             started: list[Process] = []
             try:
@@ -348,8 +349,8 @@ class ProcessPool:
         return None
 
     async def leave(self) -> None:
-        """End all processes: kill those that run a plain function, and let the others end by themselves within LEAVE_S.
-        All jobs must have been handed back before."""
+        """End all processes: kill those that run a plain function, and let the other processes end by themselves within
+        LEAVE_S. The caller must have handed back all jobs before."""
         self._generation += 1
         async with trio.open_nursery() as nursery:
             for process in self._all:

@@ -94,7 +94,8 @@ class Ref(Generic[T]):
             raise TypeError(f"job {self.job_id} ({self.name}) returned what its function does not: {error}") from None
 
     def events(self) -> JobEvents:
-        """Return an iterator of the job's events as they happen, until it has ended: see `Client.events`."""
+        """Return an iterator of the job's events as they happen: `state`, `progress`, `log` (lines that it prints), and
+        at last `end`."""
         self.confirm()
         return self._client().events(self.job_id)
 
@@ -114,7 +115,7 @@ class Ref(Generic[T]):
         return self._client().wait([self.job_id], None if wait is None else duration_s(wait))[0]
 
     def cancel(self) -> Cancel:
-        """Cancel the job, if it has not ended. Returns whether it is cancelled, is to be cancelled, or had ended
+        """Cancel the job, if it has not ended. Returns whether it is cancelled, will be cancelled soon, or had ended
         already."""
         self.confirm()
         return self._client().cancel(self.job_id)
@@ -134,20 +135,23 @@ class Ref(Generic[T]):
                 return info
 
     async def aconfirm(self, wait: Duration | None = None) -> None:
-        """Do what `confirm` does, for async code. A cancellation ends the wait."""
+        """Wait until a daemon has acknowledged the job, for async code. Raises the error of its push, or `TimedOut`
+        after `wait`. A cancellation ends the wait."""
         await look(self.confirm, wait)
 
     async def astatus(self, wait: Duration | None = None) -> JobInfo:
-        """Do what `status` does, for async code. A cancellation ends the wait."""
+        """Return the job's present state, for async code. With `wait`: its state when it has ended or `wait` is over. A
+        cancellation ends the wait."""
         return await look(self.status, wait)
 
     async def aresult(self, wait: Duration | None = None) -> T:
-        """Return the job's result, as `result` does and with its errors, for async code. A cancellation ends the
-        wait."""
+        """Return the job's result, for async code. Raises `NoResult` if it was not kept, `TimedOut` after `wait`,
+        `JobFailed` if the job has failed. A cancellation ends the wait."""
         return await look(self.result, wait)
 
     async def acancel(self) -> Cancel:
-        """Do what `cancel` does, for async code."""
+        """Cancel the job, if it has not ended, for async code. Returns whether it is cancelled, will be cancelled soon,
+        or had ended already."""
         return await anyio.to_thread.run_sync(self.cancel)
 
 
@@ -256,8 +260,8 @@ class FlowRef(Generic[R]):
         return self._client().wait([ref.job_id for ref in self.last], None if wait is None else duration_s(wait))
 
     def result(self, wait: Duration | None = None) -> R:
-        """Return the last job's result, or the list of results if the flow ends with a group. Raises as
-        `Ref.result`."""
+        """Return the last job's result, or the list of results if the flow ends with a group. Raises `NoResult` if it
+        was not kept, `TimedOut` after `wait`, `JobFailed` if a job has failed."""
         self.wait(0 if wait is None else wait)
         found = [ref.result() for ref in self.last]
         return cast("R", found if self._is_list else found[0])
@@ -276,7 +280,8 @@ class FlowRef(Generic[R]):
         return self._client().retry_flow(self.job_id)
 
     async def aresult(self, wait: Duration | None = None) -> R:
-        """Do what `result` does, for async code. A cancellation ends the wait."""
+        """Return the last job's result, or the list of results if the flow ends with a group, for async code. A
+        cancellation ends the wait."""
         return await look(self.result, wait)
 
     def __await__(self) -> Generator[Any, Any, R]:

@@ -139,9 +139,9 @@ def _beat(service: Service) -> Callable[[], Awaitable[None]]:
 async def _opened(
     at: Address | None, app: App | str, begin: Begin, processes: int, places: Sequence[Registration], token: str | None
 ) -> AsyncIterator[_Opened]:
-    """Open what must be closed last when a worker ends, and yield it: its socket (None: it does not listen), a function
-    that ends the process soon even if a job hangs, the jobs, the process pool (None: there is none), an HTTP client and
-    a nursery. An error while opening is raised as it is, not in an exception group."""
+    """Open what a worker closes last when it ends, and yield it: its socket (None: it does not listen), a function that
+    ends the process soon even if a job hangs, the jobs, the process pool (None: there is none), an HTTP client and a
+    nursery. An error while opening is raised as it is, not in an exception group."""
 
     def where() -> tuple[str, str | None]:
         """Return URL and token of the first daemon that is available; if none is, of the first."""

@@ -93,7 +93,8 @@ class Service:
         spoke: Callable[[Item], None] | None = None,
         secrets: Sequence[str] = (),
     ) -> None:
-        """`jobs`: by name, like `App.jobs`. `executor`: what runs them; None: this process. `spoke`: see `Attempts`.
+        """`jobs`: name → job, as `App.jobs` returns them. `executor`: what runs them; None: this process. `spoke`:
+        called with a job's item when the job has new output or progress.
 
         `guard`: by default any `Host`, as only the server in front knows its names. `secrets`: only requests signed
         with one of them run or stop jobs; none: all requests do. Raises ValueError for a malformed secret.

@@ -49,7 +49,7 @@ class SignedRequests:
         self._taken: dict[tuple[str, str], float] = {}
 
     def why_not(self, headers: Mapping[str, str], body: bytes, now_s: float) -> str | None:
-        """Return why a request must be refused; None: it is valid. `now_s`: Unix time."""
+        """Return why the worker must refuse a request; None: it is valid. `now_s`: Unix time."""
         if not self.keys:
             return None
         if not is_ours(self.keys, headers, body, now_s):

@@ -136,14 +136,14 @@ class Step(Generic[A_contra, R_co]):
         id: str | None = None,  # noqa: A002
         ack: Ack | None = None,
     ) -> "FlowRef[R]":
-        """Push all jobs as `push` does, from async code, under asyncio and trio. The push cannot be cancelled once it
-        has begun."""
+        """Push all jobs in one request, of which a daemon takes all or none; for async code, under asyncio and trio.
+        The push cannot be cancelled once it has begun. Parameters and errors are those of `push`."""
         return await anyio.to_thread.run_sync(lambda: self.push(client, id=id, ack=ack))
 
 
 @dataclass(frozen=True, eq=False)
 class Signature(Step[A_contra, R_co]):
-    """A call of a job function that is to be pushed later: `resize.s("a.png", width=300)`."""
+    """A call of a job function to push later: `resize.s("a.png", width=300)`."""
 
     job: "Job[..., Any, Any]"
     call: Call

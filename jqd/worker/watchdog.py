@@ -49,7 +49,7 @@ class Watchdog:
         return self._silent_s * BEAT_SHARE
 
     def listen(self) -> None:
-        """Start the thread that watches. Call this in the thread whose loop is to be watched."""
+        """Start the thread that watches the event loop of the calling thread."""
         self.beaten()
         loop = threading.get_ident()
         threading.Thread(target=self._listen, args=(loop,), name="jqd-pulse", daemon=True).start()

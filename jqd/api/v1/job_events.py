@@ -67,7 +67,7 @@ async def follow(parts: ApiContext, request: Request, job_id: str) -> Response:
 
 
 async def get_log(parts: ApiContext, request: Request, job_id: str) -> JobLog:
-    """The end of what the job's last attempt printed."""
+    """The last lines that the job's last attempt printed."""
     services = parts.services
     found = await resolve(services, job_id)
     known = await find(services, found, named=found != job_id, given=job_id)

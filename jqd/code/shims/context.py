@@ -30,7 +30,7 @@ class Failed(Exception):
 
 
 class Retry(Exception):
-    """Code raises this if its job could not be done now, and is to be retried after `after` seconds."""
+    """Code raises this if its job could not be done now; the job is tried again after `after` seconds."""
 
     def __init__(self, message: str = "", after: float | None = None) -> None:
         super().__init__(message)

@@ -96,7 +96,7 @@ class JobReport(msgspec.Struct, frozen=True, gc=False):
 
 
 class Refused(NamedTuple):
-    """An answer: the worker hands one job back. It did not begin the job, or stopped it (see `interruption`)."""
+    """An answer: the worker hands one job back. It did not begin the job, or (`interruption` says why) stopped it."""
 
     job_id: str | None
     retry_after_s: float | None = None

@@ -101,8 +101,8 @@ class _Body:
         return len(self.body)
 
     def is_costly(self, data: bytes) -> bool:
-        """Return whether `data` means much JSON to decode; see Reader. Only the end of the body (empty `data`) can, as
-        the body is decoded as a whole."""
+        """Return whether feeding `data` would decode much JSON, so that it belongs in a thread. Only the end of the
+        body (empty `data`) can, as the body is decoded as a whole."""
         return not data and len(self.body) > READ_AT_ONCE_BYTES and media.language_of(self.content_type) == "json"
 
     def feed(self, data: bytes) -> Sequence[Answer]:

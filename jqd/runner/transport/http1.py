@@ -25,7 +25,7 @@ RECEIVE_BYTES = 65_536  # read from the socket at once
 class LostError(JqdError):
     """The connection broke, or the answer is not HTTP, and the request may have reached the worker.
 
-    What becomes of its jobs: see `failures.py`.
+    Its jobs without outcome go back to the store, and run alone next time. A job that ran alone loses an attempt.
     """
 
     def __init__(self, message: str, kind: str) -> None:

@@ -49,8 +49,8 @@ class Secured(Line):
             return b""
 
     def is_quiet(self) -> bool:
-        """Return whether nothing has arrived unread, decrypted or not. If False, the connection must be closed, because
-        the check may have dropped data."""
+        """Return whether nothing has arrived unread, decrypted or not. If False, the caller closes the connection,
+        because the check may have dropped data."""
         if self._head or self._next_at or not super().is_quiet():
             return False
         try:

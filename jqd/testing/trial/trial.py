@@ -112,11 +112,14 @@ class Trial:
         return self._pass(duration_s(by), lambda: False)
 
     async def arun_all(self, *, until_done: bool = False) -> int:
-        """Do the same as `run_all`, for async code. Plain functions run in another thread than the caller's loop."""
+        """Run all jobs that are due, and those that they push, until none is due; for async code. `until_done`: also
+        advance the clock to later jobs. Returns the number of attempts. Plain functions run in another thread than the
+        caller's loop."""
         return await anyio.to_thread.run_sync(lambda: self.run_all(until_done=until_done))
 
     async def aadvance(self, by: Duration) -> int:
-        """Do the same as `advance`, for async code."""
+        """Let time pass, in seconds or like "5m", and run all jobs that become due meanwhile; for async code. Returns
+        the number of attempts."""
         return await anyio.to_thread.run_sync(self.advance, by)
 
     # ------------------------------------------------------------ for the transport

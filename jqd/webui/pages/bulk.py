@@ -226,7 +226,8 @@ def _chosen(which: dict[str, str]) -> dict[str, str]:
 
 
 def _body(which: dict[str, str]) -> dict[str, Any]:
-    """Turn a filter into a request body: its exit code becomes a number. Raises BadRequest."""
+    """Turn a filter for jobs (field → text) into a request body: its exit code becomes a number. Raises BadRequest if
+    the exit code is no number."""
     if "exitcode" not in which:
         return which
     exitcode = number_of(which["exitcode"])
