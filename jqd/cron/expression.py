@@ -8,12 +8,13 @@ night.
 """
 
 import difflib
+import pkgutil
 import re
 from collections.abc import Iterator
 from datetime import UTC as UTC_ZONE
 from datetime import datetime, timedelta
 from functools import cache
-from zoneinfo import ZoneInfo, available_timezones
+from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 from msgspec import Struct
@@ -59,7 +60,7 @@ class Recurrence(Struct, frozen=True, omit_defaults=True):
     def after(self, at_ms: int) -> int | None:
         """Return the first date after an instant, both in Unix ms; None if there is none.
 
-        Raises ValueError if this machine does not know the time zone.
+        Raises ValueError if there is no such time zone.
         """
         found = self._next(at_ms)
         return None if found is None or 0 < self.until_ms < found else found
@@ -108,7 +109,7 @@ def _hour_after_shift(begin: datetime, found: datetime) -> datetime:
 
 @cache
 def zone(name: str) -> ZoneInfo:
-    """Return a time zone by its name. Raises ValueError if this machine does not know it."""
+    """Return a time zone by its name. Raises ValueError if there is none of that name."""
     if name not in _zones():
         raise ValueError(f"{name[:64]!r} is no time zone{_near(name)}")
     return ZoneInfo(name)
@@ -182,7 +183,11 @@ def _is_term(place: int, term: str) -> bool:
 
 @cache
 def _zones() -> frozenset[str]:
-    return frozenset(available_timezones()) - OF_THIS_MACHINE
+    """Return the names of all time zones. They are those of the package tzdata, as the standard library would open all
+    files of this machine's time zones to find their names."""
+    names = pkgutil.get_data("tzdata", "zones")
+    assert names is not None, "an ordinary package has data"
+    return frozenset(names.decode().split()) - OF_THIS_MACHINE
 
 
 def _near(name: str) -> str:

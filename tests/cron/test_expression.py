@@ -1,5 +1,7 @@
 """Dates that come again: right in both nights of daylight saving, the same from wherever one begins to count."""
 
+import sys
+from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import islice
 
@@ -8,7 +10,7 @@ from cronsim import CronSim
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from jqd.cron.expression import MACROS, Recurrence, cron_fault, faults, zone
+from jqd.cron.expression import MACROS, Recurrence, _zones, cron_fault, faults, zone
 from jqd.domain.dates import iso, ms_of
 
 SPRING, AUTUMN = datetime(2026, 3, 28, 12, tzinfo=UTC), datetime(2026, 10, 24, 12, tzinfo=UTC)
@@ -92,6 +94,26 @@ def test_it_ends() -> None:
 def test_an_unknown_zone(name: str) -> None:
     with pytest.raises(ValueError, match="is no time zone"):
         zone(name)
+
+
+@pytest.mark.parametrize("name", ["Europe/Berlin", "Berlin", "Europe/Berlln", "x" * 64])
+def test_no_zone_takes_long_also_the_first_and_an_unknown_one(name: str) -> None:
+    """For the first one all files of time zones were opened, in up to 90 ms."""
+    zone.cache_clear()
+    _zones.cache_clear()
+    calls = 0
+
+    def count(frame: object, event: str, _: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        with suppress(ValueError):
+            zone(name)
+    finally:
+        sys.setprofile(None)
+    assert calls < 20_000
 
 
 @pytest.mark.parametrize(("word", "fields"), MACROS.items())
