@@ -89,7 +89,9 @@ class Api:
         admission: Admission = request.heading.admission or self._admit(request.heading)
         try:
             try:
-                parts = self._let_in(request, admission)
+                parts, route = self._let_in(request, admission), admission.route
+                if route is None:
+                    return self._unrouted(request, admission)  # without its body, which the server discards
                 body = await self._bodies.read(request, admission.bytes_max)
                 if body is None:
                     self._log.info("api.disconnected", path=request.path)
@@ -101,9 +103,6 @@ class Api:
                 response = self._render(request, admission, error)
                 response.headers["connection"] = "close"  # as the rest of the body is not read
                 return response
-            route = admission.route
-            if route is None:
-                return self._unrouted(request, admission)
             call = Call(route, admission.names, parts, request)
             if route.method == "GET":  # it changes nothing, so it may be cancelled if its client leaves
                 with request.while_there() as work:

@@ -69,7 +69,7 @@ async def test_a_body_says_what_it_is(path):
     assert told.status == 415
     chunked = await edge.call(method, path, kind=None, chunks=[b"\x80"], headers={"transfer-encoding": "chunked"})
     unsaid = await edge.call(method, path, kind=None, chunks=[b"\x80"])
-    assert (chunked.status, unsaid.status) == (415, 415)
+    assert (chunked.status, unsaid.status) == (415, 404 if path.endswith("/none") else 415)
     assert edge.workers.list() == []
 
 
