@@ -182,8 +182,8 @@ class Daemon:
         daemons.
 
         Without the own settings, a revoked token would be accepted and a valid one refused. So if the disk does not
-        deliver them, this waits until it does, or until a store has sent settings. Returns False if the daemon is to
-        stop before that.
+        deliver them, this waits until it does, or until a store in which all daemons came through recovery has sent
+        settings. Returns False if the daemon is to stop before that.
         """
         settings = self.workers.settings
 

@@ -95,7 +95,8 @@ class SettingTable:
         """Set once the settings in this daemon's journal are known: all of it is read, or all but unreadable segments,
         and `synced` is set. Those may hold settings that no store has yet; these are not known then."""
         self.synced = trio.Event()
-        """Set once `tried` is, and the first refresh from some partition of the store is complete."""
+        """Set once `tried` is, and the first refresh from some partition of the store is complete: before `loaded` only
+        one from a store in which all daemons came through recovery, which has the settings in their journals."""
         if not loading:
             for event in (self.tried, self.loaded, self.synced):
                 event.set()

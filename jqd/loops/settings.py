@@ -124,8 +124,8 @@ class SettingsSync:
     async def refresh(self) -> bool:
         """Fetch new settings now. Returns whether more are left. Raises StoreAway, StoreRefused, StoreChanged."""
         async with self._asking:
-            # `recovery` may wait for the disk, too, before it joins: until a first answer membership is not needed.
-            is_lacking = not self._settings.loaded.is_set() and not self._settings.synced.is_set()
+            # `recovery` may wait for the same disk. Before its look (no `seal`) this may be another store.
+            is_lacking = not self._settings.loaded.is_set() and self._store.seal != ""
             return (is_lacking or self._membership.life is not None) and await self._ask()
 
     async def publish_view(self) -> None:
@@ -157,7 +157,7 @@ class SettingsSync:
 
     async def _rest(self) -> None:
         """Wait until the next fetch is due, or a caller wants one."""
-        if not self._settings.synced.is_set():
+        if not self._settings.synced.is_set() and self.synced_at_s is None:
             await trio.sleep(FIRST_S)
             return
         asked, again_s = self._settings.asked, trio.current_time() + AGAIN_S
@@ -197,7 +197,8 @@ class SettingsSync:
             if self.steady_since_s is None or asked_at_s - (self.synced_at_s or asked_at_s) > BREAK_S:
                 self.steady_since_s = asked_at_s
             self.synced_at_s = asked_at_s
-            self._settings.synced.set()
+            if answer.settled or self._settings.loaded.is_set():  # else it may lack what our disk does not give
+                self._settings.synced.set()
             self._answered = wanted
             self._settings.record_sync(wanted)
         return answer.more or len(signs) == SIGNS_PER_CALL
@@ -276,8 +277,8 @@ class SettingsUpkeep:
         """Read the settings of our own journal, so that new revisions are greater than theirs even while no store
         answers.
 
-        Segments that the disk does not give are read again after all others, in rounds, until a store has sent its
-        settings by the end of a round."""
+        Segments that the disk does not give are read again after all others, in rounds, until `synced` is set at the
+        end of a round."""
         settings, left = self._settings, list(self._journal.segments)
         while left := [each for each in left if not await self._was_read(each.first, each.end)]:
             if not settings.tried.is_set():

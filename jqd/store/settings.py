@@ -46,7 +46,7 @@ class SettingMethods(ScriptMethods):
             *flat,
             *alive,
         )
-        now_rules_at, packed, now_signs_at, signs, ages, unknown, more, now_ms = self._list("rules", answer)
+        now_rules_at, packed, now_signs_at, signs, ages, unknown, more, now_ms, settled = self._list("rules", answer)
         rows = self._list("rules", packed)
         ages_ms = self._wholes("alive", ages)
         return Followed(
@@ -57,6 +57,7 @@ class SettingMethods(ScriptMethods):
             self._texts("alive", unknown),
             self._whole("rules", more) == 1,
             self._whole("rules", now_ms),
+            self._whole("life", settled) == 1,
         )
 
     async def forget_settings(self, signs_at: int, settings: Sequence[Setting]) -> list[Setting]:

@@ -261,6 +261,8 @@ class Followed(NamedTuple):
     """Whether further changes are left for the next call."""
     now_ms: int
     """The present time by the store's clock."""
+    settled: bool
+    """Whether all daemons came through recovery in this life of the store: so it has the settings in their journals."""
 
 
 class Release(enum.StrEnum):

@@ -28,6 +28,18 @@ async def test_the_highest_revision_stays_whatever_comes_first(store_bench: Stor
     assert (again.settings, again.rules_at) == ([], found.rules_at)
 
 
+async def test_settings_say_whether_all_daemons_came_through_in_this_life(store_bench: StoreBench) -> None:
+    """Until then a store that was emptied has nothing, and says so as one in which nothing was ever set."""
+    store = store_bench.store
+    store_bench.wipe()
+    await store.look(fresh=False)
+    assert not (await store.follow_settings(0, 0)).settled
+    owner = await store.reserve_sysid("one", True, through=False)
+    assert not (await store.follow_settings(0, 0)).settled
+    assert (await store.renew_sysid(owner, through=True, settle=True)).settled
+    assert (await store.follow_settings(0, 0)).settled
+
+
 async def test_signs_come_to_all_and_only_of_known_workers(store_bench: StoreBench) -> None:
     store = store_bench.store
     await store.apply_settings(JOURNAL, 0, 5, [setting("a", 1), setting("b", 1)])

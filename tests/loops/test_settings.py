@@ -348,16 +348,22 @@ async def test_a_store_is_steady_since_it_answers_without_a_break_in_one_life() 
 
 
 @pytest.mark.parametrize("is_there", [True, False])
+@pytest.mark.parametrize("seen", ["settled", "emptied", "not looked at"])
 async def test_settings_that_the_disk_does_not_give_are_waited_for_until_a_store_has_sent_its_own(
-    logged: io.StringIO, is_there: bool, monkeypatch: pytest.MonkeyPatch
+    logged: io.StringIO, is_there: bool, seen: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those of other segments are known: a token may have been revoked there."""
+    """Those of other segments are known: a token may have been revoked there. A store that was emptied sent nothing,
+    and that counted as its own; one that nobody had looked at may be another one."""
     monkeypatch.setattr("jqd.journal.journal.RANGE_S", 0.05)
     monkeypatch.setattr(settings_module, "FOLLOW_S", 0.05)
-    house, files = House(ManualClock(), [FakeStore(ManualClock())]), MemoryFiles()
+    store, gives = FakeStore(ManualClock()), is_there and seen == "settled"
+    house, files = House(ManualClock(), [store.another_client()]), MemoryFiles()
     table, real = house.workers.settings, files.open
     table.tried, table.loaded, table.synced = (trio.Event() for _ in range(3))
-    await house.follows[0]._store.look(fresh=True)
+    await store.look(fresh=seen == "settled")
+    await store.follow_settings(0, 0, [], [Setting("k", "theirs", 1, 1)])
+    if seen != "not looked at":
+        assert (await house.follows[0]._store.look(fresh=False)).settled == (seen == "settled")
     monkeypatch.setattr(Member, "life", None)  # recovery needs the disk before it joins
     async with opened(files, segment_bytes=50) as journal, trio.open_nursery() as nursery:
         house.upkeep._journal = journal
@@ -368,14 +374,16 @@ async def test_settings_that_the_disk_does_not_give_are_waited_for_until_a_store
         await nursery.start(house.upkeep.run)
         await nursery.start(house.follows[0].run) if is_there else None
         await until(lambda: table.get("k", "d" * 60) is not None)
-        with trio.move_on_after(60 if is_there else 0.5):
+        with trio.move_on_after(60 if gives else 0.5):
             await table.loaded.wait()
-        assert table.loaded.is_set() == is_there
+        assert table.loaded.is_set() == gives
         assert [name for name in "abcd" if table.get("k", name * 60) is not None] == ["c", "d"]
         assert logged.getvalue().count("settings.unreadable") == 1
+        assert (table.get("k", "theirs") is not None) == (is_there and seen != "not looked at")
         monkeypatch.undo()
         await table.loaded.wait()
-        assert is_there or all(table.get("k", name * 60) is not None for name in "abcd")
+        assert gives or all(table.get("k", name * 60) is not None for name in "abcd")
+        await until(table.synced.is_set) if is_there and seen != "not looked at" else None
         nursery.cancel_scope.cancel()
 
 

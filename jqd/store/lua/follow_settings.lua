@@ -4,17 +4,18 @@
 --          of each, limit of bytes of settings (one comes in any case), how many settings follow, these flat: kind NUL
 --          name, revision, packed setting; then ids of workers that gave the caller a sign
 -- Returns  number of the last setting, packed settings; number of the last sign, ids, how many ms ago each was; those
---          of the caller's ids without a setting; 1: there may be more; now_ms
+--          of the caller's ids without a setting; 1: there may be more; now_ms; 1: all daemons came through in this
+--          life, so that the settings are all that their journals have
 -- Errors   JQD_STORE_CHANGED, JQD_ARGUMENT; none after the first write
 -- Cost     O((returned + saved + ids) · log workers)
 register('follow_settings', {'allow-oom'}, function()
   local now_ms, now_us = clock(ARGV[1])
-  local since_rule, since_sign = ARGV[3], ARGV[4]
+  local identity, since_rule, since_sign = ARGV[2], ARGV[3], ARGV[4]
   local limit, bytes_max = number(ARGV[5], 'limit'), number(ARGV[6], 'bytes')
   local FIRST = 8
   local ids = FIRST + 3 * number(ARGV[7], 'count')
 
-  Life.expect_life(ARGV[2])
+  Life.expect_life(identity)
   number(since_rule, 'since')
   number(since_sign, 'since')
   for at = FIRST, ids - 1, 3 do
@@ -53,5 +54,6 @@ register('follow_settings', {'allow-oom'}, function()
     unknown,
     (#rules < #members or #members == limit or #signs == limit) and 1 or 0,
     digits(now_ms),
+    redis.call('HGET', K.life, 'settled') == identity and 1 or 0,
   }
 end)
