@@ -56,7 +56,7 @@ class ClaimMethods(ScriptMethods):
             self._text("ready", head_id),
             self._whole("ready", waiting),
             suspect == 1,
-            self._whole("heads", rank),
+            self._whole("index", rank),
         )
 
     async def get_waiting_jobs(

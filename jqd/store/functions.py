@@ -1,7 +1,7 @@
 """The store's Lua: one library of functions, made of all files in `lua/`, named by its digest, loaded into the server.
 
 Each file of `lua/` has one function; `lua/shared/` has what functions share, in a table for each file: other files use
-`Heads.…` of `heads.lua`. Two versions of jqd have two libraries, whose functions have different names. Whoever calls a
+`Index.…` of `index.lua`. Two versions of jqd have two libraries, whose functions have different names. Whoever calls a
 function that the server does not have loads the library (pipeline.py), so any library may be deleted at any time. A
 full server takes no library: functions that may run there are sent with the whole text, as one script each.
 """

@@ -13,9 +13,9 @@ from jqd.domain.record import Lane
 # name:type; docs/build/STORE.md says what each holds.
 _SPELLED = """
     jobs:hash ready:zset types:zset later:zset held:zset fence:string tries:hash ended:zset dead:zset outcome:hash
-    result:hash results:zset tomb:zset applied:hash members:hash life:hash about:hash names:hash generation:hash
-    asked:zset deaths:hash rules:hash backlog:zset page:list paged:hash heads:zset leases:hash beats:zset ruled:zset
-    alive:zset logs:hash logged:zset counts:hash outbox:zset keyed:hash queues:zset tied:hash aside:zset
+    result:hash results:zset tombstones:zset applied:hash members:hash life:hash about:hash names:hash generation:hash
+    asked:zset deaths:hash rules:hash backlog:zset page:list paged:hash index:zset leases:hash beats:zset ruled:zset
+    alive:zset logs:hash logged:zset counts:hash outbox:zset keyed:hash queues:zset tied:hash throttled:zset
     limits:hash due:zset again:zset spent:hash busy:zset expiring:zset aged:hash
     shelf:zset shelves:zset loose:zset kept:hash watched:zset pieces:hash large:hash spare:zset
     links:zset linked:zset children:zset parents:hash groups:zset
@@ -23,7 +23,8 @@ _SPELLED = """
 """
 KINDS = dict(pair.split(":") for pair in _SPELLED.split())
 _STEMS = (
-    "ready held asked backlog page beats queues aside busy shelf loose pieces children parents grouped history historic"
+    "ready held asked backlog page beats queues throttled busy shelf loose pieces children parents grouped history "
+    "historic"
 )
 STEMS = frozenset(_STEMS.split())
 

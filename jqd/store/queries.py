@@ -158,7 +158,7 @@ class QueryMethods(ScriptMethods):
                 with suppress(codec.Unreadable):
                     found.outcomes.append(codec.decode_lease_outcome(self._keys, lease))
             for given, to in self._rows("generation", asked, 2):
-                found.asked[self._text("tomb", given)] = self._whole("generation", to)
+                found.asked[self._text("tombstones", given)] = self._whole("generation", to)
             found.gone.extend(self._texts("jobs", gone))
         return found
 

@@ -83,7 +83,7 @@ class Places:
     def known(self) -> set[str]:
         """Return the ids of all jobs of which the store has anything: the job itself, or what it keeps of a job that
         has ended."""
-        deaths = {note[1:] for note in self._set(self._keys["tomb"]).scores if note[:1] != b"n"}
+        deaths = {note[1:] for note in self._set(self._keys["tombstones"]).scores if note[:1] != b"n"}
         return {job_id.decode() for job_id in (*self._hash("jobs"), *deaths, *self._hash("about")) if job_id != b"?"}
 
     def journals(self) -> set[str]:

@@ -49,7 +49,7 @@ def image(store: FakeStore) -> dict[str, Any]:
     """What the server holds, but for what any repeat moves."""
     found = {key.decode().rpartition("}:")[2]: value for key, value in store.server.keyspace.image().items()}
     plain: dict[str, Any] = {key: getattr(value, "scores", value) for key, value in found.items() if key not in MOVED}
-    plain["tomb"] = [*plain["tomb"]]  # a note of a cancel may be younger than the first one
+    plain["tombstones"] = [*plain["tombstones"]]  # a note of a cancel may be younger than the first one
     return plain
 
 

@@ -372,7 +372,7 @@ async def get_held(owner: Owner, store: Store) -> object:
 def check(client: Any, keys: Keys) -> None:
     """What lies where, what is noted, and which results are kept."""
     check_places(client, keys)
-    noted = [note for note in client.zrange(keys["tomb"], 0, -1) if client.hexists(keys["jobs"], note[1:])]
+    noted = [note for note in client.zrange(keys["tombstones"], 0, -1) if client.hexists(keys["jobs"], note[1:])]
     # A name may promise an id that no job ever comes under; the walk then pushes or changes that id without the name.
     names = [row.split(b" ") for row in client.hvals(keys["names"])]
     promised = {b"p" + job_id for _, job_id, until_ms, _ in names if until_ms != b"0"}

@@ -99,7 +99,7 @@ UNFLOWED: dict[str, Mistake] = {
         139,
         "parent,group early",
         "a parent under an own id that lags behind later jobs counts as one that is gone",
-        in_scripts("redis.call('ZSCORE', K.tomb, 'p' .. pair.id)", "false"),
+        in_scripts("redis.call('ZSCORE', K.tombstones, 'p' .. pair.id)", "false"),
         flows=True,
         dense=2,
     ),

@@ -28,7 +28,7 @@ def check_indexes(keyspace: Keyspace, keys: Keys) -> None:
             found[queue.partition(b"\x1e")[0]] |= rows
     assert apart == {
         bucket + b" " + row: score
-        for bucket, rows in _sets(keyspace, keys, "aside").items()
+        for bucket, rows in _sets(keyspace, keys, "throttled").items()
         for row, score in rows.items()
     }
     everywhere = _sets(keyspace, keys, "queues")
@@ -42,7 +42,7 @@ def check_indexes(keyspace: Keyspace, keys: Keys) -> None:
         tenant = jobtype[: jobtype.find(b"\x1f") + 1]
         for priority in set(rows.values()):
             leads[tenant][min(row for row in rows if rows[row] == priority)] = priority
-    heads_key = keyspace.keys.get(keys["heads"].encode())
+    heads_key = keyspace.keys.get(keys["index"].encode())
     told = {name: rows for name, rows in everywhere.items() if name.endswith(b"\x1f")}
     told[b""] = heads_key.scores if heads_key else {}
     for tenant, rows in told.items():

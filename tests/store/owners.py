@@ -44,7 +44,7 @@ class Found:
         self.waits = self.ids("ready") | self.ids("page") | self.ids("later") | ids_of(self.ids("loose"))
         self.queues = self.of("ready").keys() | self.of("backlog").keys() | self.of("loose").keys()
         self.noted = {letter: set[bytes]() for letter in LETTERS}
-        for note in self.ids("tomb"):
+        for note in self.ids("tombstones"):
             self.noted[note[0]].add(note[1:])
         self.unique = {row.split(b" ")[0] for row in self.rows("unique").values() if row[:1] != b"~"}
         self.promised = {b"\0" + key for key, row in self.rows("unique").items() if row[:1] == b"~"}
@@ -118,9 +118,9 @@ OWNERS: dict[str, tuple[str, Unowned]] = {
     "keyed": (LIVING, lambda of: {each for each, count in of.rows("keyed").items() if each and int(count) <= 0}),
     "queues": (LIVING, lambda of: ids_of(of.ids("queues")) - of.waits),
     "loose": (LIVING, lambda of: ids_of(of.ids("loose")) - of.here),
-    "heads": (LIVING, lambda of: ids_of(of.ids("heads")) - of.waits),
+    "index": (LIVING, lambda of: ids_of(of.ids("index")) - of.waits),
     "tied": (LIVING, lambda of: of.rows("tied").keys() - of.queues),
-    "aside": (LIVING, lambda of: ids_of(of.ids("aside")) - of.waits),
+    "throttled": (LIVING, lambda of: ids_of(of.ids("throttled")) - of.waits),
     "later": (LIVING, lambda of: of.ids("later") - of.here | of.ids("later") & of.over),
     "expiring": (LIVING, lambda of: of.ids("expiring") - of.here | of.ids("expiring") & of.over),
     "aged": (LIVING, lambda of: of.ids("aged") - of.ids("members") - {b""}),  # others go by chance
@@ -165,7 +165,7 @@ OWNERS: dict[str, tuple[str, Unowned]] = {
     "deaths": (LIVING, lambda of: _of_daemons(of.ids("deaths"), b"@#", of, of.here - of.over)),
     "ended": (ARCHIVE, lambda of: of.ids("ended") - of.here),
     "dead": ("whoever deletes the dead", lambda of: of.ids("dead") - of.here),
-    "tomb": (NOTE, lambda of: {note for note in of.ids("tomb") if note[0] not in LETTERS}),
+    "tombstones": (NOTE, lambda of: {note for note in of.ids("tombstones") if note[0] not in LETTERS}),
     "counts": (
         HERE,
         lambda of: without_jobs(of.rows("counts")) | {each for each, row in of.rows("counts").items() if row == b"0"},

@@ -93,7 +93,7 @@ def check_places(client: Any, keys: Keys) -> None:
         for job_id, priority in jobs:
             first[jobtype, priority] = min(job_id, first.get((jobtype, priority), job_id))
     heads = {job_id + b":" + jobtype.encode(): priority for (jobtype, priority), job_id in first.items()}
-    assert dict(client.zrange(keys["heads"], 0, -1, withscores=True)) == heads
+    assert dict(client.zrange(keys["index"], 0, -1, withscores=True)) == heads
     assert miscounted(mirror(client, keys), keys) is None
 
 

@@ -129,7 +129,7 @@ async def test_rows_that_somebody_else_put_among_the_heads_hide_nothing(
     bench: StoreBench, client: "redis.Redis", ages: bool
 ) -> None:
     jobs = [await bench.push(f"t{number}") for number in range(9)]
-    client.zadd(Keys("jqd")["heads"], {"01GONE:t3": 0, "01GONE:gone": 0, "no row at all": 0})
+    client.zadd(Keys("jqd")["index"], {"01GONE:t3": 0, "01GONE:gone": 0, "no row at all": 0})
     found = await bench.store.get_waiting_jobtypes([Wanted()], 64, ages=ages)
     assert sorted(row.head_id for row in found) == [job.id for job in jobs]
 
@@ -205,7 +205,7 @@ async def test_jobs_of_a_call_that_was_cut_short_are_found_when_it_is_repeated(
     owner, keys = await bench.join(), Keys("jqd")
     jobs = [bench.make("mail"), bench.make("mail", queue="\x1e7\x1er\x1d1\x1d=a")]
     await bench.add(*jobs)
-    client.delete(keys["heads"], keys["jobs"], keys["types"], f"{keys['queues']}:mail")
+    client.delete(keys["index"], keys["jobs"], keys["types"], f"{keys['queues']}:mail")
     await bench.add(*jobs)
     assert [row.head_id for row in await bench.store.get_waiting_jobtypes([Wanted()], 64)] == [jobs[0].id]
     assert sorted(holds(await bench.claim(owner))) == [job.id for job in jobs]

@@ -36,7 +36,7 @@ NO_KEYS = {"wait_durable", "durability_rule", "at", "identity", "seal"}  # they 
 
 
 BUCKETS = {
-    "aside",
+    "throttled",
     "busy",
 }  # which of them a call meets it finds out on the way
 PLANTED = [name for name in KINDS if name not in BUCKETS]
@@ -256,7 +256,7 @@ def unplaced(client: Any) -> set[bytes]:
         placed |= set(client.zrange(KEYS[name], 0, -1))
     for key in client.scan_iter(f"{KEYS['held']}:*", count=1_000):
         placed |= set(client.zrange(key, 0, -1))
-    heads = {(row.partition(b":")[2], score) for row, score in client.zrange(KEYS["heads"], 0, -1, withscores=True)}
+    heads = {(row.partition(b":")[2], score) for row, score in client.zrange(KEYS["index"], 0, -1, withscores=True)}
     types = set(client.zrange(KEYS["types"], 0, -1))
     for key in client.scan_iter(f"{KEYS['loose']}:*", count=1_000):
         placed |= {row.partition(b":")[0] for row in client.zrange(key, 0, -1)}

@@ -36,4 +36,4 @@ async def test_when_jobs_of_every_kind_are_over_and_deleted_the_store_holds_what
     assert jobs >= 200
     assert grown(before, after) == []
     with redis.Redis.from_url(fresh_valkey.url) as client:
-        assert not client.exists(KEYS["jobs"], KEYS["generation"], KEYS["expiring"], KEYS["names"], KEYS["tomb"])
+        assert not client.exists(KEYS["jobs"], KEYS["generation"], KEYS["expiring"], KEYS["names"], KEYS["tombstones"])

@@ -31,7 +31,7 @@ register('apply_cancels', {'allow-oom'}, function()
     Change.note_cancel(id, to)
     local hold = holds[id]
     if not row or hold then
-      redis.call('ZADD', K.tomb, now_ms, 'c' .. id)
+      redis.call('ZADD', K.tombstones, now_ms, 'c' .. id)
       -- A worker is told when it asks. A job that is held may be of a later content, whose change is still to come.
       if hold and hold.sysid ~= About.WORKERS and tonumber(hold.generation or 0) <= to then
         redis.call('ZADD', K.asked .. hold.sysid, digits(hold.fence), id)

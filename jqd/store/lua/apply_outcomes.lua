@@ -1,6 +1,6 @@
 -- Applies outcomes of a journal and moves its position, in one step. Whatever order outcomes come in, a job ends the
 -- same way: an outcome of its present claim counts, one of an earlier claim only if it is a success or the claim is
--- forgotten (forgotten.lua), and one of a job that is not here is noted in `tomb` until the job comes.
+-- forgotten (forgotten.lua), and one of a job that is not here is noted in `tombstones` until the job comes.
 -- ARGV     1    now_ms
 --          2–4  position field, from, to
 --          5    result_ttl_ms
@@ -45,14 +45,14 @@ register('apply_outcomes', {'allow-oom'}, function()
   -- this call ended and another may name.
   local just_ended, brought, write_collected, keep_result, finish, retry = {}, {}
   do
-    local has_notes = is_here('tomb')
+    local has_notes = is_here('tombstones')
     local result_ttl_ms = number(ARGV[5], 'result_ttl_ms')
     local ended, dead, packed, cleared, waits = {}, {}, {}, {}, {}
 
     function write_collected()
       local adds = {
         {'ZADD', K.ended, ended}, {'ZADD', K.dead, dead}, {'HSET', K.outcome, packed}, {'ZADD', K.outbox, waits},
-        {'ZREM', K.tomb, cleared},
+        {'ZREM', K.tombstones, cleared},
       }
       for _, add in ipairs(adds) do
         if #add[3] > 0 then
@@ -81,7 +81,7 @@ register('apply_outcomes', {'allow-oom'}, function()
     -- Returns whether a job ends as cancelled: a cancel was noted, it did not succeed, and it is not of a later
     -- content, whose change is still to come.
     local function ends_cancelled(outcome)
-      return has_notes and outcome.fate ~= Outcomes.SUCCEEDED and redis.call('ZSCORE', K.tomb, 'c' .. outcome.id)
+      return has_notes and outcome.fate ~= Outcomes.SUCCEEDED and redis.call('ZSCORE', K.tombstones, 'c' .. outcome.id)
         and Change.cancelled_to(outcome.id) >= tonumber(outcome.generation or 0)
     end
 
@@ -142,8 +142,9 @@ register('apply_outcomes', {'allow-oom'}, function()
     -- known, and no later one is. If the job is not here, its tries are dropped with the note `r`.
     function note_try(outcome)
       local _, is_new, is_latest = Tries.add_try(outcome.id, outcome.attempt, outcome.kept, history_max)
-      if redis.call('HEXISTS', K.jobs, outcome.id) == 0 and not redis.call('ZSCORE', K.tomb, 'r' .. outcome.id) then
-        redis.call('ZADD', K.tomb, now_ms, 'r' .. outcome.id)
+      if redis.call('HEXISTS', K.jobs, outcome.id) == 0
+        and not redis.call('ZSCORE', K.tombstones, 'r' .. outcome.id) then
+        redis.call('ZADD', K.tombstones, now_ms, 'r' .. outcome.id)
       end
       return is_new and is_latest
     end
@@ -173,7 +174,7 @@ register('apply_outcomes', {'allow-oom'}, function()
     -- Notes the outcome of a job that has not come yet. Returns whether it says anything new: the first end stays, but
     -- a success beats a failure.
     function note(outcome)
-      local ends = redis.call('ZMSCORE', K.tomb, 's' .. outcome.id, 'd' .. outcome.id)
+      local ends = redis.call('ZMSCORE', K.tombstones, 's' .. outcome.id, 'd' .. outcome.id)
       if (ends[1] or ends[2]) and not did_run(outcome) then
         if outcome.fate == Outcomes.RETRY then
           note_try(outcome)
@@ -184,15 +185,15 @@ register('apply_outcomes', {'allow-oom'}, function()
       elseif outcome.fate == Outcomes.RETRY then
         if note_try(outcome) then
           Logs.keep(outcome)
-          redis.call('ZADD', K.tomb, now_ms + outcome.delay_ms, 'r' .. outcome.id)
+          redis.call('ZADD', K.tombstones, now_ms + outcome.delay_ms, 'r' .. outcome.id)
         end
       else
         Logs.keep(outcome, outcome.fate == Outcomes.SUCCEEDED)
         replace_end(outcome)
         keep_result(outcome)
         redis.call('HSET', K.outcome, outcome.id, outcome.kept)
-        redis.call('ZREM', K.tomb, 'd' .. outcome.id)
-        redis.call('ZADD', K.tomb, now_ms, (outcome.fate == Outcomes.DEAD and 'd' or 's') .. outcome.id)
+        redis.call('ZREM', K.tombstones, 'd' .. outcome.id)
+        redis.call('ZADD', K.tombstones, now_ms, (outcome.fate == Outcomes.DEAD and 'd' or 's') .. outcome.id)
       end
       return true
     end

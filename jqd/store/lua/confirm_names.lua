@@ -87,7 +87,7 @@ register('confirm_names', {'allow-oom'}, function()
   Counts.write_counts(now_ms)
   if #rows > 0 then
     redis.call('HSET', K.names, unpack(rows))
-    Heads.call_with(notes, 'ZADD', K.tomb)
+    Index.call_with(notes, 'ZADD', K.tombstones)
   end
   return answer
 end)

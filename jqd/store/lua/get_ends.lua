@@ -45,7 +45,7 @@ register('get_ends', {'no-writes'}, function()
         gone[#gone + 1] = id
       end
     elseif not ended then
-      if redis.call('ZSCORE', K.tomb, 'c' .. id) then
+      if redis.call('ZSCORE', K.tombstones, 'c' .. id) then
         asked[#asked + 1], asked[#asked + 2] = id, redis.call('HGET', K.generation, 'c' .. id) or '0'
       end
       if has_leases then

@@ -22,7 +22,7 @@ register('get_jobs', {'no-writes'}, function()
 
   local function place(id, row)
     if not row then
-      local may_come = Behind.is_any() or redis.call('ZSCORE', K.tomb, 'p' .. id)
+      local may_come = Behind.is_any() or redis.call('ZSCORE', K.tombstones, 'p' .. id)
       return About.hold(id) and 'early' or may_come and 'awaited' or 'unseen', '0', false
     end
     local name, score, hold = Stands.place(id)
@@ -64,7 +64,7 @@ register('get_jobs', {'no-writes'}, function()
       name, score, sysid, row and brief and #row > row_bytes and Move.header_of(row) or row,
       tries and is_last and latest(tries) or tries,
       kept, not brief and weighed(redis.call('HGET', K.result, id)),
-      redis.call('ZSCORE', K.tomb, 'c' .. id) and '1', redis.call('HGET', K.applied, last_field),
+      redis.call('ZSCORE', K.tombstones, 'c' .. id) and '1', redis.call('HGET', K.applied, last_field),
       redis.call('HGET', K.generation, id), worker, progress, not brief and weighed(redis.call('HGET', K.logs, id)),
     }
   end

@@ -41,7 +41,7 @@ register('get_waiting_jobs', {'allow-oom'}, function()
   end
   local EXPIRE = 100  -- at once; if more have expired, the chosen jobs are asked one by one
   local _, many_expired = Expire.expire_due(now_ms, EXPIRE)
-  Heads.write()
+  Index.write()
   -- so many jobs may be refused: all that daemons held when they died
   local passed = call.has_deaths and Deaths.learn_suspects() or 0
   local may = call.has_deaths and (suspects == 'company' or suspects == 'alone' and redis.call('ZCARD', held) == 0)
@@ -113,7 +113,7 @@ register('get_waiting_jobs', {'allow-oom'}, function()
       is_full = #rows < number
     end
     if #rows == 0 then
-      Heads.mend(jobtype)
+      Index.mend(jobtype)
       if call.has_keyed then
         finish_claim({}, 0)
       end
@@ -160,7 +160,7 @@ register('get_waiting_jobs', {'allow-oom'}, function()
       local id, score = Queues.first_between(jobtype, from, to)
       local row, before_id = nil, nil
       if call.has_keyed then
-        row, before_id = Heads.best_keyed(jobtype, from, to)
+        row, before_id = Index.best_keyed(jobtype, from, to)
       end
       local keyed_id = row and row:match('^[^:]*')
       if keyed_id and not (id and Order.precedes(tonumber(score), id, tonumber(before_id), keyed_id)) then

@@ -98,7 +98,7 @@ register('get_waiting_jobtypes', {'no-writes'}, function()
       local id, queue = row:match('^([^:]*):(.*)$')
       local jobtype = queue and Queues.type_of(queue)
       if jobtype and not seen[jobtype] and Demand.is_of(tenant, jobtype) and not besides[jobtype] then
-        local first = Heads.is_loose(queue, id) and id or Queues.head_of(queue, score)
+        local first = Index.is_loose(queue, id) and id or Queues.head_of(queue, score)
         if first then
           seen[jobtype], found = true, found + 1
           note(jobtype, first, score)

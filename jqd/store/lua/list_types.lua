@@ -39,7 +39,7 @@ register('list_types', {'no-writes'}, function()
   -- Nobody knows when the last parent of a job ended: then, or if the row is not read, the date of its push counts.
   local function due_of(jobtype)
     local ID_LENGTH = 26
-    local id = (Pages.first_waiting(jobtype) or call.has_keyed and Heads.best_keyed(jobtype) or ''):match('^[^:]*')
+    local id = (Pages.first_waiting(jobtype) or call.has_keyed and Index.best_keyed(jobtype) or ''):match('^[^:]*')
     if #id ~= ID_LENGTH then
       return ''
     end

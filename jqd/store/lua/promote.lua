@@ -50,8 +50,8 @@ register('promote', {'allow-oom'}, function()
       ready[#ready + 1] = ids[position]
     end
   end
-  Heads.write()
-  Heads.call_with(ready, 'ZREM', K.later)
+  Index.write()
+  Index.call_with(ready, 'ZREM', K.later)
   local expired = Expire.expire_due(now_ms, limit)
   local seen_ms = tonumber(redis.call('HGET', K.life, 'seen') or nil) or 0
   if seen_ms - now_ms > BACK_MS then
@@ -113,7 +113,7 @@ register('promote', {'allow-oom'}, function()
     gone = look_at_all(K.due, redis.call('ZRANGE', K.due, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, BUCKETS))
     waits = redis.call('ZRANGE', K.due, 0, 0, 'WITHSCORES')[2]
   end
-  Heads.write()
+  Index.write()
   if waits then
     next_due = math.min(next_due or math.huge, tonumber(waits))
   end

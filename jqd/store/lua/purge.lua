@@ -54,7 +54,7 @@ register('purge', {'allow-oom'}, function()
 
   local function drop_notes()
     local dropped, moved = 0, 0
-    for _, note in ipairs(due(K.tomb, now_ms - tombstone_keep_ms)) do
+    for _, note in ipairs(due(K.tombstones, now_ms - tombstone_keep_ms)) do
       local letter, id = note:sub(1, 1), note:sub(2)
       if letter == 'n' then
         -- Frees a name whose job never came, as its daemon died or lost its journal. If an older content of the job is
@@ -67,18 +67,18 @@ register('purge', {'allow-oom'}, function()
         elseif job_id and Change.awaits_newer(job_id, row) then
           redis.call('HSET', K.names, id, digits(Change.changed(job_id)) .. ' ' .. job_id .. ' 0 ')
         end
-        redis.call('ZREM', K.tomb, note)
+        redis.call('ZREM', K.tombstones, note)
         dropped = dropped + 1
       elseif letter == 'p' then
-        redis.call('ZREM', K.tomb, note)
+        redis.call('ZREM', K.tombstones, note)
         dropped = dropped + 1
       elseif letter == 'z' then
         Change.forget_end(note)
-        redis.call('ZREM', K.tomb, note)
+        redis.call('ZREM', K.tombstones, note)
         dropped = dropped + 1
       elseif redis.call('HEXISTS', K.jobs, id) == 1 or About.hold(id) then
         -- The note of a held job's cancel stays, however long it runs.
-        redis.call('ZADD', K.tomb, now_ms, note)
+        redis.call('ZADD', K.tombstones, now_ms, note)
         moved = moved + 1
       else
         -- Each kind of note has rows of its own, which another note of the same job may need.
@@ -93,7 +93,7 @@ register('purge', {'allow-oom'}, function()
         end
         redis.call('HDEL', K.logs, id)
         redis.call('ZREM', K.logged, id)
-        redis.call('ZREM', K.tomb, note)
+        redis.call('ZREM', K.tombstones, note)
         dropped = dropped + 1
       end
     end

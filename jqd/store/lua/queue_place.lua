@@ -85,7 +85,7 @@ register('queue_place', {'no-writes'}, function()
   local function look_by_age()
     local ROWS, ready, backlog = 1024, ready_key(jobtype), Queues.backlog_key(jobtype)
     local function first(from, to) return Queues.first_between(jobtype, from, to) end
-    count_loose(redis.call('ZCARD', Queues.loose_key(jobtype)) - (Heads.is_loose(jobtype, id) and 1 or 0))
+    count_loose(redis.call('ZCARD', Queues.loose_key(jobtype)) - (Index.is_loose(jobtype, id) and 1 or 0))
     Ageing.begin(now_ms)
     local rank = Ageing.rank(tonumber(score), id)
     for _, level in ipairs(Ageing.levels(Queues.BEST, Queues.WORST, priority, {}, first)) do

@@ -26,7 +26,7 @@ register('reassert', {'allow-oom'}, function()
 
   local holds, lost, taken = About.look(ids), {}, {}
   local high, highest = tonumber(redis.call('HGET', K.life, 'high') or nil), 0
-  local has_notes = is_here('tomb')
+  local has_notes = is_here('tombstones')
 
   -- Returns whether that hold is of this life though its fence is lower: the clock was set back with the loss.
   local function is_newer(hold, fence) return high and high < hold.fence and hold.fence < fence end
@@ -36,7 +36,7 @@ register('reassert', {'allow-oom'}, function()
     if row then
       return not Move.has_ended(id) and Move.header(row) ~= nil
     end
-    local notes = redis.call('ZMSCORE', K.tomb, 's' .. id, 'd' .. id)
+    local notes = redis.call('ZMSCORE', K.tombstones, 's' .. id, 'd' .. id)
     return not (notes[1] or notes[2])
   end
 
@@ -71,7 +71,7 @@ register('reassert', {'allow-oom'}, function()
       About.take(id, claim, hold)
       holds[id], highest = claim, math.max(highest, fence)
       local has_it = hold and hold.sysid == sysid and hold.fence == fence  -- then it was told when the cancel came
-      if has_notes and not has_it and redis.call('ZSCORE', K.tomb, 'c' .. id)
+      if has_notes and not has_it and redis.call('ZSCORE', K.tombstones, 'c' .. id)
           and Change.cancelled_to(id) >= tonumber(generation or 0) then
         tell_to_stop(sysid, id, fence)
       end

@@ -57,7 +57,7 @@ register('reserve_names', {}, function()
     local owner, until_ms, known = (redis.call('HGET', K.names, name) or ''):match('^%d+ (%S+) (%d+) (%S*)$')
     if owner == id and known == digest and until_ms ~= '0' and redis.call('HEXISTS', K.generation, 'e' .. id) == 0 then
       redis.call('HDEL', K.names, name)
-      redis.call('ZREM', K.tomb, 'n' .. name, 'p' .. id)
+      redis.call('ZREM', K.tombstones, 'n' .. name, 'p' .. id)
     end
   end
 
@@ -111,7 +111,7 @@ register('reserve_names', {}, function()
   end
   if #rows > 0 then
     redis.call('HSET', K.names, unpack(rows))
-    Heads.call_with(notes, 'ZADD', K.tomb)
+    Index.call_with(notes, 'ZADD', K.tombstones)
   end
   return answer
 end)

@@ -39,14 +39,14 @@ register('touch', {'allow-oom'}, function()
     for at, id in ipairs(ids) do
       notes[at] = 'c' .. id
     end
-    return redis.call('ZMSCORE', K.tomb, unpack(notes))
+    return redis.call('ZMSCORE', K.tombstones, unpack(notes))
   end
 
   local holds = About.look(ids)
   local rows = reads and redis.call('HMGET', K.jobs, unpack(ids)) or {}
   local tries = reads and redis.call('HMGET', K.tries, unpack(ids)) or {}
   local generations = redis.call('HMGET', K.generation, unpack(ids))
-  local cancels = is_here('tomb') and cancels_of(ids) or {}
+  local cancels = is_here('tombstones') and cancels_of(ids) or {}
   local workers, standing, of_daemons, leases, answers, filled = {}, {}, {}, {}, {}, 0
 
   -- Returns the worker of a lease that stands, or nil; each lease is read once.

@@ -53,7 +53,8 @@ register('watch_parents', {'allow-oom'}, function()
     end
     if jobtype and (jobtype:match('^(.-)\31') or '') == pair.tenant then
       how, stage = watch_one(pair, how)
-    elseif not jobtype and pair.id ~= '' and (Behind.is_any() or redis.call('ZSCORE', K.tomb, 'p' .. pair.id)) then
+    elseif not jobtype and pair.id ~= ''
+      and (Behind.is_any() or redis.call('ZSCORE', K.tombstones, 'p' .. pair.id)) then
       how = '~'
     else
       how = '?'

@@ -179,7 +179,7 @@ end
 
 -- Writes which jobs were given, then which were taken. These are then in call.freed.
 function About.write()
-  Heads.write()
+  Index.write()
   About.write_taken()
   for sysid, ids in pairs(call.left) do
     redis.call('ZREM', held_key(sysid), unpack(ids))

@@ -1,13 +1,13 @@
 -- Jobs that are new to the store: from a journal, or brought by the success that they follow. A job with a row in
 -- `jobs` is left as it is.
-function starts.has_notes() return is_here('tomb') end
+function starts.has_notes() return is_here('tombstones') end
 
 -- Returns whether anything was noted of a job before it came; whether it was here before, and is deleted.
 local function is_met(id)
   if call.early > 0 and About.hold(id) then
     return true, false
   end
-  local notes = call.has_notes and redis.call('ZMSCORE', K.tomb, 's' .. id, 'd' .. id, 'c' .. id, 'r' .. id,
+  local notes = call.has_notes and redis.call('ZMSCORE', K.tombstones, 's' .. id, 'd' .. id, 'c' .. id, 'r' .. id,
     'o' .. id) or {}
   return notes[1] or notes[2] or notes[3] or notes[4], notes[5]
 end
@@ -93,7 +93,7 @@ function Arrive.arrive(groups, ids, fields, left_out, now_ms)
     Stands.watch(job.id, true)  -- it has no row yet
     Exchange.place_unseen(job, now_ms, 0)
   end
-  Heads.write()
+  Index.write()
   if filled > 0 then
     redis.call('HSET', K.jobs, unpack(rows))
   end
@@ -123,7 +123,7 @@ function Arrive.follow(groups, ids, counted, field, now_ms)
       or outcome.copied and Gone.was_here(field, outcome.copied[1], outcome.copied[2])
     met[id] = met[id] or not left_out[at]
   end
-  call.has_notes = redis.call('EXISTS', K.tomb) == 1  -- their ends may have been noted by this very call
+  call.has_notes = redis.call('EXISTS', K.tombstones) == 1  -- their ends may have been noted by this very call
   local _, rows = Arrive.arrive(groups, ids, Arrive.FIELDS, left_out, now_ms)
   if #rows == 0 then
     return

@@ -40,7 +40,7 @@ function Back.put_back(id, row, now_ms, from, fence)
     redis.call('ZADD', K.dead, now_ms, id)
     Counts.died('')
     return 'failed', ''
-  elseif redis.call('ZSCORE', K.tomb, 'c' .. id) then
+  elseif redis.call('ZSCORE', K.tombstones, 'c' .. id) then
     Move.end_cancelled(id, now_ms)
     return 'cancelled', jobtype
   elseif fence and is_late(id, expires_at_ms, now_ms, fence) then

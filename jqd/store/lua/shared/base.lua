@@ -1,5 +1,5 @@
 -- The names that all other files use. This file comes first in the library; `functions.py` joins them. Each other
--- file of lua/shared has a table of its name (heads.lua: Heads) for what others use of it; all else in it is local.
+-- file of lua/shared has a table of its name (index.lua: Index) for what others use of it; all else in it is local.
 --
 --     register(name, flags, work)  makes work() the function of that name; flags: 'no-writes'; 'allow-oom': it may run
 --                                  on a full server
@@ -131,8 +131,8 @@ end
 
 -- One command for all that many stores never have: false if there is none of it.
 function starts.has_rare()
-  return redis.call('EXISTS', K.paged, K.keyed, K.linked, K.links, K.expiring, K.tomb, K.deaths, K.generation, K.logs,
-    K.leases, K.aged) > 0
+  return redis.call('EXISTS', K.paged, K.keyed, K.linked, K.links, K.expiring, K.tombstones, K.deaths, K.generation,
+    K.logs, K.leases, K.aged) > 0
 end
 
 -- Returns whether one of these keys exists.

@@ -86,7 +86,7 @@ function Change.drop_changes(ids, rows, now_ms)
       redis.call('HDEL', K.names, name)
     end
     if redis.call('HEXISTS', K.generation, 'e' .. id) == 1 then
-      redis.call('ZADD', K.tomb, now_ms, 'o' .. id)
+      redis.call('ZADD', K.tombstones, now_ms, 'o' .. id)
       redis.call('HDEL', K.generation, 'c' .. id, 'e' .. id)
     else
       redis.call('HDEL', K.generation, id, 'c' .. id)
@@ -177,7 +177,7 @@ function Change.note_late_end(id, kept, dead, now_ms)
   end
   Change.forget_end(note)  -- of an earlier one, with its result
   redis.call('HSET', K.outcome, note, (dead and 'd' or 's') .. kept)
-  redis.call('ZADD', K.tomb, now_ms, note)
+  redis.call('ZADD', K.tombstones, now_ms, note)
   return true
 end
 

@@ -172,8 +172,8 @@ local function write_sums()
       end
     end
   end
-  Heads.call_with(new, 'HSET', K.counts)
-  Heads.call_with(gone, 'HDEL', K.counts)
+  Index.call_with(new, 'HSET', K.counts)
+  Index.call_with(gone, 'HDEL', K.counts)
   for jobtype in pairs(left) do
     drop_totals(jobtype)
   end
@@ -182,7 +182,7 @@ end
 -- Writes all that was noted, at the end of a function: a call for each number that changes. Jobs that ended are dropped
 -- from `expiring` and `deaths`.
 function Counts.write_counts(now_ms)
-  Heads.write()
+  Index.write()
   Stands.count_watched()
   if #call.ended > 0 and call.has_expiring then
     pcall(redis.call, 'ZREM', K.expiring, unpack(call.ended))

@@ -34,7 +34,7 @@ local function meet_late_end(change, now_ms, history_max)
   redis.call('ZADD', set, Change.noted_end(id, now_ms), id)
   redis.call('ZREM', other, id)
   Change.forget_end(note)
-  redis.call('ZREM', K.tomb, note)
+  redis.call('ZREM', K.tombstones, note)
   Change.prefer_cancel(id, change.generation)
   return true
 end
@@ -69,7 +69,7 @@ end
 -- whether another end was noted.
 local function meet_end(change, now_ms)
   local id = change.id
-  local ended, killed = unpack(redis.call('ZMSCORE', K.tomb, 's' .. id, 'd' .. id))
+  local ended, killed = unpack(redis.call('ZMSCORE', K.tombstones, 's' .. id, 'd' .. id))
   if not (ended or killed) or not end_stands(change) then
     return false, ended or killed
   end
@@ -78,7 +78,7 @@ local function meet_end(change, now_ms)
 end
 
 local function drop_notes_of(id)
-  redis.call('ZREM', K.tomb, 's' .. id, 'd' .. id, 'c' .. id, 'r' .. id, 'o' .. id)
+  redis.call('ZREM', K.tombstones, 's' .. id, 'd' .. id, 'c' .. id, 'r' .. id, 'o' .. id)
 end
 
 -- Puts a job where it belongs that was not here, whatever was noted of it. Notes count if they are of this content; for
@@ -89,13 +89,13 @@ function Exchange.place_unseen(change, now_ms, history_max)
   local hold = About.hold(id)
   if hold then
     About.come(id, hold, Parked.take_hold(change.jobtype, id, hold.fence))
-    redis.call('ZREM', K.tomb, 'r' .. id, 'o' .. id)
+    redis.call('ZREM', K.tombstones, 'r' .. id, 'o' .. id)
     if Change.cancelled_to(id) < change.generation then
-      redis.call('ZREM', K.tomb, 'c' .. id)  -- the cancel was of an earlier content
+      redis.call('ZREM', K.tombstones, 'c' .. id)  -- the cancel was of an earlier content
     end
     return
   end
-  local cancelled = redis.call('ZSCORE', K.tomb, 'c' .. id)
+  local cancelled = redis.call('ZSCORE', K.tombstones, 'c' .. id)
   local is_over, is_noted = meet_end(change, now_ms)
   if is_over then
     if cancelled then
@@ -109,7 +109,7 @@ function Exchange.place_unseen(change, now_ms, history_max)
     if is_noted then
       Change.begin_anew(id, history_max)
     end
-    local retry_ms = redis.call('ZSCORE', K.tomb, 'r' .. id)
+    local retry_ms = redis.call('ZSCORE', K.tombstones, 'r' .. id)
     local _, is_its = Tries.told_in(redis.call('HGET', K.tries, id) or '', change.generation)
     is_its = change.generation == 0 or is_its and Tries.last_of(id) > change.revision
     place_change(change, now_ms, is_its and tonumber(retry_ms or nil) or 0)
@@ -123,7 +123,7 @@ local function place_again(change, row, now_ms, history_max)
   local id = change.id
   local set = redis.call('ZSCORE', K.ended, id) and K.ended or redis.call('ZSCORE', K.dead, id) and K.dead
   if Change.cancelled_to(id) < change.generation then
-    redis.call('ZREM', K.tomb, 'c' .. id)  -- the cancel was of an earlier content
+    redis.call('ZREM', K.tombstones, 'c' .. id)  -- the cancel was of an earlier content
   end
   if set then
     Counts.note_ends({id}, now_ms)  -- it goes on, or has another end
@@ -161,7 +161,7 @@ local function take_name(change, now_ms)
     local _, is_earlier = Forgotten.forgotten()
     if id == change.id or until_ms == '0' or not is_earlier(change.revision) then
       if id ~= change.id then
-        redis.call('ZREM', K.tomb, 'p' .. change.id)
+        redis.call('ZREM', K.tombstones, 'p' .. change.id)
       end
       return id == change.id
     end
@@ -171,7 +171,7 @@ local function take_name(change, now_ms)
   end
   digest = change.digest ~= '' and change.digest or digest or ''
   redis.call('HSET', K.names, change.name, digits(change.revision) .. ' ' .. change.id .. ' 0 ' .. digest)
-  redis.call('ZREM', K.tomb, 'n' .. change.name, 'p' .. change.id)
+  redis.call('ZREM', K.tombstones, 'n' .. change.name, 'p' .. change.id)
   return true
 end
 
@@ -190,10 +190,10 @@ end
 local function drop_promise(change)
   local revision, id = (redis.call('HGET', K.names, change.name) or ''):match('^(%d+) (%S+) ')
   if id ~= change.id then
-    redis.call('ZREM', K.tomb, 'p' .. change.id)
+    redis.call('ZREM', K.tombstones, 'p' .. change.id)
   elseif tonumber(revision) <= change.revision then
     redis.call('HDEL', K.names, change.name)
-    redis.call('ZREM', K.tomb, 'n' .. change.name, 'p' .. change.id)
+    redis.call('ZREM', K.tombstones, 'n' .. change.name, 'p' .. change.id)
   end
 end
 
@@ -235,7 +235,7 @@ function Exchange.apply_change(change, now_ms, history_max)
   else
     Exchange.place_unseen(change, now_ms, history_max)
   end
-  Heads.write()
+  Index.write()
   redis.call('HSET', K.jobs, id, change.row)
   Expire.forget_expiry(id)
   Expire.note_expiry({id}, Move.has_ended(id) and 0 or change.expires_at_ms)

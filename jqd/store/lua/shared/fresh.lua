@@ -21,7 +21,7 @@ local function choose_fresh(some)
   local rows, tries, ends = redis.call('HMGET', K.jobs, unpack(ids)), redis.call('HMGET', K.tries, unpack(ids)),
     redis.call('HMGET', K.outcome, unpack(late))
   local changes, noted = call.has_changes and redis.call('HMGET', K.generation, unpack(contents)) or {},
-    redis.call('ZMSCORE', K.tomb, unpack(notes))
+    redis.call('ZMSCORE', K.tombstones, unpack(notes))
   local fresh, given = {}, redis.call('HMGET', K.names, unpack(names))
   for at, change in ipairs(some) do
     local place = 5 * at
@@ -49,7 +49,7 @@ local function place_all(fresh)
   for _, group in ipairs(order) do
     Pages.add_waiting(group.jobtype, group.priority, group)
   end
-  Heads.write()
+  Index.write()
   for _, change in ipairs(fresh) do
     Expire.forget_expiry(change.id)
     Expire.note_expiry({change.id}, change.expires_at_ms)
@@ -73,7 +73,7 @@ local function bring(fresh, names)
   if #taken > 0 then
     redis.call('HSET', K.names, unpack(taken))
   end
-  redis.call('ZREM', K.tomb, unpack(noted))
+  redis.call('ZREM', K.tombstones, unpack(noted))
   local groups = place_all(fresh)
   redis.call('HSET', K.jobs, unpack(rows))
   redis.call('HSET', K.generation, unpack(generations))

@@ -15,7 +15,7 @@ function Giveback.give_back(sysid, below, limit, bytes_max, now_ms, crash_limit)
     local hold = holds[id] or About.of(0, sysid)  -- its record was deleted by somebody
     local crashes = crash_limit > 0 and row and not Move.has_ended(id)
       and Deaths.count_death(id, alone and Deaths.is_laid_to(sysid, id)) or 0
-    if crashes > 0 and crashes >= crash_limit and not redis.call('ZSCORE', K.tomb, 'c' .. id) then
+    if crashes > 0 and crashes >= crash_limit and not redis.call('ZSCORE', K.tombstones, 'c' .. id) then
       redis.call('ZADD', K.dead, now_ms, id)
       redis.call('HSET', K.outcome, id, Move.CRASHED .. crashes)
       Counts.moved(jobtype or '', 'running', 'failed', id)

@@ -10,7 +10,7 @@ function Handover.may_entrust(outcome, hold, is_forgotten, is_earlier)
       or Tries.last_of(outcome.id) >= outcome.fence then
     return false
   end
-  local notes = redis.call('ZMSCORE', K.tomb, 's' .. outcome.id, 'd' .. outcome.id, 'o' .. outcome.id)
+  local notes = redis.call('ZMSCORE', K.tombstones, 's' .. outcome.id, 'd' .. outcome.id, 'o' .. outcome.id)
   return not (notes[1] or notes[2] or notes[3])
 end
 

@@ -197,7 +197,7 @@ function Limits.sweep(now_us)
     end
   end
   redis.call('HSET', K.life, 'swept', place)
-  Heads.call_with(gone, 'HDEL', K.spent)
+  Index.call_with(gone, 'HDEL', K.spent)
   return 4 * #gone >= #rows and #gone or 0
 end
 

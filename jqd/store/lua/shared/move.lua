@@ -1,5 +1,6 @@
 -- Rows of jobs, and moving jobs between the sets. A function either only adds or says that it removes: a job is added
--- to its new place first. Notes in `tomb` are a letter and the id: c cancel, s success, d failure for good, r retry.
+-- to its new place first. Notes in `tombstones` are a letter and the id: c cancel, s success, d failure for good,
+-- r retry.
 Move.CANCELLED = 'C'  -- in `outcome`: a cancel ended the job; the outcome of its last attempt may follow
 Move.CRASHED = 'X'  -- in `outcome`: it was alone in flight at that many deaths
 Move.EXPIRED = 'E'  -- in `outcome`: no attempt had begun at that instant (ms)
@@ -77,8 +78,8 @@ end
 function Move.add_ready(jobtype, priority, id, date_ms, generation)
   local score = Ageing.score_of(priority, id, date_ms, generation)
   local leads, known = Queues.may_lead(jobtype, score, id)
-  Heads.count_keyed(jobtype, redis.call('ZADD', ready_key(jobtype), score, id))
-  Heads.came(jobtype, score, leads, known, id)
+  Index.count_keyed(jobtype, redis.call('ZADD', ready_key(jobtype), score, id))
+  Index.came(jobtype, score, leads, known, id)
 end
 
 -- Removes a job that nobody holds from where it waits. Returns its queue and the date that it waited for. A job whose
@@ -97,5 +98,5 @@ end
 function Move.end_cancelled(id, now_ms, kept)
   redis.call('ZADD', K.ended, now_ms, id)
   redis.call('HSET', K.outcome, id, Move.CANCELLED .. (kept or ''))
-  redis.call('ZREM', K.tomb, 'c' .. id)
+  redis.call('ZREM', K.tombstones, 'c' .. id)
 end

@@ -1,4 +1,4 @@
--- Where ready jobs wait: each in exactly one of `ready`, one page, or `loose` (heads.lua); its row says under which
+-- Where ready jobs wait: each in exactly one of `ready`, one page, or `loose` (index.lua); its row says under which
 -- priority. A few jobs of a type and priority are in `ready`. Those pushed behind them are in pages, lists of few ids
 -- each that the server keeps packed, in a third of the memory. `ready` may have any job: one that comes back, or finds
 -- no good page, goes there.
@@ -18,10 +18,10 @@ local function add_paged(jobtype, number, has_some)
     call.has_pages = true
   end
   if call.has_pages then
-    Heads.note_paged(jobtype, sum)
+    Index.note_paged(jobtype, sum)
   end
   call.in_pages[jobtype] = sum
-  Heads.count_keyed(jobtype, number)
+  Index.count_keyed(jobtype, number)
 end
 
 -- Returns the page in which a job belongs, and the next page of its priority: their first ids, or nil.
@@ -50,7 +50,7 @@ do
     for at = first, last do
       rows[#rows + 1], rows[#rows + 2] = priority, ids[at]
     end
-    Heads.count_keyed(jobtype, redis.call('ZADD', ready_key(jobtype), unpack(rows)))
+    Index.count_keyed(jobtype, redis.call('ZADD', ready_key(jobtype), unpack(rows)))
   end
 
   -- Returns whether no page begins with that id. One may: of another priority, under which the job waited once.
@@ -117,8 +117,8 @@ do
 
   -- Adds jobs that wait nowhere yet; ids ascend.
   function Pages.add_waiting(jobtype, priority, ids)
-    if #ids <= LOOSE_MAX and Heads.may_loosen(jobtype) then
-      Heads.loosen(jobtype, priority, ids)
+    if #ids <= LOOSE_MAX and Index.may_loosen(jobtype) then
+      Index.loosen(jobtype, priority, ids)
       return
     end
     local number = tonumber(priority)
@@ -138,7 +138,7 @@ do
         add_paged(jobtype, paged, true)
       end
     end
-    Heads.came(jobtype, priority, leads, known, ids[1])
+    Index.came(jobtype, priority, leads, known, ids[1])
   end
 end
 
@@ -208,7 +208,7 @@ function Pages.remove(jobtype, ids, where)
     list[#list + 1] = id
   end
   if #in_ready > 0 then
-    Heads.count_keyed(jobtype, -redis.call('ZREM', ready_key(jobtype), unpack(in_ready)))
+    Index.count_keyed(jobtype, -redis.call('ZREM', ready_key(jobtype), unpack(in_ready)))
   end
   for first, gone in pairs(pages) do
     local page, last = Queues.page_key(first, jobtype), gone[#gone]
@@ -240,14 +240,14 @@ function Pages.take(jobtype, ids, where, heads)
   end
   for first = 1, #heads, 2 do
     if gone[heads[first + 1]] then
-      Heads.touch(jobtype, heads[first], heads[first + 1])
+      Index.touch(jobtype, heads[first], heads[first + 1])
     end
   end
 end
 
 -- Removes a job from its page or from `loose`, unless it is in `ready`.
 function Pages.drop_paged(jobtype, priority, id)
-  if Heads.drop_loose(jobtype, id) or Queues.paged_of(jobtype) == 0 then
+  if Index.drop_loose(jobtype, id) or Queues.paged_of(jobtype) == 0 then
     return
   end
   local first = find_page(jobtype, priority, id)
@@ -283,7 +283,7 @@ function Pages.place_of(jobtype, priority, id)
   if first and redis.call('LPOS', Queues.page_key(first, jobtype), id) then
     return tostring(priority)
   end
-  return score or Heads.is_loose(jobtype, id)
+  return score or Index.is_loose(jobtype, id)
 end
 
 -- Sets the best priority that still waits in `types`, or drops the row; to be called after jobs left.
@@ -292,7 +292,7 @@ function Pages.mend_type(queue)
   local _, priority = Pages.first_waiting(jobtype)
   local has_keyed = call.has_keyed and redis.call('HEXISTS', K.keyed, jobtype) == 1
   if has_keyed then  -- parked jobs are not offered, so their priority does not count if others wait
-    local _, best = Heads.best_keyed(jobtype)
+    local _, best = Index.best_keyed(jobtype)
     best = tonumber(best)
     priority = math.min(tonumber(priority) or best or tonumber(redis.call('ZSCORE', K.types, jobtype) or nil) or 0,
       best or math.huge)
@@ -311,9 +311,9 @@ function Pages.drop_waiting(jobtype, priority, id)
   if redis.call('ZREM', ready_key(jobtype), id) == 0 then
     Pages.drop_paged(jobtype, priority, id)
   else
-    Heads.count_keyed(jobtype, -1)
+    Index.count_keyed(jobtype, -1)
   end
   if known == id then
-    Heads.touch(jobtype, score, known)
+    Index.touch(jobtype, score, known)
   end
 end

@@ -51,12 +51,12 @@ end
 -- Parks a queue until a bucket allows more. `heads`: its first jobs, flat; their rows go. The caller drops others.
 function Parked.park(queue, bucket, heads, now_us)
   for at = 1, #heads, 2 do
-    Heads.note_gone(heads[at], heads[at + 1], queue)
+    Index.note_gone(heads[at], heads[at + 1], queue)
   end
   if #heads > 0 then
     local place = place_of(Limits.version_of(queue), bucket)
     redis.call('HSET', K.tied, queue, heads[2] .. ' ' .. place)
-    redis.call('ZADD', K.aside .. place, heads[1], Queues.head_row(heads[2], queue))
+    redis.call('ZADD', K.throttled .. place, heads[1], Queues.head_row(heads[2], queue))
     look_later(place, bucket, now_us, 'LT')
   else
     redis.call('HDEL', K.tied, queue)
@@ -70,11 +70,11 @@ function Parked.let_go(queue)
     return
   end
   redis.call('HDEL', K.tied, queue)
-  redis.call('ZREM', K.aside .. place, Queues.head_row(known, queue))
+  redis.call('ZREM', K.throttled .. place, Queues.head_row(known, queue))
   local heads = Queues.heads(queue, Limits.PRIORITIES)
   call.let_go_left = call.let_go_left - #heads / 2 - 1
   for at = 1, #heads, 2 do
-    Heads.came(queue, heads[at], true, nil, heads[at + 1])
+    Index.came(queue, heads[at], true, nil, heads[at + 1])
   end
 end
 
@@ -90,14 +90,14 @@ function Parked.look_at(place, version, now_us, recount)
   local free = place_version ~= version and Limits.MANY or math.min(state.slots, state.rate)
   local known_due, rule = not recount and tonumber(redis.call('ZSCORE', K.due, place) or nil), Limits.rule(name)
   local most = free >= 1 and math.min(Limits.MANY, math.max(Limits.FEW, math.floor(free))) or 0
-  for _, row in ipairs(most > 0 and redis.call('ZRANGE', K.aside .. place, 0, most - 1) or {}) do
+  for _, row in ipairs(most > 0 and redis.call('ZRANGE', K.throttled .. place, 0, most - 1) or {}) do
     if call.let_go_left >= 1 then
       Parked.let_go(row:match('^[^:]*:(.*)$'))
       let_go_queues = let_go_queues + 1
     end
   end
   redis.call('ZREM', K.due, place)
-  if redis.call('EXISTS', K.aside .. place) == 1 then
+  if redis.call('EXISTS', K.throttled .. place) == 1 then
     if free >= 1 then
       redis.call('ZADD', K.due, math.floor(now_us / 1000) + Limits.AGAIN_MS, place)
     else
@@ -126,7 +126,7 @@ function Parked.left(now_us)
   local version = #order > 0 and redis.call('HGET', K.life, 'version') or ''
   for _, bucket in ipairs(order) do
     local place = place_of(version, bucket)
-    if redis.call('EXISTS', K.aside .. place) == 1 then
+    if redis.call('EXISTS', K.throttled .. place) == 1 then
       Parked.look_at(place, version, now_us)
     end
   end

@@ -87,7 +87,7 @@ function Queues.head_of(jobtype, priority)
   return (Queues.first_between(jobtype, priority, priority))
 end
 
--- Returns the job's row in the indexes (heads.lua).
+-- Returns the job's row in the indexes (index.lua).
 function Queues.head_row(id, jobtype) return id .. ':' .. jobtype end
 
 -- A keyed queue's name has a character that no jobtype has.
@@ -101,9 +101,9 @@ end
 -- Returns the index of a queue's tenant, where no rows of other tenants, however many, hide its own.
 function Queues.all_of(queue)
   local at = queue:find('\31', 1, true)
-  return at and K.queues .. queue:sub(1, at) or K.heads
+  return at and K.queues .. queue:sub(1, at) or K.index
 end
--- Returns whether a queue with this row in `tied` is parked (heads.lua).
+-- Returns whether a queue with this row in `tied` is parked (index.lua).
 function Queues.is_parked(row) return row and row ~= '' end
 
 -- Returns the first job of a parked queue, and the place where it waits; or nil.

@@ -38,15 +38,15 @@ local function mend_heads(walk, taken)
       last, head = priority, taken[id] and id
       is_right = is_right or id == walk.found_id and tonumber(priority) == walk.found_priority
       if head then
-        Heads.touch(walk.queue, priority, head, none)
+        Index.touch(walk.queue, priority, head, none)
       end
     elseif head and not taken[id] then
-      Heads.touch(walk.queue, priority, head, id)
+      Index.touch(walk.queue, priority, head, id)
       head = nil
     end
   end
   if walk.found_id and not is_right then
-    Heads.touch(walk.queue, walk.found_priority, walk.found_id)
+    Index.touch(walk.queue, walk.found_priority, walk.found_id)
   end
 end
 
@@ -71,15 +71,15 @@ local function park(walk, taken, fresh, now_us, asked)
     return false, 0
   end
   if walk.found_id then
-    Heads.note_gone(walk.found_priority, walk.found_id, walk.queue)
+    Index.note_gone(walk.found_priority, walk.found_id, walk.queue)
   end
   for at = 1, #walk.passed_over, 2 do
-    Heads.note_gone(walk.passed_over[at], walk.passed_over[at + 1], walk.queue)
+    Index.note_gone(walk.passed_over[at], walk.passed_over[at + 1], walk.queue)
   end
   if not Queues.parked_at(walk.queue) then
     local heads = heads_of(walk, Choose.NOWHERE)
     for at = 1, #heads, 2 do
-      Heads.note_gone(heads[at], heads[at + 1], walk.queue)
+      Index.note_gone(heads[at], heads[at + 1], walk.queue)
     end
     local left = heads_left(walk, taken, asked)
     Parked.park(walk.queue, bucket, left, now_us)
@@ -109,7 +109,7 @@ local function take_loose(queue, loose, taken, are_all)
       rows[#rows + 1] = row
     end
   end
-  Heads.note_taken(queue, loose.priorities, rows)
+  Index.note_taken(queue, loose.priorities, rows)
   for _, group in ipairs(loose.groups) do
     local ids = group.count == 0 and Choose.NOWHERE or are_all and group or given_of(group, taken)
     if #ids > 0 and group.allowed ~= Choose.NOWHERE then
@@ -123,14 +123,14 @@ local function tie(walk)
   local rows, last = {}, nil
   for at, job in ipairs(walk.tied_jobs) do
     rows[2 * at - 1], rows[2 * at] = job.priority, job.id
-    Heads.note_taken(walk.queue, {[job.priority] = true}, {job.row})
+    Index.note_taken(walk.queue, {[job.priority] = true}, {job.row})
     if job.priority ~= last then
       last = job.priority
-      Heads.touch(walk.queue, last, Queues.head_of(walk.queue, last))
+      Index.touch(walk.queue, last, Queues.head_of(walk.queue, last))
     end
   end
   redis.call('ZADD', ready_key(walk.queue), unpack(rows))
-  Heads.count_keyed(walk.queue, #walk.tied_jobs)
+  Index.count_keyed(walk.queue, #walk.tied_jobs)
 end
 
 -- Settles the queues of a claim. `taken`: id → true of jobs that were given; `are_all`: that is all that were chosen.
@@ -168,6 +168,6 @@ function Settle.settle_queues(order, opened, taken, are_all, fence, now_us)
       end
     end
   end
-  Heads.mend(Queues.type_of(first))
-  Heads.write()
+  Index.mend(Queues.type_of(first))
+  Index.write()
 end

@@ -66,7 +66,7 @@ local function write_rates(now_us)
     end
     rows[2 * at - 1], rows[2 * at] = state.bucket, row
   end
-  Heads.call_with(rows, 'HSET', K.spent)
+  Index.call_with(rows, 'HSET', K.spent)
 end
 
 -- Writes all that was noted.
@@ -80,11 +80,11 @@ function Spend.write_spent(fence, now_us)
         rows[filled + 1], rows[filled + 2], filled = score, ids[place], filled + 2
       end
     end
-    Heads.call_with(rows, 'ZADD', K.busy .. bucket)
+    Index.call_with(rows, 'ZADD', K.busy .. bucket)
   end
   for place = 2, #call.spent_ids, 2 do
     call.spent_ids[place] = About.counts(call.spent_ids[place])
   end
-  Heads.call_with(call.spent_ids, 'HSET', K.about)
+  Index.call_with(call.spent_ids, 'HSET', K.about)
   call.spending, call.spent_slots, call.spent_ids = {}, {}, {}
 end

@@ -2,15 +2,15 @@
 -- wait has one row, that of its first job, unless the queue is parked. So the best jobs of any range of priorities are
 -- found, whatever waits outside of it.
 --
---     heads            zset  "<id>:<queue>" → priority: the first job of each jobtype and priority. For the keyed
+--     index            zset  "<id>:<queue>" → priority: the first job of each jobtype and priority. For the keyed
 --                            queues of a jobtype there is one row a priority, of the best job in `queues` and `loose`
---     queues:<tenant>\31 zset  the same for one tenant; `heads` is that of the tenant ""
+--     queues:<tenant>\31 zset  the same for one tenant; `index` is that of the tenant ""
 --     queues:<jobtype> zset  such rows, of each keyed queue of a jobtype
 --     loose:<jobtype>  zset  such rows, each of a job that waits in no queue: few came at once for its queue. It stays
 --                            here until it must wait for a constraint
 --     tied             hash  keyed queue with jobs that are not loose → "", or, if it is parked, "<id> <place>": its
 --                            first job and where it waits (parked.lua); then it has no row above
---     aside:<place>    zset  "<id>:<queue>" → priority: the first job of each queue that is parked there
+--     throttled:<place>    zset  "<id>:<queue>" → priority: the first job of each queue that is parked there
 --
 -- A *line* is the jobs of a queue under one priority. Calls only note which lines change (`touch`, `came`); `write`
 -- brings the indexes up to date, once, for a command for each of hundreds of queues would cost more than all else. It
@@ -38,7 +38,7 @@ end
 
 -- Notes that a line changed. `known`: the job that had its row; `head`: its first job now; nil: to be looked up; false:
 -- the line is empty.
-function Heads.touch(queue, priority, known, head)
+function Index.touch(queue, priority, known, head)
   local lines, number = call.lines_of[queue], tonumber(priority)
   if not lines then
     lines = {}
@@ -69,9 +69,9 @@ local function find_head(line)
 end
 
 -- Notes that a job came. `leads`: it is the first of its line, and `known` was before (Queues.may_lead).
-function Heads.came(queue, priority, leads, known, id)
+function Index.came(queue, priority, leads, known, id)
   if leads then
-    Heads.touch(queue, priority, known, id)
+    Index.touch(queue, priority, known, id)
   end
   if Queues.is_keyed(queue) then
     local changes = gathered_of(queue)
@@ -82,13 +82,13 @@ function Heads.came(queue, priority, leads, known, id)
 end
 
 -- Notes that jobs of a jobtype left, so that its row in `types` is mended.
-function Heads.mend(jobtype)
+function Index.mend(jobtype)
   call.mends, call.is_moved = call.mends or {}, true
   call.mends[jobtype] = true
 end
 
 -- Counts so many more jobs in a queue, if it is keyed.
-function Heads.count_keyed(queue, number)
+function Index.count_keyed(queue, number)
   if number ~= 0 and Queues.is_keyed(queue) then
     local changes = gathered_of(queue)
     changes.count = changes.count + number
@@ -96,7 +96,7 @@ function Heads.count_keyed(queue, number)
 end
 
 -- Notes how many ids a queue has in pages now.
-function Heads.note_paged(queue, number)
+function Index.note_paged(queue, number)
   call.paged_numbers, call.is_moved = call.paged_numbers or {}, true
   call.paged_numbers[queue] = number
 end
@@ -110,13 +110,13 @@ local function write_paged()
       gone[#gone + 1] = queue
     end
   end
-  Heads.call_with(rows, 'HSET', K.paged)
-  Heads.call_with(gone, 'HDEL', K.paged)
+  Index.call_with(rows, 'HSET', K.paged)
+  Index.call_with(gone, 'HDEL', K.paged)
 end
 
 -- Returns the best row of a jobtype in `queues` and `loose`, and its priority; nil if there is none. `from`, `to`: only
 -- between these priorities.
-function Heads.best_keyed(jobtype, from, to)
+function Index.best_keyed(jobtype, from, to)
   local function first_of(index)
     return unpack(redis.call('ZRANGE', index, from or '-inf', to or '+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES'))
   end
@@ -128,23 +128,23 @@ function Heads.best_keyed(jobtype, from, to)
   return row, priority
 end
 
-local function lead_of(jobtype, priority) return (Heads.best_keyed(jobtype, priority, priority)) end
+local function lead_of(jobtype, priority) return (Index.best_keyed(jobtype, priority, priority)) end
 
 -- Returns the priority of a job that is loose, or nil.
-function Heads.is_loose(queue, id)
+function Index.is_loose(queue, id)
   return call.has_keyed and Queues.is_keyed(queue) and redis.call('ZSCORE', Queues.loose_key(queue),
     Queues.head_row(id, queue)) or nil
 end
 
 -- Removes a job from `loose`. Returns whether it was there.
-function Heads.drop_loose(queue, id)
-  local priority = Heads.is_loose(queue, id)
+function Index.drop_loose(queue, id)
+  local priority = Index.is_loose(queue, id)
   if priority then
     local row = Queues.head_row(id, queue)
-    Heads.count_keyed(queue, -redis.call('ZREM', Queues.loose_key(queue), row))
+    Index.count_keyed(queue, -redis.call('ZREM', Queues.loose_key(queue), row))
     redis.call('ZREM', Queues.all_of(queue), row)
-    Heads.note_taken(queue, {[priority] = true}, {})
-    Heads.mend(Queues.type_of(queue))
+    Index.note_taken(queue, {[priority] = true}, {})
+    Index.mend(Queues.type_of(queue))
   end
   return priority ~= nil
 end
@@ -153,19 +153,19 @@ end
 function starts.may_loosen() return not is_here('aged') end
 
 -- Returns whether jobs that come for that queue may be loose.
-function Heads.may_loosen(queue)
+function Index.may_loosen(queue)
   return Queues.is_keyed(queue) and call.may_loosen
 end
 
 -- Adds loose jobs; to their queue if that is parked.
-function Heads.loosen(queue, priority, ids)
+function Index.loosen(queue, priority, ids)
   local changes = gathered_of(queue)
   changes.loose[#changes.loose + 1] = {queue = queue, priority = priority, ids = ids}
   changes.priorities[tonumber(priority)], changes.best = true, math.min(changes.best, tonumber(priority))
 end
 
 -- Notes that these rows are loose no more. `priorities`: theirs, as keys.
-function Heads.note_taken(queue, priorities, rows)
+function Index.note_taken(queue, priorities, rows)
   local changes = gathered_of(queue)
   local taken, filled = changes.taken, #changes.taken
   for at = 1, #rows do
@@ -177,7 +177,7 @@ function Heads.note_taken(queue, priorities, rows)
 end
 
 -- Notes that a row goes, for this call parks its queue.
-function Heads.note_gone(priority, id, queue)
+function Index.note_gone(priority, id, queue)
   local changes = gathered_of(queue)
   changes.gone[#changes.gone + 1] = Queues.head_row(id, queue)
   changes.priorities[tonumber(priority)] = true
@@ -188,10 +188,10 @@ local function refresh(queue)
   local known, place = Queues.parked_at(queue)
   local id, priority = Queues.first_between(queue, '-inf', '+inf')
   if id ~= known then
-    redis.call('ZREM', K.aside .. place, Queues.head_row(known, queue))
+    redis.call('ZREM', K.throttled .. place, Queues.head_row(known, queue))
   end
   if id then
-    redis.call('ZADD', K.aside .. place, priority, Queues.head_row(id, queue))
+    redis.call('ZADD', K.throttled .. place, priority, Queues.head_row(id, queue))
     redis.call('HSET', K.tied, queue, id .. ' ' .. place)
   else
     redis.call('HDEL', K.tied, queue)
@@ -217,12 +217,12 @@ local function write_loose(jobtype, changes)
       refresh(one.queue)
     end
   end
-  changes.count = changes.count + Heads.call_with(rows, 'ZADD', K.loose .. jobtype)
+  changes.count = changes.count + Index.call_with(rows, 'ZADD', K.loose .. jobtype)
 end
 
 -- Calls a command with any number of words, 1,000 at a time: `unpack` fails at some 8,000, when other things are
 -- written. Returns the sum of the answers.
-function Heads.call_with(words, command, key)
+function Index.call_with(words, command, key)
   local sum = 0
   for at = 1, #words, 1000 do
     sum = sum + redis.call(command, key, unpack(words, at, math.min(at + 999, #words)))
@@ -245,7 +245,7 @@ local function rows_of(changes)
     local is_parked = Queues.is_parked(tied[at])
     if is_parked and not fresh[queue] then
       refresh(queue)
-      Heads.mend(changes.jobtype)  -- that may have been the queue's last job
+      Index.mend(changes.jobtype)  -- that may have been the queue's last job
       fresh[queue] = true
     elseif not is_parked then
       for _, row in ipairs(find_head(line)) do
@@ -253,7 +253,7 @@ local function rows_of(changes)
       end
       local head = line.head
       if not head then  -- the next line may have no row: when a queue is let go, only its first priorities get one
-        Heads.mend(changes.jobtype)
+        Index.mend(changes.jobtype)
         head, priority = Queues.first_between(queue, '(' .. priority, '+inf')
       end
       if head then
@@ -267,7 +267,7 @@ local function rows_of(changes)
       end
     end
   end
-  Heads.call_with(new, 'HSET', K.tied)
+  Index.call_with(new, 'HSET', K.tied)
   return rows
 end
 
@@ -278,9 +278,9 @@ local function write_gathered(changes)
     leads[priority] = lead_of(jobtype, priority) or ''
   end
   write_loose(jobtype, changes)
-  changes.count = changes.count - Heads.call_with(changes.taken, 'ZREM', K.loose .. jobtype)
-  Heads.call_with(changes.gone, 'ZREM', index)
-  Heads.call_with(rows, 'ZADD', index)
+  changes.count = changes.count - Index.call_with(changes.taken, 'ZREM', K.loose .. jobtype)
+  Index.call_with(changes.gone, 'ZREM', index)
+  Index.call_with(rows, 'ZADD', index)
   for priority, before in pairs(leads) do
     local lead = lead_of(jobtype, priority)
     if before ~= '' and before ~= lead then
@@ -290,8 +290,8 @@ local function write_gathered(changes)
       new[#new + 1], new[#new + 2] = priority, lead
     end
   end
-  Heads.call_with(old, 'ZREM', all)
-  Heads.call_with(new, 'ZADD', all)
+  Index.call_with(old, 'ZREM', all)
+  Index.call_with(new, 'ZADD', all)
   if changes.count ~= 0 then
     Queues.begin_keyed()
     if redis.call('HINCRBY', K.keyed, jobtype, changes.count) <= 0 then
@@ -304,7 +304,7 @@ local function write_gathered(changes)
 end
 
 -- Writes all noted changes into the indexes.
-function Heads.write()
+function Index.write()
   if not call.is_moved then
     return
   end
@@ -318,9 +318,9 @@ function Heads.write()
       local changes = gathered_of(queue)
       changes.lines[#changes.lines + 1] = line
     else
-      Heads.call_with(find_head(line), 'ZREM', Queues.all_of(queue))
+      Index.call_with(find_head(line), 'ZREM', Queues.all_of(queue))
       if not line.head then
-        Heads.mend(queue)
+        Index.mend(queue)
       end
     end
   end
