@@ -1,38 +1,42 @@
 """Decides which date of a schedule is fired next, and which dates are skipped.
 
 To *fire* a date is to push the schedule's job for it. A date is *missed* if it passed some time ago and was not fired.
-The decision depends only on the arguments, so all daemons decide alike.
+A date that a daemon saw wait for the last job is not missed, however late that job ends: `watched` tells the two apart.
+The end of the job cannot: after an outage it may come later than all dates of the outage. The decision depends only on
+the arguments, so all daemons decide alike.
 """
 
 from collections.abc import Sequence
 from itertools import islice, takewhile
 from typing import NamedTuple
 
-from jqd.cron.schedules import KnownSchedule
+from jqd.cron.schedules import KnownSchedule, Watched
 
 LATE_MS = 60_000  # a date that passed longer ago is missed: a restart or a failover takes less
+SEEN_MS = LATE_MS // 2  # so old are dates that wait when it is noted that they were seen: one note for all of them
+WATCHED_MAX = 50  # spans, 1 KB: if there are more outages while dates wait, those of the further ones count as seen
 AT_ONCE = 500  # the most dates in one step, some 10 ms: after an idle day a schedule of every second has 86,400
 
 
-class Last(NamedTuple):
-    """The state of the job that a schedule pushed last."""
-
-    ended_at_ms: int | None
-    """When the job ended; None: it has not ended; 0: it has, but when is no longer known."""
-
-
 class Step(NamedTuple):
-    """The next step of a schedule: fire one date, skip some dates, or both. If it leaves dates that have come, another
-    step follows."""
+    """The next step of a schedule: fire one date, skip some dates, or both; or only note that dates wait. If it leaves
+    dates that have come, another step follows."""
 
     through_ms: int
-    """The last date that this step fires or skips."""
+    """The last date that this step fires or skips, or the step before if this one only notes."""
     fires: bool = False
     """Whether the date `through_ms` is fired; else it is skipped."""
     skipped: int = 0
     """How many dates are skipped, including `through_ms` if that is not fired."""
     replaces: bool = False
     """Whether the schedule's last job, which still runs, is cancelled."""
+    watched: Watched = ()
+    """See `FiredDate`."""
+
+    @property
+    def is_note(self) -> bool:
+        """Return whether this step only notes which dates wait for the last job to end."""
+        return not self.fires and not self.skipped
 
 
 class Firing(NamedTuple):
@@ -47,36 +51,52 @@ class Firing(NamedTuple):
         return self.one.job_id(self.step.through_ms)
 
 
-def decide(one: KnownSchedule, last: Last | None, now_ms: int) -> Step | None:
-    """Return the next step of a schedule: the date to fire, or the dates to skip. None if no date has come, or if the
-    schedule waits for its last job to end.
+def decide(one: KnownSchedule, runs: bool, now_ms: int) -> Step | None:
+    """Return the next step of a schedule: the date to fire, or the dates to skip, or which dates wait. None if no date
+    has come, or if the schedule waits for its last job to end and nothing is to be noted.
 
-    `last`: the job that the schedule pushed last; None if there was none.
+    `runs`: whether the job that the schedule pushed last has not ended.
     """
     schedule = one.schedule
-    running = last is not None and last.ended_at_ms is None
-    if running and schedule.overlap == "queue":
-        return None
+    watched = _watched(one, now_ms, SEEN_MS if runs else 0) if schedule.overlap == "queue" else ()
+    if runs and schedule.overlap == "queue":
+        return Step(one.fired.through_ms, watched=watched) if watched != one.fired.watched else None
     come = takewhile(lambda date_ms: date_ms <= now_ms, schedule.when.dates(one.through_ms))
     due = [*islice(come, AT_ONCE + 1)]
     if not due:
         return None
-    if running and schedule.overlap == "skip":
+    if runs and schedule.overlap == "skip":
         return Step(due[-1], skipped=len(due))
-    waited_ms = last.ended_at_ms or 0 if last is not None and schedule.overlap == "queue" else 0
-    missed = _missed(due, now_ms, waited_ms)
-    if not missed or schedule.missed == "all":
-        return Step(due[0], fires=True, replaces=running)
+    missed = _missed(due, now_ms, watched) if schedule.missed != "all" else ()
+    if not missed:
+        return Step(due[0], fires=True, replaces=runs, watched=watched)
     if schedule.missed == "skip" or len(missed) > AT_ONCE:  # more dates may follow, so the latest one is not known yet
-        return Step(missed[:AT_ONCE][-1], skipped=len(missed[:AT_ONCE]))
-    return Step(missed[-1], fires=True, skipped=len(missed) - 1, replaces=running)
+        return Step(missed[:AT_ONCE][-1], skipped=len(missed[:AT_ONCE]), watched=watched)
+    return Step(missed[-1], fires=True, skipped=len(missed) - 1, replaces=runs, watched=watched)
 
 
-def _missed(due: Sequence[int], now_ms: int, waited_ms: int) -> Sequence[int]:
-    """Return the dates in `due` that came more than LATE_MS ago.
+def _watched(one: KnownSchedule, now_ms: int, old_ms: int) -> Watched:
+    """Return the spans of time in which a daemon looked at the dates of a schedule that wait, including the present if
+    a date that was not seen yet came more than `old_ms` ago."""
+    spans = one.fired.watched
+    seen_ms = max(one.through_ms, spans[-1][1] if spans else 0)
+    if now_ms - seen_ms <= old_ms:
+        return spans
+    first_ms = one.schedule.when.after(seen_ms)
+    if first_ms is None or now_ms - first_ms <= old_ms:
+        return spans
+    spans = tuple(span for span in spans if span[1] > one.through_ms)
+    if spans and (now_ms - first_ms <= LATE_MS or len(spans) == WATCHED_MAX):
+        return (*spans[:-1], (spans[-1][0], now_ms))
+    return (*spans, (now_ms - LATE_MS, now_ms))
 
-    Return none if the first date had come when the last job ended (`waited_ms`): then the dates only waited for that
-    job."""
-    if due[0] <= waited_ms:
-        return ()
-    return [date_ms for date_ms in due if now_ms - date_ms > LATE_MS]
+
+def _missed(due: Sequence[int], now_ms: int, watched: Watched) -> Sequence[int]:
+    """Return the missed dates with which `due` begins, up to the first that was seen or came a moment ago."""
+
+    def is_missed(date_ms: int) -> bool:
+        if now_ms - date_ms <= LATE_MS:
+            return False
+        return not any(begin_ms <= date_ms <= end_ms for begin_ms, end_ms in watched)
+
+    return [*takewhile(is_missed, due)]

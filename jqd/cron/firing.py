@@ -11,7 +11,7 @@ from contextlib import ExitStack
 import msgspec
 from msgspec import Raw, structs
 
-from jqd.cron.decide import Firing, Last
+from jqd.cron.decide import Firing
 from jqd.cron.schedules import ComingSince, FiredDate, KnownSchedule, Schedules, fired_setting
 from jqd.domain.charge import Charge
 from jqd.domain.dates import iso
@@ -30,7 +30,6 @@ from jqd.service.id_reservations import confirm_ids, reserve_ids
 from jqd.service.principal import Principal
 from jqd.service.push import expect_open
 from jqd.service.services import Services
-from jqd.store import JobView
 from jqd.tenants.quota_service import reserve_owed
 
 # Well below the store's `name_reserve_s`: a name that was reserved longer ago may belong to another job by now.
@@ -44,15 +43,15 @@ _fields_decoder = msgspec.msgpack.Decoder(dict[str, Raw])
 _job_decoder = msgspec.msgpack.Decoder(JobSpec)
 
 
-async def last_of(services: Services, one: KnownSchedule, steady_s: float) -> Last | None:
-    """Return the state of the job that a schedule pushed last; None if it has pushed none.
+async def last_runs(services: Services, one: KnownSchedule, steady_s: float) -> bool:
+    """Return whether the job that a schedule pushed last has not ended.
 
     `steady_s`: how long the job's partition of the store has answered without a break or a restart. Raises StoreAway,
     StoreRefused.
     """
     job_id = one.fired.job_id
     if not job_id:
-        return None
+        return False
     try:
         services = _of(services, one)
         view = await find(services, await resolve(services, bare(job_id)), named=True)
@@ -63,12 +62,10 @@ async def last_of(services: Services, one: KnownSchedule, steady_s: float) -> La
             one.coming = one.coming or ComingSince(services.clock.boot_s(), services.journal.end)
             is_lost = _is_late(one.fired, view) or _is_lost(services, one.coming, job_id, steady_s)
             if is_lost or await resolve(services, bare(job_id)) != view.id:
-                return Last(0)
+                return False
     except NotFound:
-        return Last(0)
-    if not view.state.is_final:
-        return Last(None)
-    return Last(view.outcome.finished_at_ms if isinstance(view, JobView) and view.outcome else 0)
+        return False
+    return not view.state.is_final
 
 
 def _is_lost(services: Services, coming: ComingSince, job_id: str, steady_s: float) -> bool:
@@ -166,8 +163,8 @@ async def _fire_all(
     now_ms, given = services.clock.wall_ms(), agreed.ids if agreed else {}
     # The job is before its `fired` setting in the journal, and one sync covers both. If a crash cuts the end of the
     # journal off, the setting is lost first, and the date is fired again under the same id.
-    fired = [(each.one, _fired(each, now_ms, given)) for each in done]
-    await note(services, [fired_setting(one.name, date, now_ms=now_ms, after=one.revision) for one, date in fired])
+    fired = [(each.one, fired_body(each, now_ms, given)) for each in done]
+    await note(services, [fired_setting(one.name, date, now_ms=now_ms, after=one.setting) for one, date in fired])
     for each in done:
         services.feature(Schedules).counts["fired"] += each.step.fires
         services.feature(Schedules).counts["skipped"] += each.step.skipped
@@ -201,13 +198,15 @@ def _batch(firings: Sequence[Firing]) -> Batch:
     return Batch(False, len(items), _encoder.encode(items), [_job_decoder.decode(item) for item in items])
 
 
-def _fired(each: Firing, now_ms: int, given: Mapping[str, str]) -> FiredDate:
+def fired_body(each: Firing, now_ms: int, given: Mapping[str, str]) -> FiredDate:
     """Return the new body of the schedule's setting `fired` after the step in `each`.
 
     `given`: a job's own id → the id that the store gave the job, also for dates that another daemon fired: both daemons
     write a setting for the date, and either of the two may win."""
     before, step = each.one.fired, each.step
-    after = structs.replace(before, through_ms=step.through_ms, skipped=before.skipped + step.skipped)
+    after = structs.replace(
+        before, through_ms=step.through_ms, skipped=before.skipped + step.skipped, watched=step.watched
+    )
     if not step.fires:
         return after
     job_id, date_ms, count = each.job_id, step.through_ms, before.fired + 1
@@ -244,5 +243,5 @@ def _log_fired(each: Firing) -> None:
     log = get_logger("schedules")
     if each.step.fires:
         log.info("schedules.fired", **note, job_id=each.job_id)
-    else:
+    elif each.step.skipped:
         log.info("schedules.skipped", **note)

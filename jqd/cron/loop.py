@@ -13,7 +13,7 @@ from itertools import chain, islice, zip_longest
 import trio
 
 from jqd.cron.decide import Firing, decide
-from jqd.cron.firing import fire, last_of
+from jqd.cron.firing import fire, last_runs
 from jqd.cron.schedules import KnownSchedule, Schedules
 from jqd.domain.array_split import in_steps
 from jqd.domain.errors import JournalRefused, ServiceError, StoreAway, StoreRefused
@@ -80,14 +80,15 @@ class CronLoop:
                 self._put_off(one, away[home])
                 continue
             try:
-                step = decide(one, await last_of(self._services, one, self._steady_s(home)), self._schedules.now_ms())
+                runs = await last_runs(self._services, one, self._steady_s(home))
+                step = decide(one, runs, self._schedules.now_ms())
             except WEATHER as error:
                 away[home] = str(error)
                 self._put_off(one, str(error))
                 continue
-            if step is None:
+            if step is None or step.is_note:
                 self._put_off(one, f"its last job, {bare(one.fired.job_id)}, has not ended")
-            else:
+            if step is not None:
                 firing = Firing(one, step)
                 by_home.setdefault(partition_of_name(firing.job_id, self._services.partitions), []).append(firing)
         for home, firings in by_home.items():

@@ -37,6 +37,8 @@ JITTER_S_MAX = 86_400.0  # a day
 
 Missed = Literal["skip", "once", "all"]
 Overlap = Literal["skip", "queue", "replace"]
+Watched = tuple[tuple[int, int], ...]
+"""Spans of time: the first and the last instant of each (Unix ms), in order."""
 
 
 Cron = Annotated[
@@ -126,6 +128,9 @@ class FiredDate(Struct, frozen=True, omit_defaults=True):
     given: str = ""
     """The daemon's id of that job, from the store. If the job is purged, its name may be reserved again with another
     id."""
+    watched: Watched = ()
+    """When daemons looked at the dates that wait for that job to end (`overlap` `queue`): these dates are not missed.
+    Dates of an outage are in none of the spans."""
 
 
 class ComingSince(NamedTuple):
@@ -143,8 +148,8 @@ class KnownSchedule(Struct):
     name: str
     schedule: Schedule
     fired: FiredDate
-    revision: int = 0
-    """The revision of the schedule's setting `fired`; 0 if there is none."""
+    setting: Setting | None = None
+    """The schedule's setting `fired`; None if there is none."""
     next_ms: int | None = None
     """The first date that was neither fired nor skipped (Unix ms); None if there is none."""
     trouble: str = ""
@@ -174,15 +179,18 @@ class KnownSchedule(Struct):
         return date_ms + int.from_bytes(drawn, "big") % (jitter_ms + 1)
 
 
-def fired_setting(name: str, fired: FiredDate, *, now_ms: int, after: int = 0) -> Setting:
-    """Return the setting `fired` for a date that was fired or skipped. `after`: the revision that it must exceed.
+def fired_setting(name: str, fired: FiredDate, *, now_ms: int, after: Setting | None = None) -> Setting:
+    """Return the setting `fired` for a date that was fired or skipped. `after`: the setting that it replaces.
 
-    If one daemon fired a date and another skipped it, the setting of the one that fired wins.
+    If one daemon fired a date and another skipped it, the setting of the one that fired wins. Of settings that differ
+    only in which dates wait, with the same revision, the later one wins.
     """
     is_fired = fired.date_ms == fired.through_ms
     revision = fired.through_ms * ORIGINS + is_fired
-    if revision < after:
-        revision = (after // ORIGINS + 1) * ORIGINS + is_fired
+    if after is not None and revision < after.revision:
+        revision = (after.revision // ORIGINS + 1) * ORIGINS + is_fired
+    elif after is not None and revision == after.revision:
+        now_ms = max(now_ms, after.at_ms + 1)
     return Setting(FIRED, name, revision, now_ms, Raw(_encoder.encode(fired)))
 
 
@@ -192,7 +200,8 @@ def set_back(setting: Setting, *, now_ms: int) -> Setting | None:
     seen = _seen_to(setting)
     if seen.through_ms <= now_ms + AHEAD_MS:
         return None
-    return fired_setting(setting.name, structs.replace(seen, through_ms=now_ms), now_ms=now_ms, after=setting.revision)
+    back = structs.replace(seen, through_ms=now_ms, watched=())
+    return fired_setting(setting.name, back, now_ms=now_ms, after=setting)
 
 
 def forgotten(setting: Setting, *, now_ms: int) -> Setting:
@@ -330,9 +339,11 @@ class Schedules:
         if saved is not None and not saved.is_deleted:
             schedule = before.schedule if before and setting.kind == FIRED else _schedule_decoder.decode(saved.body)
             done = NEVER if fired is None else _seen_to(fired)
-            one = KnownSchedule(setting.name, schedule, done, fired.revision if fired else 0)
+            one = KnownSchedule(setting.name, schedule, done, fired)
             if before and before.fired.job_id == done.job_id:
                 one.coming = before.coming  # kept: this is called for skipped dates, too, which push no job
+            if before and setting.kind == FIRED and before.fired.through_ms == done.through_ms:
+                one.trouble, one.again_at_s = before.trouble, before.again_at_s  # its dates go on waiting
             self._known[setting.name] = one
             self._new.add(setting.name)
         self.changed.set()

@@ -1,22 +1,32 @@
 """Which date of a schedule is fired, and which are passed over."""
 
+from dataclasses import dataclass, field
+from itertools import cycle
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jqd.cron.decide import AT_ONCE, LATE_MS, Last, Step, decide
-from jqd.cron.schedules import FiredDate, KnownSchedule, Missed, Overlap, Schedule, Template, fired_setting
+from jqd.cron.decide import AT_ONCE, LATE_MS, SEEN_MS, WATCHED_MAX, Firing, Step, decide
+from jqd.cron.firing import fired_body
+from jqd.cron.schedules import FiredDate, KnownSchedule, Missed, Overlap, Schedule, Template, Watched, fired_setting
+from jqd.domain.dates import iso
 
 EVERY_MS = 30_000
-RUNS, ENDED = Last(None), Last(0)
+RUNS, ENDED = True, False
 
 
 def known(
-    through: int = 0, *, every_ms: int = EVERY_MS, missed: Missed = "once", overlap: Overlap = "queue"
+    through: int = 0,
+    *,
+    every_ms: int = EVERY_MS,
+    missed: Missed = "once",
+    overlap: Overlap = "queue",
+    watched: Watched = (),
 ) -> KnownSchedule:
     """A schedule whose dates are 1, 2, 3 … times `every_ms`; those up to `through` were fired."""
     schedule = Schedule(job=Template(name="n"), every=every_ms / 1000, missed=missed, overlap=overlap)
-    return KnownSchedule("s", schedule, FiredDate(through * every_ms))
+    return KnownSchedule("s", schedule, FiredDate(through * every_ms, watched=watched))
 
 
 def at(date: float) -> int:
@@ -24,10 +34,10 @@ def at(date: float) -> int:
 
 
 @pytest.mark.parametrize(
-    ("missed", "overlap", "last", "now", "step"),
+    ("missed", "overlap", "runs", "now", "step"),
     [
-        ("once", "queue", None, 0.9, None),
-        ("once", "queue", None, 1, Step(at(1), fires=True)),
+        ("once", "queue", ENDED, 0.9, None),
+        ("once", "queue", ENDED, 1, Step(at(1), fires=True)),
         ("once", "queue", ENDED, 2.5, Step(at(1), fires=True)),  # a minute is no delay: both are fired
         ("once", "queue", ENDED, 3.1, Step(at(1), fires=True, skipped=0)),
         ("once", "queue", ENDED, 9.5, Step(at(7), fires=True, skipped=6)),
@@ -38,13 +48,99 @@ def at(date: float) -> int:
         ("all", "skip", RUNS, 2.5, Step(at(2), skipped=2)),
         ("once", "replace", RUNS, 9.5, Step(at(7), fires=True, skipped=6, replaces=True)),
         ("all", "replace", RUNS, 9.5, Step(at(1), fires=True, replaces=True)),
-        # These were not missed, they waited for the last job.
-        ("skip", "queue", Last(at(6.5)), 9.5, Step(at(1), fires=True)),
-        ("skip", "skip", Last(at(6.5)), 9.5, Step(at(7), skipped=7)),
     ],
 )
-def test_a_step(missed: Missed, overlap: Overlap, last: Last | None, now: float, step: Step | None) -> None:
-    assert decide(known(missed=missed, overlap=overlap), last, at(now)) == step
+def test_a_step(missed: Missed, overlap: Overlap, runs: bool, now: float, step: Step | None) -> None:
+    found = decide(known(missed=missed, overlap=overlap), runs, at(now))
+    if found is not None:
+        found = None if found.is_note else found._replace(watched=())
+    assert found == step
+
+
+@pytest.mark.parametrize(
+    ("watched", "runs", "step"),
+    [
+        # Those that were seen were not missed, they waited for the last job.
+        (((0, at(6.5)),), ENDED, Step(at(1), fires=True, watched=((0, at(6.5)), (at(7.5), at(9.5))))),
+        (((0, at(7.5)),), ENDED, Step(at(1), fires=True, watched=((0, at(9.5)),))),
+        # Of those between two spans no daemon knew.
+        (((at(3), at(9)),), ENDED, Step(at(2), skipped=2, watched=((at(3), at(9)),))),
+        (((0, at(8.5)),), RUNS, None),  # it waits, and the ninth is noted later
+        (((0, at(7.5)),), RUNS, Step(0, watched=((0, at(9.5)),))),
+        (((0, at(0.5)),), RUNS, Step(0, watched=((0, at(0.5)), (at(7.5), at(9.5))))),
+    ],
+)
+def test_what_was_seen_to_wait(watched: Watched, runs: bool, step: Step | None) -> None:
+    assert decide(known(missed="skip", watched=watched), runs, at(9.5)) == step
+
+
+def test_dates_of_too_many_outages_count_as_seen() -> None:
+    watched = tuple((at(3 * n), at(3 * n)) for n in range(1, WATCHED_MAX + 1))
+    step = decide(known(watched=watched), RUNS, at(1_000))
+    assert step is not None
+    assert step.watched == (*watched[:-1], (watched[-1][0], at(1_000)))
+
+
+@dataclass
+class Life:
+    """A schedule with `overlap: queue`, whose daemon looks each second except in outages, until no date is left."""
+
+    one: KnownSchedule
+    runs_s: list[int]
+    """How long its jobs run."""
+    up: list[tuple[int, int]]
+    """From when to when the daemon looks (s); at the end for ever."""
+    fired: list[int] = field(default_factory=list)
+    looks: set[int] = field(default_factory=set)
+
+    def run(self, last_s: int) -> None:
+        ends_s, runs_s, now_s = 0, cycle(self.runs_s), 0
+        while self.one.fired.through_ms < last_s * 1_000:
+            now_s += 1
+            if now_s < self.up[-1][0] and not any(begin <= now_s < end for begin, end in self.up):
+                continue
+            self.looks.add(now_s)
+            step = decide(self.one, now_s < ends_s, now_s * 1_000)
+            if step is None:
+                continue
+            assert step.is_note or step.through_ms > self.one.through_ms
+            self.one.fired = fired_body(Firing(self.one, step), now_s * 1_000, {})
+            if step.fires:
+                self.fired.append(step.through_ms // 1_000)
+                ends_s = now_s + next(runs_s)
+
+    def seen(self, date_s: int, after_s: int) -> bool:
+        """Whether the daemon looked when a date was at least so old, and not late yet."""
+        return not self.looks.isdisjoint(range(date_s + after_s, date_s + LATE_MS // 1_000 + 1))
+
+
+@given(
+    st.sampled_from(["skip", "once", "all"]),
+    st.sampled_from([13, 30, 60, 100]),
+    st.lists(st.integers(0, 150), min_size=1, max_size=8),
+    st.lists(st.tuples(st.integers(1, 200), st.integers(1, 400)), max_size=3),
+)
+def test_only_dates_that_nobody_saw_are_missed(
+    missed: Missed, every_s: int, runs_s: list[int], outages: list[tuple[int, int]]
+) -> None:
+    """An outage takes only the dates of its own time, and all of them, however long the jobs run."""
+    now_s, up = 0, list[tuple[int, int]]()
+    for lasts_s, away_s in outages:
+        up.append((now_s, now_s + lasts_s))
+        now_s += lasts_s + away_s
+    up.append((now_s, now_s))
+    dates = [*range(every_s, now_s + 200, every_s)]
+    schedule = Schedule(job=Template(name="n"), every=float(every_s), missed=missed, until=iso(dates[-1] * 1_000))
+    life = Life(KnownSchedule("s", schedule, FiredDate(0)), runs_s, up)
+    life.run(dates[-1])
+    assert life.fired == sorted(set(life.fired))
+    assert life.one.fired.fired == len(life.fired)
+    assert life.one.fired.fired + life.one.fired.skipped == len(dates), "each date is fired or skipped"
+    assert [date for date in dates if life.seen(date, SEEN_MS // 1_000 + 1) and date not in life.fired] == []
+    unseen = [date for date in life.fired if not life.seen(date, 0)]
+    assert len(unseen) <= {"skip": 0, "once": len(outages), "all": len(dates)}[missed]
+    if missed == "all":
+        assert life.fired == dates
 
 
 @given(st.integers(0, 5), st.integers(0, 1_300), st.sampled_from(["skip", "once", "all"]))
@@ -63,7 +159,8 @@ def test_steps_see_to_every_date_once(through: int, come: int, missed: Missed) -
 def test_of_thousands_only_some_are_looked_at_in_one_step() -> None:
     for missed in ("skip", "once"):
         step = decide(known(every_ms=1_000, missed=missed), ENDED, 10_000_000)
-        assert step == Step(AT_ONCE * 1_000, skipped=AT_ONCE)
+        assert step is not None
+        assert step._replace(watched=()) == Step(AT_ONCE * 1_000, skipped=AT_ONCE)
 
 
 def test_the_furthest_date_holds_whoever_says_it_last() -> None:
@@ -72,3 +169,12 @@ def test_the_furthest_date_holds_whoever_says_it_last() -> None:
     assert far.supersedes(fired_setting("s", FiredDate(2_000, date_ms=1_000), now_ms=9)), (
         "a job beats a look a moment too early"
     )
+
+
+def test_of_two_notes_about_one_date_the_later_one_holds_whatever_the_clocks_say() -> None:
+    fired = fired_setting("s", FiredDate(2_000, date_ms=2_000), now_ms=9)
+    for watched in (((1, 5),), ((1, 4),), ()):
+        noted = fired_setting("s", FiredDate(2_000, date_ms=2_000, watched=watched), now_ms=5, after=fired)
+        assert noted.supersedes(fired)
+        fired = noted
+    assert fired_setting("s", FiredDate(3_000), now_ms=1, after=fired).supersedes(fired)

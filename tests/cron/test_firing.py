@@ -7,8 +7,8 @@ import pytest
 from msgspec import Raw, structs
 
 from jqd.cron import service as schedules
-from jqd.cron.decide import Firing, Last, Step
-from jqd.cron.firing import COMING_S, TAKEN_S, fire, last_of, note
+from jqd.cron.decide import Firing, Step
+from jqd.cron.firing import COMING_S, TAKEN_S, fire, last_runs, note
 from jqd.cron.schedules import (
     FiredDate,
     KnownSchedule,
@@ -209,23 +209,23 @@ async def test_an_id_that_is_promised_only_is_waited_for(edge: Whole) -> None:
 
 
 async def test_what_became_of_the_last_job(edge: Whole) -> None:
-    assert await last_of(services(edge), known(edge), LONG_S) is None
+    assert not await last_runs(services(edge), known(edge), LONG_S)
     await go(edge)
-    assert await last_of(services(edge), known(edge), LONG_S) == Last(None)
+    assert await last_runs(services(edge), known(edge), LONG_S)
     edge.clock.advance(60)
     await go(edge, replaces=True)
     edge.clock.advance(31)  # the jitter
     await edge.whole.promote(100)
     (held,) = await edge.claim("report")
     await edge.end(held, Fate.SUCCEEDED)
-    assert await last_of(services(edge), known(edge), LONG_S) == Last(edge.clock.wall_ms())
+    assert not await last_runs(services(edge), known(edge), LONG_S)
     edge.clock.advance(10 * 86_400)
     await services(edge).store.purge(100)
-    assert await last_of(services(edge), known(edge), LONG_S) == Last(0)
+    assert not await last_runs(services(edge), known(edge), LONG_S)
     # A slow daemon asks for the name of that date, and hears then that it was fired: its job never comes.
     late = NameWanted(known(edge).fired.job_id, edge.journal.ids.take(1).first, "d", False)
     assert (await services(edge).store.reserve_names([late]))[0].job_id == late.job_id
-    assert await last_of(services(edge), known(edge), LONG_S) == Last(0), "the last job has ended all the same"
+    assert not await last_runs(services(edge), known(edge), LONG_S), "the last job has ended all the same"
     await go(edge, replaces=True)
     assert known(edge).fired.fired == 3, "there is nothing to replace any more"
 
@@ -237,13 +237,13 @@ async def test_a_last_job_that_was_lost_with_its_journal_is_not_waited_for_for_e
     (given,) = await services(edge).store.reserve_names([wanted])
     await services(edge).store.confirm_names([NameJournaled(due.job_id, given.job_id, wanted.digest, given.revision)])
     fired = FiredDate(due.step.through_ms, job_id=due.job_id, at_ms=edge.clock.wall_ms(), given=given.job_id)
-    await note(services(edge), [fired_setting("s", fired, now_ms=edge.clock.wall_ms(), after=known(edge).revision)])
-    assert await last_of(services(edge), known(edge), LONG_S) == Last(None)
+    await note(services(edge), [fired_setting("s", fired, now_ms=edge.clock.wall_ms(), after=known(edge).setting)])
+    assert await last_runs(services(edge), known(edge), LONG_S)
     edge.clock.advance(COMING_S)
-    assert await last_of(services(edge), known(edge), LONG_S) == Last(None)
+    assert await last_runs(services(edge), known(edge), LONG_S)
     await go(edge, fires=False)  # with `overlap: skip` each date is noted, and is looked at once
     edge.clock.advance(1)
-    assert await last_of(services(edge), known(edge), LONG_S) == Last(0)
+    assert not await last_runs(services(edge), known(edge), LONG_S)
     await go(edge)
     assert known(edge).coming is None, "the next job has its own time"
 
@@ -256,11 +256,9 @@ async def test_a_request_that_was_on_its_way_since_the_last_job_was_pushed_holds
     await services(edge).store.purge(100)
     wanted = NameWanted(known(edge).fired.job_id, late, "d", False)
     assert (await services(edge).store.reserve_names([wanted]))[0].job_id == late
-    assert await last_of(services(edge), known(edge), LONG_S) == Last(0)
+    assert not await last_runs(services(edge), known(edge), LONG_S)
     ours = structs.replace(known(edge).fired, given=late)
-    assert await last_of(services(edge), structs.replace(known(edge), fired=ours), LONG_S) == Last(None), (
-        "that one is to come"
-    )
+    assert await last_runs(services(edge), structs.replace(known(edge), fired=ours), LONG_S), "that one is to come"
 
 
 async def test_a_last_job_that_is_purged_while_it_is_looked_for_has_ended(edge: Whole) -> None:
@@ -277,7 +275,7 @@ async def test_a_last_job_that_is_purged_while_it_is_looked_for_has_ended(edge: 
         return job_id
 
     store.resolve = then_purge
-    assert await last_of(services(edge), known(edge), LONG_S) == Last(0)
+    assert not await last_runs(services(edge), known(edge), LONG_S)
 
 
 async def test_a_date_that_two_fire_is_noted_with_the_id_of_the_job_that_stands(edge: Whole) -> None:
@@ -289,7 +287,7 @@ async def test_a_date_that_two_fire_is_noted_with_the_id_of_the_job_that_stands(
     await store.confirm_names([NameJournaled(due.job_id, given.job_id, wanted.digest, given.revision)])
     await go(edge)
     assert (known(edge).fired.fired, known(edge).fired.given) == (1, given.job_id)
-    assert await last_of(services(edge), known(edge), LONG_S) == Last(None), "it comes with the other daemon's journal"
+    assert await last_runs(services(edge), known(edge), LONG_S), "it comes with the other daemon's journal"
 
 
 async def test_a_schedule_that_is_deleted_takes_its_note_along_and_a_new_one_begins_anew(edge: Whole) -> None:

@@ -236,6 +236,27 @@ async def test_what_comes_while_the_last_job_has_not_ended(
             assert (known["s"].fired.fired, known["s"].fired.skipped) == (number, 0)
 
 
+@pytest.mark.parametrize(("missed", "late"), [("skip", 0), ("once", 1)])
+async def test_dates_of_an_outage_are_missed_though_the_last_job_ends_after_it(
+    missed: Any, late: int, autojump_clock: None
+) -> None:
+    """Each was taken to have waited for the job before, whose date was late itself: all of a day were fired."""
+    async with alone("2026-01-01T00:00Z") as place, trio.open_nursery() as nursery:
+        await schedules.put(place.services, "s", Plan(job=Template(name="slow"), every=20.0, missed=missed))
+        await trio.sleep(95)  # of those that wait for the first job two are noted, which came half a minute ago
+        place.kill()
+        await trio.sleep(605)
+        await nursery.start(place.live)
+        await trio.sleep(5)
+        known = place.services.feature(Schedules).known
+        while known["s"].next_ms is not None and known["s"].next_ms <= place.services.feature(Schedules).now_ms():
+            await cancel(place.services, known["s"].fired.job_id)
+            await trio.sleep(2)
+        assert known["s"].fired.fired == 1 + 2 + late + 3, "and those of the last minute"
+        assert known["s"].fired.fired + known["s"].fired.skipped == 35
+        nursery.cancel_scope.cancel()
+
+
 async def test_dates_that_pass_while_the_store_is_away_are_late_then_missed(autojump_clock: None) -> None:
     async with alone("2026-01-01T00:00Z") as place:
         job = Template(name="n")

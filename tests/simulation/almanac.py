@@ -112,6 +112,8 @@ class Almanac:
                 self._seen.add(bytes(setting.body))
                 fired = _fired_decoder.decode(setting.body)
                 fires = fired.date_ms == fired.through_ms
+                if fires and setting.at_ms != fired.at_ms:
+                    continue  # it says only that dates wait for that job
                 self._notes.setdefault(setting.name, {})[
                     Note(fired.through_ms, fires, setting.at_ms, fired.date_ms)
                 ] = None
@@ -214,7 +216,7 @@ class Almanac:
 
     def _check_dates(self, name: str, schedule: Schedule, last: Word) -> None:
         """All of those that came after the last word."""
-        notes = sorted(self._notes.get(name, {}), key=lambda note: (note.through_ms, not note.fires))
+        notes = sorted(self._notes.get(name, {}), key=lambda note: (note.through_ms, not note.fires, note.at_ms))
         since_ms = max(schedule.since_ms, EPOCH_MS + round(last.answered_s * 1000))
         dates = set(schedule.when.dates(since_ms))
         for one in self._dates.values():

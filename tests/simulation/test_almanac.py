@@ -32,7 +32,7 @@ def _word(what: str, at_s: float, revision: int, *, paused: bool = False) -> Wor
 async def _fire_first(almanac: Almanac) -> None:
     """The job of the first date runs from 2.0 s to 2.5 s."""
     await trio.sleep_until(2.0)
-    almanac.told("d0", [fired_setting("s0", FiredDate(FIRST_MS, NAME, FIRST_MS), now_ms=FIRST_MS)])
+    almanac.told("d0", [fired_setting("s0", FiredDate(FIRST_MS, NAME, FIRST_MS, FIRST_MS), now_ms=FIRST_MS)])
     almanac.applied("d0", Job("a", "t", name=NAME))
     almanac.started("d0.1", 1, "a")
     await trio.sleep_until(2.5)

@@ -10,9 +10,9 @@ from msgspec import structs
 from jqd.cron import decide as choice
 from jqd.cron import firing
 from jqd.cron import loop as dates_loop
-from jqd.cron.decide import Last, Step
+from jqd.cron.decide import Step
 from jqd.cron.loop import CronLoop
-from jqd.cron.schedules import KnownSchedule, Schedules
+from jqd.cron.schedules import KnownSchedule, Schedules, Watched
 from jqd.domain.dates import iso
 from jqd.domain.settings import Setting
 from jqd.partition import Partition
@@ -84,16 +84,16 @@ def _paused_too(real: Real) -> Real:
 
 
 def _never_missed(real: Real) -> Real:
-    def missed(due: Sequence[int], now_ms: int, waited_ms: int) -> Sequence[int]:
+    def missed(due: Sequence[int], now_ms: int, watched: Watched) -> Sequence[int]:
         return ()
 
     return missed
 
 
 def _once_for_all(real: Real) -> Real:
-    def decide(one: KnownSchedule, last: Last | None, now_ms: int) -> Step | None:
+    def decide(one: KnownSchedule, runs: bool, now_ms: int) -> Step | None:
         schedule = structs.replace(one.schedule, missed="once")
-        return real(structs.replace(one, schedule=schedule), last, now_ms)  # type: ignore[no-any-return]
+        return real(structs.replace(one, schedule=schedule), runs, now_ms)  # type: ignore[no-any-return]
 
     return decide
 
