@@ -98,7 +98,8 @@ class IdSource:
     latest ids, to tell which jobs are not in the store yet. Must not be shared between journals or threads."""
 
     def __init__(self, *, journal: int, salt: int, clock: Clock, after_ms: int = 0) -> None:
-        """`after_ms`: the last millisecond for which an earlier process may have given ids."""
+        """`journal`: the journal's number, `salt`: a number drawn at this start; both are parts of each id. `after_ms`:
+        the last millisecond for which an earlier process may have given ids."""
         if not 0 <= journal < 1 << JOURNAL_BITS or not 0 <= salt < 1 << SALT_BITS:
             raise ValueError(f"journal {journal} or salt {salt} is out of range")
         self.journal = journal

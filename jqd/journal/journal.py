@@ -102,7 +102,8 @@ class Journal(Commits):
         return max(self.start, self.retired) if lane in CARRIED else self.start
 
     def read_point(self, lane: Lane, reader: int = 0) -> int:
-        """Return the position before which the store has all records of the lane."""
+        """Return the position before which the store has all records of the lane. `reader`: which of the journal's
+        readers is meant; there is one for each partition of the store."""
         point = self._read_points.get((lane, reader))
         point = self.reached(lane, self.oldest(lane) if point is None else point)
         self._read_points[lane, reader] = point

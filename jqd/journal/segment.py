@@ -129,7 +129,8 @@ class Walker:
 
     def plain(self, position: int, end: int, lane: Lane | None, frames_max: int) -> list[Plain]:
         """Return the good frames from `position` on that are wholly in the window (the part of the file that was read
-        ahead), perhaps none. Stops before the first bad or sealed frame, at `end`, and after `frames_max` frames.
+        ahead), perhaps none. Stops before the first frame that is bad or stands for torn bytes (sealed), at `end`, and
+        after `frames_max` frames.
 
         `lane`: return and verify the bodies of this lane only; None: verify all bodies and return none."""
         data, offset = self._look(position, FRAME_HEADER_BYTES)

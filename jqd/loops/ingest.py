@@ -173,7 +173,7 @@ class Ingest(Generic[Record]):
 
     @property
     def last_position(self) -> int | None:
-        """The store's position at its last answer, even if we no longer rely on it; None before the first answer."""
+        """Up to where the store had applied this lane by its last answer, even if it may have lost records since."""
         return self._position
 
     def recheck(self) -> None:

@@ -244,7 +244,7 @@ class Presence(ABC):
 
     @property
     def is_blind(self) -> bool:
-        """Whether the store is unavailable, so that signs of life at other daemons are unknown."""
+        """Whether the store is unavailable, so that nothing is known of workers that other daemons hear from."""
         return self._looked_at_s is not None and self._clock.mono_s() - self._looked_at_s > BLIND_S
 
     def last_seen_at_ms(self, worker_id: str) -> int:

@@ -94,8 +94,8 @@ async def record_cancels(
 
 
 def write_cancels(services: Services, up_to: Mapping[str, int]) -> int:
-    """Write cancels to the journal, and return the journal's position after them. `up_to`: job → last generation that
-    is cancelled."""
+    """Append cancels to the journal, and return the journal's position after them. They are on disk after a `wsync` to
+    that position. `up_to`: job id → number of the last version of the job (each replacement is one) to cancel."""
     records = [cancel_of(job_id, generation) for job_id, generation in up_to.items()]
     return services.journal.write(Lane.CANCELS, len(records), encode_cancels(records))
 

@@ -50,8 +50,9 @@ async def cancel_flow(services: Services, given: str, begin: int, breathe: Breat
 
 
 async def retry_flow(services: Services, given: str, begin: int, breathe: Breathe, *, dry_run: bool = False) -> Tally:
-    """Retry the jobs of a flow that failed, or were cancelled because of a parent. Of a large flow only one part is
-    retried: the jobs after the `begin` jobs nearest to the given one. The returned cursor leads to the next part.
+    """Retry the jobs of a flow that failed, or were cancelled because of a parent. `given`: an id of any job of the
+    flow, its pusher's or the daemon's. Of a large flow only one part is retried: the jobs after the `begin` jobs
+    nearest to that one. The returned cursor leads to the next part.
 
     If the flow is retried in parts, a child may fail again because of a parent in a later part. `breathe`: awaited
     between steps. `dry_run`: only count the jobs. Raises NotFound.

@@ -35,7 +35,8 @@ _encoder = msgspec.msgpack.Encoder()
 async def put(services: Services, name: str, definition: Definition, *, peer: str | None) -> Version:
     """Save a new version of a handler; it is on disk when this returns. `peer`: the client's address.
 
-    Raises Invalid, Denied for code, NotYet, JournalRefused.
+    Raises Invalid; Denied if it has code, which this principal may not set; NotYet before this daemon knows all
+    settings; JournalRefused.
     """
     if not name.isprintable() or not 1 <= len(name) <= 128 - NUMBERS_LENGTH:
         why = f"the name of a handler must be 1 to {128 - NUMBERS_LENGTH} printable characters, not {name[:64]!r}"

@@ -70,7 +70,7 @@ NO_LINES = Lines(0, "")
 
 
 class Beat(NamedTuple):
-    """The answer to a heartbeat."""
+    """The answer to a worker's heartbeat for one job that it runs."""
 
     cancelled: bool
     """Whether a client cancelled the job, so that the worker should stop it."""

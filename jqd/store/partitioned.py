@@ -192,7 +192,9 @@ class PartitionedStore:
         )
 
     async def list_types(self, partition: int | None = None, *, dated: bool = True) -> list[TypeView]:
-        """See Store. Adds up the partitions: jobs whose pushers chose their ids lie apart from others of their type."""
+        """Return the jobtypes that have jobs, with their numbers added up over all partitions, or in one `partition`:
+        jobs of one type whose pushers chose their ids lie in others than the rest. `dated`: also read when the oldest
+        waiting job came."""
         rows: dict[str, TypeView] = {}
         asked = range(len(self._stores)) if partition is None else (partition,)
         answered = await self._call_each(asked, lambda store: store.list_types(dated=dated))

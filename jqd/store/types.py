@@ -78,7 +78,7 @@ class Purged(NamedTuple):
 
 
 class Cleaned(NamedTuple):
-    """What one call of `clean_ended` did."""
+    """The result of one call that deletes jobs which ended long ago (`clean_ended`)."""
 
     gone: int
     """How many jobs were deleted."""

@@ -272,7 +272,7 @@ def _fields(token_id: str, one: Kept) -> dict[str, Any]:
 
 
 class AuditQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """The query of the audit."""
+    """The query of `GET /v1/audit`, the log of who changed what."""
 
     token: str = ""
     """The id of the token."""

@@ -1,13 +1,14 @@
 """Runs handlers in Python: reads requests from one descriptor, and answers on another. Standard library only.
 
-    {"before": text}                      once
-    {"begin": text, "body": text, "end": text, "called": name}   a batch begins; texts: `beforeEach`, body, `afterEach`
+    {"before": code}                      once: the handler's `before` runs
+    {"begin": code, "body": code, "end": code, "called": name}   a batch of jobs of the handler `name` begins. The code
+                                          is its `beforeEach`, which runs now, its body and its `afterEach`
     {"job": {…}}                          one job: the body is called with its argument
-    {"ended": name}                       a batch ends: `afterEach` runs
+    {"ended": name}                       the batch ends: `afterEach` runs
 
 Each request has a number, "at", and gets one answer, which begins with it: 7 {"status": 200, "result": …} or
-7 {"status": 1xx, 4xx or 5xx, "message": …, "retry_after": …}. "broken": a text does not compile, and nothing has run.
-What code prints goes to descriptors 1 and 2, and so cannot forge an answer.
+7 {"status": 1xx, 4xx or 5xx, "message": …, "retry_after": …}. A field "broken" says that code
+does not compile, and nothing has run. What code prints goes to descriptors 1 and 2, and so cannot forge an answer.
 """
 
 from __future__ import annotations
