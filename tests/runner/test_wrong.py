@@ -162,6 +162,13 @@ WRONG: dict[str, tuple[Say, str]] = {
     "long extensions": (floods(chunk(b"\xc0", b";" + b"x" * 60_000), CHUNKED), BAD),
     "an endless chunk head": (floods(b"0", CHUNKED), LOST),
     "no chunk": (says(CHUNKED + b"zz\r\n"), LOST),
+    "no chunk but the last": (says(CHUNKED + b"0\r\n\r\n"), NONE),
+    "no chunk but the last, of JSON": (
+        says(head("Transfer-Encoding: chunked", kind="application/x-ndjson") + b"0\r\n\r\n"),
+        NONE,
+    ),
+    "an empty page": (says(head("Transfer-Encoding: chunked", kind="text/html") + b"0\r\n\r\n"), BAD),
+    "a length of nothing": (says(head("Content-Length: 0")), OK),
     "endless trailers": (floods(b"X: y\r\n", CHUNKED + b"0\r\n"), LOST),
     "a reset": (resets, LOST),
     # ids

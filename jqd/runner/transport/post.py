@@ -244,6 +244,8 @@ async def _read_answer(
                 turn = turn or Turn(large, sending.worker.tenant)
                 with delivery.pause_timeouts():
                     await turn.look(reader.held)
+        if not size and b"transfer-encoding" in wire.headers:
+            delivery.receive(reader.feed(b""))  # a chunked body is a body, also an empty one: it names no job
         if size > READ_AT_ONCE_BYTES and reader.is_costly(b""):
             with delivery.pause_timeouts():
                 last = await _apart(reader.end)
