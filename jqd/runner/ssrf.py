@@ -43,6 +43,9 @@ CARRIERS = tuple(map(IPv6Network, ("64:ff9b::/96", "64:ff9b:1::/48", "::/96")))
 # Here the operator of the translator chooses where the IPv4 address stands, so such an address counts as private.
 LOCAL_CARRIER = IPv6Network("64:ff9b:1::/48")
 
+# Of a name that is not found as well: a tenant must not learn which names and addresses the daemon's network has.
+NOT_PUBLIC = "its host has no public address; a callback goes to others if their network is in runner.callback_networks"
+
 MACHINE_IDS = (Path("/etc/machine-id"), Path("/proc/sys/kernel/random/boot_id"))  # the first that is not empty counts
 
 
@@ -133,16 +136,13 @@ class SsrfGuard:
         if parsed is None:
             return f"{address} is no address"
         place = place_of(parsed)
-        if place is AddressPolicy.NEVER:
-            return f"{address} is link-local, of a cloud's metadata, multicast or reserved: no worker is there"
         if standing is AddressPolicy.CALLBACK:
             inner = _inner(parsed) or parsed
-            known = any(inner in network for network in self._callback_networks)
-            is_ours = place is AddressPolicy.OUTSIDE and is_own(inner)
-            if known or (place is AddressPolicy.OUTSIDE and not is_ours):
-                return None
-            where = "of this machine" if is_ours else "not public"
-            return f"{address} is {where}; callbacks go there if its network is in runner.callback_networks"
+            known = place is not AddressPolicy.NEVER and any(inner in network for network in self._callback_networks)
+            is_public = place is AddressPolicy.OUTSIDE and not is_own(inner)
+            return None if known or is_public else NOT_PUBLIC
+        if place is AddressPolicy.NEVER:
+            return f"{address} is link-local, of a cloud's metadata, multicast or reserved: no worker is there"
         if self._networks:
             inside = any((_inner(parsed) or parsed) in network for network in self._networks)
             return None if inside else f"{address} is in none of runner.worker_networks"

@@ -72,7 +72,7 @@ def test_a_callback_goes_to_no_address_of_this_machine(monkeypatch: pytest.Monke
     assert not ssrf.is_own(ip_address("192.0.2.1"))
     monkeypatch.setattr(ssrf, "is_own", lambda address: str(address) == "93.184.216.34")
     for address in ("93.184.216.34", "::ffff:93.184.216.34"):
-        assert "of this machine" in str(SsrfGuard().why_not(address, AddressPolicy.CALLBACK))
+        assert SsrfGuard().why_not(address, AddressPolicy.CALLBACK) == ssrf.NOT_PUBLIC
         assert SsrfGuard(callback_networks=["93.184.216.0/24"]).why_not(address, AddressPolicy.CALLBACK) is None
         assert SsrfGuard().why_not(address, AddressPolicy.OUTSIDE) is None, "a worker of this machine may be there"
     assert SsrfGuard().why_not("8.8.8.8", AddressPolicy.CALLBACK) is None
@@ -147,6 +147,16 @@ async def test_a_registration_is_judged_by_where_it_comes_from(
             await register()
         assert refused.value.faults[0].pointer == "/url"
     assert trio.current_time() - began_s <= LOOK_UP_S
+
+
+async def test_a_callback_tells_nobody_which_names_and_addresses_the_daemons_network_has(names: object) -> None:
+    guarded = network.Network(SsrfGuard(callback_networks=["169.254.0.0/16"]))
+    told = set[str]()
+    for host in ("inside.test", "metadata.test", "2130706433", "not-yet.test", "127.0.0.1", "10.1.2.3"):
+        with pytest.raises(network.UnreachedError) as refused:
+            await guarded.connect(Origin("http", host, 80, AddressPolicy.CALLBACK, "acme"), 30.0)
+        told.add(str(refused.value))
+    assert told == {f"not connected to: {ssrf.NOT_PUBLIC}"}
 
 
 async def test_names_that_nobody_answers_take_the_threads_of_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:

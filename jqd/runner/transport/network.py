@@ -14,7 +14,7 @@ import trio
 from jqd.domain.address import ip_of
 from jqd.domain.errors import JqdError
 from jqd.runner.look_up import look_up
-from jqd.runner.ssrf import SsrfGuard
+from jqd.runner.ssrf import NOT_PUBLIC, AddressPolicy, SsrfGuard
 from jqd.runner.transport.http1 import Line, Origin
 from jqd.runner.transport.secured import Secured
 
@@ -56,7 +56,10 @@ class Network:
                 found = found or await _find(host, port, origin.tenant)
                 return await self._connect(origin, found)
             except OSError as error:
-                raise UnreachedError(str(error), is_shared=bool(found)) from error
+                is_secret = isinstance(error, socket.gaierror) and origin.standing is AddressPolicy.CALLBACK
+                raise UnreachedError(
+                    f"not connected to: {NOT_PUBLIC}" if is_secret else str(error), is_shared=bool(found)
+                ) from error
         # If no address was found, perhaps only this tenant's look-ups are slow: each tenant has its own threads.
         raise UnreachedError(f"{host} port {port} was not reached within {within_s:g} s", is_shared=bool(found))
 
