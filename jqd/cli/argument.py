@@ -145,7 +145,8 @@ def _print_refused(path: Path, pushed: Pushed, last: int) -> None:
     if not last and not pushed.refused and pushed.stopped is None:
         print_note(f"no line of {path} is a job; nothing was pushed")
     if pushed.stopped is not None:
-        after = f"; {pushed.jobs} jobs were pushed, all lines up to {last}" if last else ""
+        nothing = "; nothing was pushed" if isinstance(pushed.stopped, Usage) else ""  # else it is not known
+        after = f"; {pushed.jobs} jobs were pushed, all lines up to {last}" if last else nothing
         print_note(f"{pushed.stopped}{after}")
 
 

@@ -203,7 +203,8 @@ def _brief(answer: dict[str, Any]) -> dict[str, Any]:
 def _lines_pushed(client: Client, name: str, pushed: Pushed, within_s: float | None, output: Output) -> int:
     """Print the jobs pushed from a file; return the exit code. `within_s`: wait up to so many seconds until they have
     ended, and print each with its result; None: print only their ids. Raises TimedOut."""
-    _warn_if_unserved(client, name)
+    if pushed.jobs:
+        _warn_if_unserved(client, name)
     with _known(pushed.job_ids):
         if within_s is None or pushed.stopped is not None:
             pushed.show(output)
@@ -217,7 +218,8 @@ def _lines_pushed(client: Client, name: str, pushed: Pushed, within_s: float | N
 
 
 def _rows_pushed(client: Client, name: str, pushed: Pushed, table: Table, output: Output) -> int:
-    _warn_if_unserved(client, name)
+    if pushed.jobs:
+        _warn_if_unserved(client, name)
     if pushed.stopped is not None and pushed.jobs and (table.batch_key or table.id_column):
         print_note("the same command again goes on: what was pushed counts once")
     before = f", {pushed.known} of them before" if pushed.known else ""

@@ -17,6 +17,7 @@ from jqd.cli.render import COLOURS, console, plain, show, table, tenants_of, who
 from jqd.client import Client, JobInfo, Unreachable
 from jqd.client.send import AGAIN
 from jqd.domain.dates import ago, lasting
+from jqd.domain.error_summary import error_line
 from jqd.domain.job_spec import KEPT
 from jqd.domain.visible import CONTROLS, operand, quoted
 
@@ -266,7 +267,7 @@ def _jobs(found: Sequence[JobInfo]) -> Text:
     for info in found:
         when = info.finished_at or info.started_at or info.eligible_at or info.created_at
         at = when.isoformat(sep=" ", timespec="seconds").removesuffix("+00:00") if when else ""
-        rows.append((info.job_id, info.state, at, ago(when), info.attempts, info.name, info.message))
+        rows.append((info.job_id, info.state, at, ago(when), info.attempts, info.name, error_line(info.message or "")))
     styles = {n: COLOURS[info.state] for n, info in enumerate(found) if info.state in COLOURS}
     headings = ("ID", "STATE", "AT (UTC)", "", "ATTEMPTS", "NAME", "MESSAGE")
     return table(*whose(headings, rows, [info.tenant for info in found], 5), styles)
@@ -304,8 +305,8 @@ def _reason(row: dict[str, Any], state: str, which: Matching, *, several: bool) 
 
 def _such(row: dict[str, Any]) -> dict[str, str]:
     """Return flag → value by which a command selects exactly the jobs with the error in `row`."""
-    texts = row.get("texts") or ()
-    return {"--error-is": row["error"]} if len(texts) <= 1 else {"--error-like": row["pattern"]}
+    is_exact = len(row.get("texts") or ()) <= 1 and "\0" not in row["error"]  # no argument of a command holds a NUL
+    return {"--error-is": row["error"]} if is_exact else {"--error-like": row["pattern"]}
 
 
 # Columns of tables; only -o json has cancelled jobs.

@@ -2,8 +2,8 @@
 
     no user 4711 in 'eu-west' after 30.5s   →   no user … in '…' after …s
 
-Replaced are numbers, dates, UUIDs, addresses, hexadecimal numbers, ids, and text in quotes. Names with a few digits
-stay (`sha256`, `s3`, `utf8`). A pattern is never longer than its line, and the pattern of a pattern is the same
+Replaced are numbers, dates, UUIDs, addresses, hexadecimal numbers, ids, NULs, and text in quotes. Names with a few
+digits stay (`sha256`, `s3`, `utf8`). A pattern is never longer than its line, and the pattern of a pattern is the same
 pattern.
 """
 
@@ -36,6 +36,7 @@ _VARIABLE = re.compile(
     )
     | (?P<number> (?:(?<![\w.…])[-+])?(?<![^\W_])\d+(?:[.,]\d+)*(?![^\W_]) )
     | (?P<word> (?<![^\W_])[^\W\d_]*\d[^\W_]* )
+    | \x00  # as a pattern is given to commands, and no argument of a command holds a NUL
     """,
     re.VERBOSE | re.IGNORECASE,
 )

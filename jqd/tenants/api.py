@@ -42,7 +42,7 @@ CURSOR = re.compile(r"[0-9]{16}\.[0-9a-f]+")  # the name of a note: its date, an
 
 
 class Tenant(Struct, frozen=True, kw_only=True):
-    """A tenant that has jobs, a quota or a pause. Each job counts in one of the eight states."""
+    """A tenant that has jobs, a quota or a pause, or is the token's own. Each job counts in one of the eight states."""
 
     tenant: Annotated[str, Meta(description="empty for what belongs to no tenant")]
     types: Annotated[int, Meta(description="the number of jobtypes that have jobs")]
@@ -113,7 +113,8 @@ def _added(services: Services, views: Sequence[TypeView]) -> Steps[dict[str, _Su
     for jobtype in [*services.pauses.names]:
         sums.setdefault(tenant_of(jobtype), _Sum()).paused += 1
         yield
-    for tenant in (*services.feature(Quotas).known, *map(tenant_of, services.halts.names)):
+    own = () if services.principal.sees_all else (services.principal.tenant,)
+    for tenant in (*own, *services.feature(Quotas).known, *map(tenant_of, services.halts.names)):
         sums.setdefault(tenant, _Sum())
         yield
     return sums

@@ -276,7 +276,7 @@ def _templates() -> jinja2.Environment:
         auto_reload=False,
     )
     found.globals.update(asset=lambda name: live.load_assets()[name].url, log_chars_max=values.LOG_CHARS_MAX)
-    shown = (ago, lasting, values.number, values.value, values.word, values.cut, values.last_line)
+    shown = (ago, lasting, values.number, values.value, values.word, values.cut, values.cause)
     found.filters.update({each.__name__: each for each in shown}, exact=values.exact)
     for name in found.list_templates():
         found.get_template(name)

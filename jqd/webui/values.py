@@ -13,6 +13,7 @@ import msgspec
 from markupsafe import Markup, escape
 
 from jqd.domain import json_ext
+from jqd.domain.error_summary import error_line
 from jqd.domain.visible import CONTROLS, quoted
 
 VALUE_CHARS_MAX = 16_384  # of one value on a page: some hundred lines
@@ -50,10 +51,9 @@ def exact(given: Any) -> Markup:
     return escape(given)
 
 
-def last_line(text: Any) -> str:
-    """Return the last line of a message; in a traceback it is the line with the error."""
-    lines = str(text or "").strip().splitlines()
-    return lines[-1].strip()[:LINE_CHARS_MAX] if lines else ""
+def cause(text: Any) -> str:
+    """Return the line of a message that says what went wrong."""
+    return error_line(str(text or ""))[:LINE_CHARS_MAX]
 
 
 def value(given: Any, chars_max: int = VALUE_CHARS_MAX) -> Shown:

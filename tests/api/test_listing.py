@@ -60,6 +60,14 @@ async def test_a_job_of_a_list_is_told_in_brief(edge):
     assert (job["worker"], job["tags"], job["finished_at"]) == ("w1", ["red"], "1970-01-01T00:00:04.000Z")
 
 
+async def test_of_a_long_stack_a_list_tells_the_line_with_the_error(edge):
+    stack = "TypeError: x is not a function\n" + "    at process.processTicksAndRejections (node:internal:95:5)\n" * 9
+    job_id = edge.journal.ids.take(1).first
+    edge.add(State.FAILED, id=job_id, outcome=outcome(job_id, message=stack))
+    (job,) = (await edge.call("GET", "/v1/jobs", accept=JSON)).body["jobs"]
+    assert job["message"] == "… TypeError: x is not a function"
+
+
 @pytest.mark.parametrize(
     ("query", "says"),
     [

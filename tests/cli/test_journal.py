@@ -324,6 +324,7 @@ def test_a_journal_is_looked_at_while_a_daemon_writes_to_it(capsys: pytest.Captu
             listed = json.loads(capsys.readouterr().out)
             assert listed["total"]["process"] == daemon.child.pid
             assert listed["total"]["segments"] > 3
+            assert run(["journal", "repair", "--dry-run", *where]) == 1, "what is being written would look torn"
             assert run(["journal", "repair", *where]) == 1
             assert f"process {daemon.child.pid}" in capsys.readouterr().err
             newest = sorted((base / "d" / "journal").glob("*.jqd"))[-1]

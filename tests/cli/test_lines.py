@@ -68,6 +68,18 @@ def test_an_empty_file_pushes_nothing(tmp_path: Path, capsys: pytest.CaptureFixt
     assert capsys.readouterr().err.endswith("is a job; nothing was pushed\n")
 
 
+def test_of_a_file_with_a_wrong_line_nothing_is_pushed_and_that_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "lines"
+    file.write_text('1\n2\n{"x": \n')
+    pushed = push_lines(client(lambda *_: pytest.fail("asked")), "t", file, {})
+    assert (pushed.jobs, pushed.exit) == (0, Exit.USAGE)
+    err = capsys.readouterr().err
+    assert "line 3 begins like JSON" in err
+    assert err.endswith("; nothing was pushed\n")
+
+
 def test_refused_lines_are_named_and_the_others_pushed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def answer(jobs: list[dict[str, Any]], n: int) -> httpx2.Response:
         if n > 1:

@@ -30,6 +30,13 @@ def test_jobs_are_listed_a_line_each(script: Script, capsys: pytest.CaptureFixtu
     assert script.asked == [("GET", "/v1/jobs", {"state": "failed", "name": "mail", "tag": "red", "limit": "7"})]
 
 
+def test_of_a_stack_the_line_with_the_error_is_listed(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
+    stack = "TypeError: x is not a function\n    at f (a.js:1:2)\n    at process.processTicksAndRejections (node:95:5)"
+    script.on("GET", "/v1/jobs", 200, {"jobs": [{**JOB, "message": stack}], "cursor": ""})
+    assert run(["jobs"]) == 0
+    assert out(capsys).splitlines()[1].endswith("TypeError: x is not a function")
+
+
 def test_jobs_are_asked_for_by_error_and_age(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
     script.on("GET", "/v1/jobs", 200, {"jobs": [JOB], "cursor": ""})
     assert run(["jobs", "--error", "address", "--newer", "2h", "--older", "1h", "-o", "jsonl"]) == 0
@@ -65,6 +72,16 @@ def test_errors_are_told_with_what_to_do(script: Script, capsys: pytest.CaptureF
     assert "--error-is=$'it\\'s \\x1b[2J'" in text
     assert "  delete   jqd delete --all --name=mail --error-is=y --dry-run" in text
     assert [asked.get("cursor") for _, _, asked in script.asked] == [None, "next"]
+
+
+def test_an_error_that_no_command_can_name_is_named_by_its_pattern(
+    script: Script, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = {"name": "mail", "error": "no \0 here", "pattern": "no … here", "count": 2, "job_id": "a"}
+    dates = {"since": "2027-01-15T08:00:00.000Z", "latest": "2027-01-15T08:00:00.000Z"}
+    script.on("GET", "/v1/errors", 200, {"errors": [row | dates], "others": 0, "cursor": ""})
+    assert run(["errors"]) == 0
+    assert "  retry    jqd retry --all --name=mail --error-like='no … here'\n" in out(capsys)
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])

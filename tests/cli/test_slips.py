@@ -1,5 +1,7 @@
 """Words that lead nowhere: commands that other queues have, and jobtypes that nobody runs."""
 
+import socket
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,6 +32,17 @@ def test_a_push_of_what_nobody_runs_says_so(
     assert run(["push", name]) == 0
     said = capsys.readouterr()
     assert (said.out, said.err.strip()) == ("a\n", f"jqd: {told}" if told else "")
+
+
+def test_where_nothing_was_pushed_no_worker_is_missed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "lines"
+    file.write_text('{"x": \n')
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0)
+        assert run(["push", "mial", "--lines", str(file), "--url", f"http://127.0.0.1:{server.getsockname()[1]}"]) == 2
+        with pytest.raises(BlockingIOError):
+            server.accept()
+    assert capsys.readouterr().err.endswith("; nothing was pushed\n")
 
 
 def test_who_may_not_look_at_workers_is_told_nothing(script: Script, capsys: pytest.CaptureFixture[str]) -> None:

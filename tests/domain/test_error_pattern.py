@@ -33,6 +33,7 @@ PAIRS = [
     ("HTTP 503 from https://a.example/v2/jobs/77?page=2", "HTTP … from https://a.example/v2/jobs/…?page=…"),
     ("std::out_of_range in a::b", "std::out_of_range in a::b"),
     ("KeyError: ''", "KeyError: ''"),
+    ("no \0 in a name\0\0", "no … in a name…"),
     ("", ""),
 ]
 HOSTILE = ["'", '"a', "'a ", "1", "1.", "a1", "a:", "0:", "::", "f", "-1", "…'", "1-", "2026-11-28T", "[1:", "é٣", "`'"]
@@ -44,7 +45,7 @@ def test_variable_parts_are_folded_and_names_are_not(line: str, pattern: str) ->
 
 
 @settings(max_examples=1_000)
-@given(st.text(st.sampled_from("ab1f90xé٣'\"`“”«»…-+.,:;/[]T Z_\n"), max_size=80) | st.text(max_size=400))
+@given(st.text(st.sampled_from("ab1f90xé٣'\"`“”«»…-+.,:;/[]T Z_\n\0"), max_size=80) | st.text(max_size=400))
 def test_a_pattern_is_its_own_and_never_longer(line: str) -> None:
     pattern = fold(line)
     assert fold(pattern) == pattern

@@ -42,6 +42,14 @@ async def test_each_tenant_has_a_row_with_what_is_its_own(edge: Whole) -> None:
     assert (await call(edge, (await make(edge, "push"))["token"], "GET", "/v1/tenants")).status == 403
 
 
+async def test_a_token_of_a_tenant_that_has_done_nothing_sees_its_row(edge: Whole) -> None:
+    await push(edge, "acme", "mail")
+    token = (await make(edge, "viewer", tenant="new"))["token"]
+    (row,) = (await call(edge, token, "GET", "/v1/tenants")).body["tenants"]
+    assert (row["tenant"], row["types"], row["quota"]) == ("new", 0, None)
+    assert [one["tenant"] for one in (await call(edge, ROOT, "GET", "/v1/tenants")).body["tenants"]] == ["acme"]
+
+
 async def test_jobtypes_are_found_by_a_part_of_their_names(edge: Whole) -> None:
     for name in ("mail.send", "Mail.read", "bill.mail"):
         await push(edge, "", name)

@@ -8,7 +8,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from jqd.api.context import ApiContext
 from jqd.api.decode import read_body
 from jqd.api.v1.flows import read_change
-from jqd.api.v1.job_views import BRIEF_MESSAGE_LENGTH_MAX, iso
+from jqd.api.v1.job_views import brief_message, iso
 from jqd.api.v1.push import TRACE_HEADER
 from jqd.api.v1.responses import Instant
 from jqd.domain.flow import OnFailure
@@ -117,5 +117,4 @@ def _waits(then: groups.Then | None) -> Waits | None:
 
 
 def _error(view: JobView) -> GroupError:
-    message = view.outcome.message[-BRIEF_MESSAGE_LENGTH_MAX:] if view.outcome else ""
-    return GroupError(bare(view.name) or view.id, bare(view.jobtype), message or None)
+    return GroupError(bare(view.name) or view.id, bare(view.jobtype), brief_message(view))

@@ -8,6 +8,7 @@ from msgspec import UNSET, Raw, UnsetType
 from jqd.api.v1 import responses
 from jqd.api.v1.responses import Attempt, Job, JobBrief
 from jqd.domain import dates
+from jqd.domain.error_summary import error_line
 from jqd.domain.flow import Flow, unique_text
 from jqd.domain.job import NIL, Exit, Outcome, State
 from jqd.domain.job_spec import KEPT, NOTHING
@@ -21,7 +22,7 @@ from jqd.service.walk import NEAR_MAX
 from jqd.store import JobView
 
 ARGUMENT_BYTES_MAX = 64 * 1024  # a larger argument is shown only on request
-BRIEF_MESSAGE_LENGTH_MAX = 300  # characters of a message in a list: its end, as a traceback ends with the error
+BRIEF_MESSAGE_LENGTH_MAX = 300  # characters of a message in a list; of a longer one only the line with the error
 
 _then_decoder = msgspec.msgpack.Decoder(list[dict[str, Raw]])
 
@@ -64,10 +65,16 @@ def _result(view: JobView) -> dict[str, Any]:
 
 def job_brief(services: Services, view: JobView) -> JobBrief:
     """Return the description of a job in a list, without large fields."""
+    return JobBrief(**_known(services, view, JobBrief), message=brief_message(view))
+
+
+def brief_message(view: JobView) -> str | None:
+    """Return the message of a job's last attempt for a list; a long one is cut to the end of the line that says what
+    went wrong."""
     message = view.outcome.message if view.outcome else ""
     if len(message) > BRIEF_MESSAGE_LENGTH_MAX:
-        message = "… " + message[-BRIEF_MESSAGE_LENGTH_MAX:]
-    return JobBrief(**_known(services, view, JobBrief), message=message or None)
+        message = "… " + error_line(message)[-BRIEF_MESSAGE_LENGTH_MAX:]
+    return message or None
 
 
 def iso(at_ms: int) -> str | None:
