@@ -85,14 +85,24 @@ def expect_sandbox(config: CodeConfig) -> None:
     except (OSError, subprocess.TimeoutExpired) as error:
         why, tried = str(error), None
     if tried is None or tried.returncode:
-        raise ConfigError(
-            f"--sandbox bwrap does not work here: {why or 'it ended without a word'}. Install bubblewrap, and allow"
-            " user namespaces to this user (a systemd unit: no RestrictNamespaces, ProtectKernelTunables or"
-            " ProtectKernelLogs); no code runs without it"
-        )
+        message = why or "it ended without a word"
+        raise ConfigError(f"--sandbox bwrap does not work here: {message}. {_remedy(message)}; no code runs without it")
     if missing := [option for option in ("--size", "--disable-userns") if not _knows(option)]:
         why = f"this bubblewrap has no {' and no '.join(missing)}: code may write to memory without a limit"
         get_logger("code").warning("code.memory_unbounded", why=f"{why}; install 0.8 or newer, or bound the worker")
+
+
+def _remedy(message: str) -> str:
+    """Return what to do about a sandbox that does not work. `message`: that of bubblewrap or the system."""
+    if "source path" in message and "Permission denied" in message:
+        return (
+            "The user that runs the code must be able to read this path, and to enter the folders above it: put jqd and"
+            " its Python elsewhere, like /opt, or change the folders' mode"
+        )
+    return (
+        "Install bubblewrap, and allow user namespaces to this user (a systemd unit: no RestrictNamespaces,"
+        " ProtectKernelTunables or ProtectKernelLogs)"
+    )
 
 
 class Owner(NamedTuple):

@@ -55,6 +55,7 @@ class OutcomesLoop:
         self._back = trio.Event()
         self._unwritten = 0
         self._refused: str | None = None
+        self._was_refused = False  # whether the journal refused the last write of outcomes
         self.since_s = math.inf
         """When the running write of outcomes began, by trio's clock; infinite: none is running."""
         self._begun = trio.Event()  # set while outcomes are being written
@@ -131,12 +132,16 @@ class OutcomesLoop:
                 position = self._journal.write(Lane.OUTCOMES, len(outcomes), encode_outcomes(outcomes))
                 await self._journal.wsync(position)
             except JournalRefused as error:
-                self._refused = str(error)
-                self._log.error("outcomes.refused", count=len(outcomes), error=self._refused)
+                note = self._log.debug if self._was_refused else self._log.error
+                self._refused, self._was_refused = str(error), True
+                note("outcomes.refused", count=len(outcomes), error=self._refused)
                 outcomes = self._hand_back(outcomes, error)
                 await trio.sleep(REFUSED_WAIT_S)
             else:
                 self._log.debug("outcomes.batch", count=len(outcomes))
+                if self._was_refused:
+                    self._log.info("outcomes.goes_on")
+                self._was_refused = False
                 break
         self._refused = None
         self._runner.mark_durable()

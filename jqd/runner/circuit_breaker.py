@@ -35,7 +35,7 @@ RECOVERY_STEPS = 16  # number of good answers after which a halved window is ful
 SHARE_MIN = 1 / 1024  # the AIMD limit falls no further; one job always has room
 QUANTA = 4  # a window wider than max_jobs is refilled in quarters
 RETRY_AFTER_S_MIN = 0.1  # a shorter pause counts as none: the worker would get jobs again at once, for ever
-COMPLAINT_S = 60.0  # a complaint about a worker is logged again after this: thousands of jobs may meet it
+LOG_EVERY_S = 60.0  # a complaint or back-off is logged again after this: thousands of jobs may meet it
 PROBE_S = 2.0  # added to another daemon's back-off: it probes first, and half a second later we know the result
 PROBED_S = 10.0  # by then a probe is connected (5 s), and an overloaded worker has refused it
 SAME_CLOCK_S = 5.0  # dates by one clock differ by no more: a store's clock is known to a fraction of it
@@ -69,7 +69,7 @@ class CircuitBreaker:
         self.url = ""
         self.site: Site | None = None
         """The crash site at the worker's host and port; None until a connection breaks there."""
-        self._complained_at_s = float("-inf")
+        self._logged_at_s: dict[str, float] = {}  # what was logged about the worker → when
         self._backoff = backoff
         self._retry_after_max_s = retry_after_max_s
         self._source = source
@@ -220,9 +220,13 @@ class CircuitBreaker:
         """Note a problem that somebody has to fix at the worker. Returns whether to log it: the first time, then once a
         minute."""
         self.complaint = why
-        if now_s - self._complained_at_s < COMPLAINT_S:
+        return self.is_to_log("complaint", now_s)
+
+    def is_to_log(self, what: str, now_s: float) -> bool:
+        """Return whether to log something about this worker: the first time, then once a minute."""
+        if now_s - self._logged_at_s.get(what, -math.inf) < LOG_EVERY_S:
             return False
-        self._complained_at_s = now_s
+        self._logged_at_s[what] = now_s
         return True
 
     def unreachable(self, sent_at_s: float, now_s: float, why: str = "") -> None:

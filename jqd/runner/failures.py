@@ -231,7 +231,8 @@ def _back_off(shared: DeliveryContext, delivery: Delivery, now_s: float, retry_a
     sent_at_s = delivery.set_out_at_s if delivery.sent_at_s is None else delivery.sent_at_s
     if delivery.breaker.back_off(sent_at_s, now_s, retry_after_s, why=why):
         shared.counters.back_offs += 1
-        log.warning(
+        note = log.warning if delivery.breaker.is_to_log("back_off", now_s) else log.debug
+        note(
             "runner.back_off",
             worker=delivery.worker.id,
             name=delivery.worker.name,

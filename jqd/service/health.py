@@ -23,8 +23,6 @@ WORKERS_MAX = 20  # workers in a `WaitReason`, for programs
 DISOWNED = (
     "gets no jobs, as the token that it was registered with was revoked or is over: register it again with another"
 )
-WORDS = {"unreachable": "cannot be reached", "backed_off": "gets no jobs"}
-
 
 WorkerState = Literal["ok", "trouble", "silent", "unknown", "backed_off", "unreachable", "token_ended"]
 
@@ -53,8 +51,8 @@ def health(services: Services, worker: Worker) -> Health:
         resting = {name: each for name, each in bad.items() if each.state == "backed_off" and each.until_ms > now_ms}
         everywhere = bool(resting) or len(bad) == len(seen)
         daemon, worst = max((resting or bad).items(), key=lambda item: (item[1].until_ms, item[1].since_ms))
-        why = _why(worst) + ("" if everywhere else f" (by daemon {daemon})")
-        return Health(worst.state, why, not everywhere, worst.until_ms)
+        why = _why(worst, now_ms) + ("" if everywhere else f" (by daemon {daemon})")
+        return Health(worst.state, why, not everywhere, worst.until_ms if worst.until_ms > now_ms else 0)
     if worker.trouble is not None:
         return Health("trouble", worker.trouble)
     if (complaint := next((each.complaint for each in seen.values() if each.complaint), "")) != "":
@@ -67,11 +65,15 @@ def health(services: Services, worker: Worker) -> Health:
     return Health("silent", silent, takes_jobs=False)  # it may be busy with its jobs, and ask for others later
 
 
-def _why(seen: WorkerHealth) -> str:
-    since = f" since {iso(seen.since_ms)}" if seen.state == "unreachable" and seen.since_ms else ""
-    until = f" until {iso(seen.until_ms)}" if seen.state == "backed_off" and seen.until_ms else ""
+def _why(seen: WorkerHealth, now_ms: int) -> str:
+    if seen.state == "unreachable":
+        text = "cannot be reached" + (f" since {iso(seen.since_ms)}" if seen.since_ms else "")
+    elif seen.until_ms > now_ms:
+        text = f"gets no jobs until {iso(seen.until_ms)}"
+    else:
+        text = "gets only one job at first, as a probe"
     why = seen.complaint or seen.why
-    return f"{WORDS[seen.state]}{since}{until}" + (f": {why}" if why else "")
+    return f"{text}: {why}" if why else text
 
 
 class Takers:

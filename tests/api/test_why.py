@@ -128,6 +128,10 @@ async def test_no_worker_none_of_its_priority_or_all_down(edge: Edge) -> None:
         {"name": "w", "state": "backed_off", "why": f"gets no jobs until {body['until']}: it answered 429"}
     ]
     assert body["text"] == f"worker w {body['workers'][0]['why']}"
+    edge.control.views[worker_id] = WorkerHealth("backed_off", 0, why="it answered 429", until_ms=later(edge, -9))
+    body = await why(edge, job_id)
+    assert body["text"] == "worker w gets only one job at first, as a probe: it answered 429"
+    assert body.get("until") is None, "it is over"
 
 
 @pytest.mark.parametrize(

@@ -322,10 +322,16 @@ AT_MS = 1_800_000_000_000  # 2027-01-15T08:00:00Z
             "cannot be reached since 2027-01-15T08:00:00.000Z: ECONNREFUSED",
         ),
         (
+            WorkerHealth("backed_off", AT_MS, why="status: the worker answered 429", until_ms=AT_MS + 900_000),
+            {},
+            "backed_off",
+            "gets no jobs until 2027-01-15T08:15:00.000Z: status: the worker answered 429",
+        ),
+        (
             WorkerHealth("backed_off", AT_MS, why="status: the worker answered 429", until_ms=AT_MS + 30_000),
             {},
             "backed_off",
-            "gets no jobs until 2027-01-15T08:00:30.000Z: status: the worker answered 429",
+            "gets only one job at first, as a probe: status: the worker answered 429",
         ),
         (WELL, {"url": None}, "silent", "was last seen at 2027-01-15T08:00:00.000Z"),
     ],

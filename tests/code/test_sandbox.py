@@ -153,6 +153,18 @@ def test_an_old_one_that_bounds_no_memory_is_told_at_the_start(
 def test_one_that_does_not_work_is_refused_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert shutil.which("bwrap") is None
-    with pytest.raises(ConfigError, match="--sandbox bwrap does not work here"):
+    with pytest.raises(ConfigError, match=r"--sandbox bwrap does not work here: .*\. Install bubblewrap, and allow"):
         expect_sandbox(CodeConfig(daemons=[], sandbox="bwrap"))
     expect_sandbox(CodeConfig(daemons=[]))
+
+
+def test_where_its_user_may_not_enter_a_folder_that_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    message = "bwrap: Can't find source path /root/.pyenv/versions/3.13: Permission denied"
+    (tmp_path / "bwrap").write_text(f'#!/bin/sh\necho "{message}" >&2\nexit 1\n')
+    (tmp_path / "bwrap").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sandbox, "_knows", lambda _: True)
+    with pytest.raises(ConfigError) as found:
+        expect_sandbox(CodeConfig(daemons=[], sandbox="bwrap"))
+    assert f"{message}. The user that runs the code must be able to read this path" in str(found.value)
+    assert "Install bubblewrap" not in str(found.value)

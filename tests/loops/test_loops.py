@@ -1,5 +1,7 @@
 """dispatch, settle, renew, reap and purge over the shipped fakes; no thread and no socket, so the clock may jump."""
 
+import io
+import json
 import random
 from typing import Any
 
@@ -218,7 +220,9 @@ async def test_a_job_that_is_given_anew_while_it_is_at_work_counts_once_for_each
         nursery.cancel_scope.cancel()
 
 
-async def test_outcomes_go_to_the_journal_and_are_offered_again_until_it_takes_them(autojump_clock: None) -> None:
+async def test_outcomes_go_to_the_journal_and_are_offered_again_until_it_takes_them(
+    autojump_clock: None, logged: io.StringIO
+) -> None:
     async with house() as here, trio.open_nursery() as nursery:
         write, refusals = here.journal.write, [JournalRefused("full", full=True)] * 3
 
@@ -239,6 +243,8 @@ async def test_outcomes_go_to_the_journal_and_are_offered_again_until_it_takes_t
         assert decode_outcomes(piece.body) == [outcome]
         assert here.scheduler.running() == {}
         assert here.runner.out_of_hand_ids == []  # in flight until the store knows
+        events = [json.loads(line)["event"] for line in logged.getvalue().splitlines()]
+        assert [event for event in events if event.startswith("outcomes")] == ["outcomes.refused", "outcomes.goes_on"]
         nursery.cancel_scope.cancel()
 
 

@@ -1,6 +1,7 @@
 """What a worker writes is its jobs' business: it stands in their messages, and in no log."""
 
 import io
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -8,6 +9,7 @@ import structlog
 import trio
 
 from jqd.domain.log import configure
+from jqd.testing.clock import ManualClock
 from tests.harness.worker import Reply, Request, Script, answer, open_worker, succeed
 from tests.runner.conftest import Eventually, OpenHouse, claims, hold
 
@@ -55,6 +57,22 @@ async def test_no_log_holds_what_a_worker_answered(open_house: OpenHouse, logged
     assert SECRET not in logged.getvalue()
     if name.startswith("a page"):
         assert all(SECRET in outcome.message for outcome in house.outcomes.values())
+
+
+async def test_a_worker_that_goes_on_backing_off_is_logged_once_a_minute(
+    open_house: OpenHouse, logged: io.StringIO
+) -> None:
+    """A hook that answered 503 and Retry-After: 2 for half an hour filled the log with 780 lines."""
+    clock = ManualClock()
+    async with open_worker(answer(503, b"", ("Retry-After", "2"))) as worker, open_house(clock=clock) as house:
+        house.register(worker.url)
+        for number in range(31):
+            house.run(hold(1))
+            await house.stopped(number + 1)
+            clock.advance(2)
+    lines = [line for line in map(json.loads, logged.getvalue().splitlines()) if line["event"] == "runner.back_off"]
+    assert len(lines) == 31
+    assert [line["failures"] for line in lines if line["level"] == "warning"] == [1, 31]
 
 
 async def test_no_log_holds_what_a_worker_answered_to_a_cancel(
