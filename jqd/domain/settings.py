@@ -212,11 +212,11 @@ class SettingTable:
                     watcher(held)
         return news
 
-    def take_each(self, settings: Iterable[Setting], news: list[Setting]) -> Steps[None]:
-        """Do what `take` does in steps of one setting, and append what it returns to `news`: a constraint may take
-        20 ms."""
+    def take_each(self, settings: Iterable[Setting], news: dict[tuple[str, str], Setting]) -> Steps[None]:
+        """Do what `take` does in steps of one setting, and add what it returns to `news` by kind and name: a constraint
+        may take 20 ms."""
         for setting in settings:
-            news += self.take([setting])
+            news.update((taken.key, taken) for taken in self.take([setting]))
             yield
 
     def _is_readable(self, setting: Setting) -> bool:

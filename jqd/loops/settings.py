@@ -74,8 +74,9 @@ class SettingsSync:
         self.backoff = LoopBackoff("settings", source=source)
         self.unknown: set[str] = set()
         """Ids of workers that sent signs of life here but have no registration in the store."""
-        self.learned: list[Setting] = []
-        """Settings of other daemons that are not in our journal yet."""
+        self.learned: dict[tuple[str, str], Setting] = {}
+        """Settings of other daemons that are not in our journal yet: the latest of each kind and name, as the journal
+        may take nothing for long. Views are among them, and never journaled."""
         self.synced_at_s: float | None = None
         """All settings that were saved before this time (s since boot) are known here. None before the first answer."""
         self.steady_since_s: float | None = None
@@ -308,7 +309,7 @@ class SettingsUpkeep:
         except JournalDamaged as error:  # the lane stops there, and turns health red
             self._log.error("settings.unreadable", error=str(error))
         else:
-            await in_steps(self._settings.take_each(settings, []), trio.lowlevel.checkpoint)
+            await in_steps(self._settings.take_each(settings, {}), trio.lowlevel.checkpoint)
 
     async def _keep(self) -> None:
         """Journal settings of other daemons, so that they are in force here after a restart and can be sent to any
@@ -317,17 +318,15 @@ class SettingsUpkeep:
         The registration of a worker that a store does not know is journaled again under its old revision: a new
         revision would undo a deletion that has not arrived here yet."""
         unknown = {worker_id for follow in self._follows for worker_id in follow.unknown}
-        news = [setting for follow in self._follows for setting in follow.learned if setting.kind != VIEW]
-        learned = [setting for setting in news if self._settings.holds(setting)]
-        kept = [
-            *learned,
-            *(setting for worker_id in unknown if (setting := self._settings.get(KIND, worker_id)) is not None),
-        ]
-        counts = [len(follow.learned) for follow in self._follows]
+        learned = [(follow.learned, setting) for follow in self._follows for setting in follow.learned.values()]
+        kept = [setting for _, setting in learned if setting.kind != VIEW and self._settings.holds(setting)]
+        kept += [setting for worker_id in unknown if (setting := self._settings.get(KIND, worker_id)) is not None]
         for piece in _pieces(kept):
             await self._journal.wsync(self._journal.write(Lane.RULES, len(piece), encode_rules(piece)))
-        for follow, count in zip(self._follows, counts, strict=True):
-            del follow.learned[:count]
+        for waiting, setting in learned:
+            if waiting[setting.key] is setting:  # else a later one has replaced it meanwhile
+                del waiting[setting.key]
+        for follow in self._follows:
             follow.unknown -= unknown
 
 
