@@ -203,14 +203,14 @@ class Api:
         """Return the response to an unknown path, to a method that the path does not support, or to OPTIONS."""
         found = admission.found
         if not found:
-            path = _short(request.path)
-            hint = f"did you mean '/v1{path}'?" if self.table.match(f"/v1{request.path}") else ELSEWHERE
+            path = _short(request.heading.raw_path)
+            hint = f"did you mean '/v1{path}'?" if self.table.match(f"/v1{request.heading.raw_path}") else ELSEWHERE
             return self._render(request, admission, Problem(404, f"there is no path '{path}'; {hint}"))
         allowed = {"allow": ", ".join(sorted({*found, *(("HEAD",) if "GET" in found else ()), "OPTIONS"}))}
         if request.method == "OPTIONS":
             return Response(200, headers=allowed)
         taken = ", ".join(sorted(found))
-        detail = f"{request.method} is nothing that '{_short(request.path)}' takes; it takes {taken}"
+        detail = f"{request.method} is nothing that '{_short(request.heading.raw_path)}' takes; it takes {taken}"
         if request.path == "/":  # most likely a person in a browser
             detail += f"; {ELSEWHERE}"
         response = self._render(request, admission, Problem(405, detail))

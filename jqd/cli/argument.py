@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TextIO
 import msgspec
 
 from jqd.cli.exits import Exit, Usage, exit_of
-from jqd.cli.printing import print_note
+from jqd.cli.printing import counted, print_note
 from jqd.cli.render import Output, show
 from jqd.client import Client, Invalid, ItemError, PartlyPushed
 from jqd.domain import json_ext
@@ -141,12 +141,12 @@ def _print_refused(path: Path, pushed: Pushed, last: int) -> None:
     for number, why in shown:
         print_note(f"{path} line {number} was refused: {why}")
     if more := pushed.refusals - len({number for number, _ in shown}):
-        print_note(f"… and {more} lines more")
+        print_note(f"… and {counted(more, 'more line')}")
     if not last and not pushed.refused and pushed.stopped is None:
         print_note(f"no line of {path} is a job; nothing was pushed")
     if pushed.stopped is not None:
         nothing = "; nothing was pushed" if isinstance(pushed.stopped, Usage) else ""  # else it is not known
-        after = f"; {pushed.jobs} jobs were pushed, all lines up to {last}" if last else nothing
+        after = f"; {counted(pushed.jobs, 'job')} pushed, all lines up to {last}" if last else nothing
         print_note(f"{pushed.stopped}{after}")
 
 

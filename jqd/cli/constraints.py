@@ -8,7 +8,7 @@ from rich.text import Text
 
 from jqd.cli.common import Common, Flag
 from jqd.cli.exits import Exit, Usage
-from jqd.cli.printing import print_line, print_note
+from jqd.cli.printing import counted, print_line, print_note
 from jqd.cli.render import show, table, tenants_of, whose
 from jqd.cli.show import deleted, rows_of
 from jqd.domain.dates import lasting
@@ -119,23 +119,20 @@ def _show(answer: dict[str, Any], common: Common) -> None:
         return
     for name, value in answer.items():
         if value not in (None, False):
-            print_line(f"{name:<12}  {_limit(value) if name == 'rate' else value}")
+            text = _limit(value) if name == "rate" else "true" if value is True else value
+            print_line(f"{name:<12}  {text}")
 
 
 def _print_trial(name: str, answer: dict[str, Any]) -> None:
-    keys = f" under {_count(answer['keys'], 'key')}" if answer["matched"] else ""
+    keys = f" under {counted(answer['keys'], 'key')}" if answer["matched"] else ""
     print_line(
-        f"{name} matches {answer['matched']} of {_count(answer['looked_at'], 'waiting job')}{keys}; "
+        f"{name} matches {answer['matched']} of {counted(answer['looked_at'], 'waiting job')}{keys}; "
         f"{answer['delayed']} would not start at once"
     )
     if answer["failed"]:
-        print_note(f"it could not be asked of {_count(answer['failed'], 'job')}: {answer['error']}")
+        print_note(f"it could not be asked of {counted(answer['failed'], 'job')}: {answer['error']}")
     if answer["warning"]:
         print_note(answer["warning"])
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _limit(rate: dict[str, Any]) -> str:

@@ -11,7 +11,7 @@ from rich.text import Text
 from jqd.cli.argument import JSON_BEGINS
 from jqd.cli.common import Common, Flag, checked_id, duration
 from jqd.cli.exits import Exit, Usage
-from jqd.cli.printing import print_note
+from jqd.cli.printing import counted, print_note
 from jqd.cli.render import COLOURS, console, show, show_as, table
 from jqd.client import Changed, FlowInfo
 from jqd.client.flows import depths_of
@@ -155,9 +155,9 @@ def tally(changed: Changed, done: str, common: Common, *, dry_run: bool) -> int:
     """Print how many jobs were changed, or with `dry_run` would be changed. `done`: the change in a word, such as
     `cancelled`. Returns the exit code."""
     left = changed.matched - changed.changed
-    text = f"{changed.changed} jobs {done}{f'; {left} changed meanwhile' if left else ''}"
+    text = f"{counted(changed.changed, 'job')} {done}{f'; {left} changed meanwhile' if left else ''}"
     counts = {"matched": changed.matched, "changed": changed.changed} | ({} if changed.whole else {"whole": False})
-    show_as(f"{changed.matched} jobs would be {done}" if dry_run else text, counts, common.output)
+    show_as(f"{counted(changed.matched, 'job')} would be {done}" if dry_run else text, counts, common.output)
     if not changed.whole:
         print_note(NOT_WHOLE)
     return Exit.DONE

@@ -17,7 +17,7 @@ from jqd.cli.argument import argument as read_argument
 from jqd.cli.common import Common, Flag, Options, checked_id, duration
 from jqd.cli.exits import Exit, Usage
 from jqd.cli.flows import Links
-from jqd.cli.printing import print_line, print_note
+from jqd.cli.printing import counted, print_line, print_note
 from jqd.cli.render import Output, plain, show, show_as
 from jqd.cli.rows import Table, rows
 from jqd.client import Client, Conflict, JobInfo, NotFound, TimedOut
@@ -223,9 +223,9 @@ def _rows_pushed(client: Client, name: str, pushed: Pushed, table: Table, output
     if pushed.stopped is not None and pushed.jobs and (table.batch_key or table.id_column):
         print_note("the same command again goes on: what was pushed counts once")
     before = f", {pushed.known} of them before" if pushed.known else ""
-    refused = f"; {pushed.refusals} lines were refused" if pushed.refusals else ""
+    refused = f"; {counted(pushed.refusals, 'line')} refused" if pushed.refusals else ""
     counts = {"jobs": pushed.jobs, "known": pushed.known, "refused": pushed.refusals}
-    show_as(f"{pushed.jobs} jobs were pushed{before}{refused}", counts, output)
+    show_as(f"{counted(pushed.jobs, 'job')} pushed{before}{refused}", counts, output)
     return pushed.exit
 
 

@@ -21,7 +21,7 @@ from cyclopts import Parameter
 from jqd.cli.common import ConfigFile, Flag, OutputFlag, StoreUrls
 from jqd.cli.config import daemon_settings
 from jqd.cli.exits import Exit, Usage
-from jqd.cli.printing import print_note
+from jqd.cli.printing import counted, print_note
 from jqd.cli.records import line, records
 from jqd.cli.render import console, show, table
 from jqd.cli.replay import Progressed, Tally, count, patiently
@@ -123,7 +123,7 @@ def ls(*, where: Where = Where(), output: OutputFlag = "table") -> int:
         console().print(table([*rows[0]], cells, right=NUMBERS) if rows else "", end="")
         many = f"processes {', '.join(map(str, holders))} live here" if len(holders) > 1 else "nobody lives here"
         lives = f"process {holders[0]} lives here" if len(holders) == 1 else many
-        show(f"{len(rows)} segments, {size} bytes, {frames} frames; {lives}", output)
+        show(f"{counted(len(rows), 'segment')}, {counted(size, 'byte')}, {counted(frames, 'frame')}; {lives}", output)
     elif output == "json":
         total = {"segments": len(rows), "bytes": size, "frames": frames, "process": next(iter(holders), None)}
         show({"segments": rows, "total": total}, output)

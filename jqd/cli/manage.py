@@ -13,7 +13,7 @@ from jqd.cli.argument import argument as read_argument
 from jqd.cli.common import Common, Flag, age, checked_id, duration
 from jqd.cli.exits import Exit, Usage, exit_of
 from jqd.cli.flows import tally
-from jqd.cli.printing import print_note
+from jqd.cli.printing import counted, print_note
 from jqd.cli.render import show, show_as
 from jqd.cli.show import Matching
 from jqd.client import Cancel, Changed, Client, Conflict, NotFound
@@ -295,8 +295,8 @@ def _sure(what: str, matched: int) -> None:
     if not matched:
         return
     if not sys.stdin.isatty():
-        raise Usage(f"this would {what} {matched} jobs; say so with --yes, or count them with --dry-run")
-    print_note(f"{what}: {matched} jobs. Sure? [y/N] ", end="")
+        raise Usage(f"this would {what} {counted(matched, 'job')}; say so with --yes, or count them with --dry-run")
+    print_note(f"{what}: {counted(matched, 'job')}. Sure? [y/N] ", end="")
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise Usage("nothing was done")
 

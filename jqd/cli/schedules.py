@@ -12,6 +12,7 @@ from jqd.cli.printing import print_line, print_note
 from jqd.cli.render import show, show_as, table, tenants_of, whose
 from jqd.cli.show import deleted, rows_of
 from jqd.domain.dates import ago, lasting
+from jqd.domain.visible import operand
 
 Name = Annotated[str, Parameter(help="Name of the schedule.")]
 
@@ -119,7 +120,8 @@ def _dates(answer: dict[str, Any], common: Common) -> int:
     for date in answer["next"]:
         print_line(f"{date}  {ago(date)}")
     if answer.get("paused_at"):
-        print_note(f"{answer['name']} is paused since {answer['paused_at']}; `jqd schedules resume` goes on")
+        resume = f"jqd schedules resume {operand(answer['name'])}"
+        print_note(f"{answer['name']} is paused since {answer['paused_at']}; `{resume}` goes on")
     elif answer.get("waits"):
         print_note(f"{answer['name']} waits: {answer['waits']}")
     elif not answer["next"]:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from jqd.cli.exits import Exit
-from jqd.cli.printing import print_note
+from jqd.cli.printing import counted, print_note
 from jqd.cli.render import Output, show
 from jqd.domain.dates import iso
 from jqd.journal import Files
@@ -118,8 +118,9 @@ class Checked:
         if self._output == "json":
             show({"whole": not damaged, **self._counts, "places": self._places}, "json")
         elif self._output == "table":
-            summary = "{segments} segments, {bytes} bytes, {frames} frames, {records} records".format(**self._counts)
-            places = f"{damaged} damaged place{'s' * (damaged != 1)}; mend it with: jqd journal repair"
+            whats = ("segment", "byte", "frame", "record")
+            summary = ", ".join(counted(self._counts[f"{what}s"], what) for what in whats)
+            places = f"{counted(damaged, 'damaged place')}; mend it with: jqd journal repair"
             show(f"{summary}: {places if damaged else 'whole'}", "table")
         return Exit.FAILED if damaged else Exit.DONE
 

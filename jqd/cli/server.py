@@ -16,7 +16,7 @@ from cyclopts import Parameter
 from jqd.cli.children import children
 from jqd.cli.common import ConfigFile, set_log, worded
 from jqd.cli.exits import Exit, Usage
-from jqd.cli.printing import print_note
+from jqd.cli.printing import counted, print_note
 from jqd.client import URL_DEFAULT
 from jqd.config import Config, load, store_flags
 from jqd.domain.errors import ConfigError
@@ -184,7 +184,7 @@ def print_stopping(in_flight: int, settings: Config) -> None:
     JSON, which programs read."""
     if settings.log.form == "json" or not sys.stderr.isatty():
         return
-    jobs = f"{in_flight} job{'' if in_flight == 1 else 's'} in flight, up to {settings.drain_s:g} s"
+    jobs = f"{counted(in_flight, 'job')} in flight, up to {settings.drain_s:g} s"
     print_note(f"stopping; waits for {jobs}. A second Ctrl-C ends it at once")
 
 

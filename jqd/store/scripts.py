@@ -79,7 +79,9 @@ def translate(error: redis.RedisError, call: str, keys: Keys) -> StoreError:
     if is_missing(error):
         return StoreAway("the store has lost jqd's functions again, as soon as they were loaded")
     if code in WEATHER:
-        return (StoreFull if code == "OOM" else StoreAway)(f"the store cannot serve now: {code} {error}")
+        return (StoreFull if code == "OOM" else StoreAway)(
+            f"the store cannot serve now: {code} {str(error).removeprefix(f'{code} ')}"
+        )
     if code == "WRONGTYPE":
         return StoreRefused(f"{call}: a key {keys.stem}… has another type; something else wrote it: move it away")
     return StoreRefused(f"the store refuses {call}: {error}")

@@ -187,6 +187,7 @@ async def test_a_path_is_never_written_another_way():
         ("POST", "/jobs", 404, "there is no path '/jobs'; did you mean '/v1/jobs'?"),
         ("GET", "/jobs", 404, "there is no path '/jobs'; did you mean '/v1/jobs'?"),
         ("GET", "/jobs/a/result", 404, "did you mean '/v1/jobs/a/result'?"),
+        ("GET", "/v1%2fjobs", 404, "there is no path '/v1%2fjobs'; jobs are pushed with POST /v1/jobs"),
         ("GET", "/v1/job", 404, "there is no path '/v1/job'; jobs are pushed with POST /v1/jobs"),
         ("GET", f"/{'x' * 3_000}", 404, f"there is no path '/{'x' * 99}…'; jobs are pushed"),
         ("PUT", "/v1/jobs", 405, "PUT is nothing that '/v1/jobs' takes; it takes GET, POST"),

@@ -43,7 +43,8 @@ def test_a_constraint_is_set_shown_listed_and_deleted(script: Script, capsys: py
     rate = {"limit": 10, "per_s": 60, "burst": 5}
     said = {"match": "true", "rate": rate, "pause": True, "key": "job.argument.customer"}
     assert script.asked == [("PUT", PATH, said)]
-    assert "rate          10 in 1 min, 5 more at once" in capsys.readouterr().out
+    assert "rate          10 in 1 min, 5 more at once\n" in (told := capsys.readouterr().out)
+    assert "paused        true\n" in told
     assert run(["constraints", "get", "slow"]) == run(["constraints"]) == run(["constraints", "ls"]) == 0
     told = capsys.readouterr().out
     assert "10 in 1 min, 5 more at once; 3 at once; paused" in told

@@ -98,8 +98,8 @@ def test_a_group_is_looked_at_closed_cancelled_and_tried_anew(capsys: pytest.Cap
     assert "counts" in said(capsys, "groups", "get", "cli")
     pushed(capsys, "echo", "1", "--group", "late", "--in", "1h")
     assert said(capsys, "groups", "close", "late") == "group late is closed\n"
-    assert said(capsys, "groups", "cancel", "late", "--dry-run") == "1 jobs would be cancelled\n"
-    assert said(capsys, "groups", "cancel", "late") == "1 jobs cancelled\n"
+    assert said(capsys, "groups", "cancel", "late", "--dry-run") == "1 job would be cancelled\n"
+    assert said(capsys, "groups", "cancel", "late") == "1 job cancelled\n"
     assert said(capsys, "groups", "retry", "late") == "0 jobs retried\n"
     assert said(capsys, "groups", "get", "none", code=3)
 

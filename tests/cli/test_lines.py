@@ -104,7 +104,7 @@ def test_only_the_first_of_many_refusals_are_shown(tmp_path: Path, capsys: pytes
     assert (pushed.job_ids, len(pushed.refused), pushed.exit) == ([], 50, Exit.FAILED)
     err = capsys.readouterr().err
     assert err.count("was refused") == 20
-    assert "and 30 lines more" in err
+    assert "and 30 more lines" in err
 
 
 def test_refused_lines_are_counted_also_if_the_answer_names_only_the_first(
@@ -120,7 +120,7 @@ def test_refused_lines_are_counted_also_if_the_answer_names_only_the_first(
     assert (pushed.jobs, pushed.refusals) == (LINES_PER_PUSH - 150, LINES_PER_PUSH + 150)
     err = capsys.readouterr().err
     assert err.count("was refused") == 12
-    assert f"and {LINES_PER_PUSH + 150 - 6} lines more" in err
+    assert f"and {LINES_PER_PUSH + 150 - 6} more lines" in err
 
 
 def test_a_daemon_that_goes_away_leaves_no_pushed_job_unsaid(
@@ -137,7 +137,7 @@ def test_a_daemon_that_goes_away_leaves_no_pushed_job_unsaid(
     pushed.show("jsonl")
     out, err = capsys.readouterr()
     assert len(out.splitlines()) == LINES_PER_PUSH
-    assert f"{LINES_PER_PUSH} jobs were pushed, all lines up to {2 * LINES_PER_PUSH - 1}" in err
+    assert f"{LINES_PER_PUSH} jobs pushed, all lines up to {2 * LINES_PER_PUSH - 1}" in err
 
 
 def test_a_refusal_of_everything_stops(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -113,9 +113,9 @@ def test_a_push_that_stopped_goes_on_and_nothing_counts_twice(
     monkeypatch.chdir(write(text.replace("\n2003\n", "\nx\n")).parent)
     assert run(words) == Exit.USAGE
     told = capsys.readouterr()
-    assert told.out == f"{2 * LINES_PER_PUSH} jobs were pushed\n"
+    assert told.out == f"{2 * LINES_PER_PUSH} jobs pushed\n"
     assert "rows.csv line 2005, column n: 'x' is no JSON" in told.err
-    assert f"{2 * LINES_PER_PUSH} jobs were pushed, all lines up to 2001" in told.err
+    assert f"{2 * LINES_PER_PUSH} jobs pushed, all lines up to 2001" in told.err
     assert "the same command again goes on" in told.err
     write(text)
     assert run([*words, "-o", "json"]) == 0
@@ -132,7 +132,7 @@ def test_other_rows_under_the_same_ids_are_refused_by_their_lines(
     assert run([*words, "--csv", str(write("id,n\nrow-a,1\nrow-b,3\n"))]) == Exit.FAILED
     told = capsys.readouterr()
     assert "line 3 was refused" in told.err
-    assert told.out.endswith("1 jobs were pushed; 1 lines were refused\n")
+    assert told.out.endswith("1 job pushed; 1 line refused\n")
 
 
 def test_a_daemon_that_goes_away_stops_it(write: Write) -> None:

@@ -84,7 +84,7 @@ def test_options_of_all_commands_may_stand_before_each_group_of_them() -> None:
 
 
 OURS = re.compile(r"\bjqd ((?:-[\w-]+[ =])*)([\w-]+)?[\w =.-]*$")
-QUOTING = re.compile(r"(shlex\.)?(quote|quoted|join)\(")
+QUOTING = re.compile(r"(shlex\.)?(quote|quoted|operand|join)\(")
 # Made of what is quoted, or a word of ours; `at` stands in "jqd ui is ready at …", which is no command.
 IS_QUOTED = {"words", "by_id", "flag", "whose", "right.roles[0]", "at"}
 

@@ -49,7 +49,9 @@ def test_a_schedule_is_listed_paused_run_and_deleted(script: Script, capsys: pyt
     assert "every 1 min 30 s" in told
     script.on("POST", f"{PATH}/pause", 200, {**paused, "name": "nightly"})
     assert run(["schedules", "pause", "nightly"]) == 0
-    assert "jqd: nightly is paused since 2026" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "jqd: nightly is paused since 2026" in told
+    assert "; `jqd schedules resume nightly` goes on" in told
     script.on("POST", f"{PATH}/resume", 200, ROW)
     script.on("GET", PATH, 200, late)
     assert run(["schedules", "resume", "nightly"]) == run(["schedules", "next", "nightly"]) == 0

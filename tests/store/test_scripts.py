@@ -146,6 +146,7 @@ def test_errors_become_ours(error: redis.RedisError, becomes: type[Exception]) -
     translated = translate(error, "promote", KEYS)
     assert "10.0.0.5" not in str(translated), "the driver names the store's address, and pushers are told this"
     assert type(translated) is becomes
+    assert str(translated).count("MISCONF") == str(error).count("MISCONF"), "it is named once"
     inner = becomes in (StoreRefused, StaleOwner, PositionMismatch)
     assert ("promote" in str(translated)) == inner, "what passes by itself is told to pushers, who know no functions"
 
