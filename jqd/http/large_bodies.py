@@ -70,8 +70,8 @@ class LargeBodyQueue:
         return known is not None and size > SOME_BYTES and trio.current_time() < known.costly_s
 
     def note(self, owner: str, held_s: float) -> None:
-        """Tell the queue for how many seconds a request of an owner blocked the event loop. After more than COSTLY_S,
-        the owner's smaller bodies count as large for OTHERS_S."""
+        """Tell the queue for how many seconds a request of an owner blocked the event loop at once. After more than
+        COSTLY_S, the owner's smaller bodies count as large for OTHERS_S."""
         if held_s > COSTLY_S:
             self._of(owner).costly_s = trio.current_time() + OTHERS_S
 

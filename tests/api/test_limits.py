@@ -11,6 +11,7 @@ import trio.testing
 
 from jqd.api import ApiConfig
 from jqd.http import SOME_BYTES, BodyBudget, Refused, Request, RequestHead
+from jqd.http.large_bodies import COSTLY_S
 from tests.api.edge import JSON, MSGPACK, Edge
 
 pack = msgspec.msgpack.encode
@@ -268,6 +269,16 @@ async def test_bodies_count_as_large_from_the_first_on_that_held_the_loop(edge, 
         (owner,) = edge.api._large._owners
         assert edge.api._large.counts(owner, 10_000)
         edge.api._large._owners.clear()
+
+
+@pytest.mark.parametrize("kind", [JSON, MSGPACK])
+async def test_bodies_whose_steps_let_others_run_do_not_count_as_large_however_many_steps_they_have(
+    edge, monkeypatch, kind
+):
+    """One array of 5,000 jobs, 10 ms in steps of half a millisecond, made the owner's other bodies wait in line."""
+    monkeypatch.setattr("jqd.api.v1.push.thread_s", itertools.count(step=COSTLY_S / 2).__next__)
+    assert (await edge.call("POST", "/v1/jobs", [{"name": "a"}] * 5_000, kind=kind)).status == 201
+    assert edge.api._large._owners == {}
 
 
 async def test_long_targets_and_many_headers(edge):

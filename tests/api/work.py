@@ -16,6 +16,8 @@ class MostCalls(trio.abc.Instrument):
 
     def __init__(self) -> None:
         self.most = 0
+        self.all = 0
+        """The calls in all steps of tasks."""
         self._calls = 0
 
     def before_task_step(self, task: trio.lowlevel.Task) -> None:
@@ -27,7 +29,9 @@ class MostCalls(trio.abc.Instrument):
         self.most = max(self.most, self._calls)
 
     def _count(self, frame: FrameType, event: str, _: object) -> None:
-        self._calls += event in ("call", "c_call")
+        is_call = event in ("call", "c_call")
+        self._calls += is_call
+        self.all += is_call
 
 
 @contextmanager

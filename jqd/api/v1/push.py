@@ -1,7 +1,8 @@
 """POST /v1/jobs: decodes the body into a batch of jobs, pushes the batch, and answers with the ids. Jobs in JSON are
 converted to MessagePack here, once."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated
 from urllib.parse import quote
 
@@ -133,8 +134,9 @@ async def _read(kind: str, request: Request, parts: ApiContext) -> Batch:
         if len(body) > LOOP_BYTES:
             return await trio.to_thread.run_sync(finish, steps, limiter=parts.read)
     else:
-        return _read_one(kind, body, config)
-    return await in_steps(_timed(steps, request), request.breathe)
+        with _timed(request):
+            return _read_one(kind, body, config)
+    return await in_steps(_each_timed(steps, request), request.breathe)
 
 
 def _read_one(kind: str, body: bytes, config: ServiceConfig) -> Batch:
@@ -146,18 +148,26 @@ def _read_one(kind: str, body: bytes, config: ServiceConfig) -> Batch:
     raise unsupported(kind)
 
 
-def _timed(steps: Steps[Batch], request: Request) -> Steps[Batch]:
-    """Run `steps`, and add their processor time to `request.held_s`."""
+def _each_timed(steps: Steps[Batch], request: Request) -> Steps[Batch]:
+    """Run `steps`, each `_timed`: other tasks may run in between."""
     while True:
-        began_s = thread_s()
-        try:
-            next(steps)
-        except StopIteration as done:
-            batch: Batch = done.value
-            return batch
-        finally:
-            request.held_s += thread_s() - began_s
+        with _timed(request):
+            try:
+                next(steps)
+            except StopIteration as done:
+                batch: Batch = done.value
+                return batch
         yield
+
+
+@contextmanager
+def _timed(request: Request) -> Iterator[None]:
+    """Raise `request.held_s` to the processor time of the `with` block, in which no other task runs."""
+    began_s = thread_s()
+    try:
+        yield
+    finally:
+        request.held_s = max(request.held_s, thread_s() - began_s)
 
 
 def _read_json(kind: str, body: bytes, config: ServiceConfig) -> Steps[Batch]:
