@@ -17,7 +17,7 @@ from jqd.client.errors import (
 )
 from jqd.client.transport import Response
 from jqd.domain.errors import Closed, IdsUnknown
-from jqd.domain.media import language_of
+from jqd.domain.media import PROBLEM, bare, language_of
 
 ERRORS_SHOWN_MAX = 5  # in a message; `errors` has all
 DETAIL_CHARS_MAX = 300  # of an answer quoted in a message
@@ -86,10 +86,16 @@ def error_of(response: Response, body: Any) -> JqdClientError:
     if status in (429, 503, 507):
         kind = {"ids_unknown": fields.get("type") == IdsUnknown.problem, "closed": fields.get("type") == Closed.problem}
         return Unavailable(message, status=status, retry_after=_after(response.headers.get("retry-after")), **kind)
-    if status == 404 and language_of(response.headers.get("content-type", "")) is None and response.body:
+    if status in (404, 409) and not _is_daemons(response.headers.get("content-type", "")):
         return JqdClientError(f"{message}: that is no daemon's answer; does a proxy lead to one?", status=status)
     kinds = {401: Forbidden, 403: Forbidden, 404: NotFound, 409: Conflict, 413: TooLarge}
     return kinds.get(status, JqdClientError)(message, status=status)
+
+
+def _is_daemons(content_type: str) -> bool:
+    """Return whether a daemon's refusal has this Content-Type. Others are a proxy's, which has no daemon to ask: there
+    "not found" says nothing of a job."""
+    return language_of(content_type) == "msgpack" or bare(content_type) == PROBLEM
 
 
 def item_errors(value: Any) -> list[ItemError]:

@@ -43,7 +43,8 @@ from jqd.domain.media import MSGPACK
 
 TRIES_MAX = 4  # of a repeatable request: with the back-off below they outlast a daemon's restart of about a second
 UNKNOWN = 401  # the daemon does not know the token
-FROM_PROXY = (502, 504)  # no daemon answers so: a proxy before it sent the request, and lost the answer
+# No daemon answers so: a proxy before it sent the request, and lost the answer, or waited in vain for one.
+BAD_GATEWAY, GATEWAY_TIMEOUT = 502, 504
 BACKOFF = Backoff(first_s=0.1, factor=3.0, cap_s=2.0)
 TARGET_CHARS_MAX = 1 << 16  # of path and query: a daemon takes less
 LINE_BYTES_MAX = 4 << 20  # of a stream's line: an event has a million characters at most
@@ -108,8 +109,9 @@ class Http:
         if os.getpid() in self._closed_in:
             raise self._closed()
         response = self._carrier().send(request)
-        if response.status in FROM_PROXY:
-            raise LostError(f"a proxy before it answered {response.status}")
+        if response.status in (BAD_GATEWAY, GATEWAY_TIMEOUT):
+            kind = LostError if response.status == BAD_GATEWAY else SilentError
+            raise kind(f"a proxy before it answered {response.status}")
         return response
 
     def _closed(self) -> ClientClosed:
@@ -246,7 +248,7 @@ class Http:
             return self._closed()
         if isinstance(error, SilentError):
             taken = "" if method == "GET" else "; it may have taken the request"
-            return TimedOut(f"{url} did not answer within {self._timeout_s:g} s{taken}")
+            return TimedOut(f"{url} did not answer within {self._timeout_s:g} s ({error}){taken}")
         if isinstance(error, CrowdedError):
             return Unreachable(f"this client is busy, {error}; nothing was sent", sent=False)
         if (refusal := _by_tls(url, error)) is not None:

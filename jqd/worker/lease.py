@@ -30,7 +30,8 @@ POLL_S = 2.0  # how long a request for jobs waits; longer would delay new handle
 POLL_CALL_S = POLL_S + 15.0  # timeout of such a request: a daemon may wait for a hand-over
 BACKOFF = Backoff(first_s=0.2, factor=2.0, cap_s=5.0)  # between reports that no daemon takes
 GONE = (404, 409)  # the job no longer belongs to this worker: it ended, or was given to another
-REFUSED = (400, 413, 422)  # statuses for a whole report: too large, or with an unreadable outcome
+TOO_LARGE = 413  # also from a proxy: it would say so for ever
+REFUSED = (400, TOO_LARGE, 422)  # statuses for a whole report: too large, or with an unreadable outcome
 INVALID_RESPONSE = "INVALID_RESPONSE"
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)  # raised for unreadable MessagePack
 UNANSWERED = (httpx2.TransportError, trio.TooSlowError)  # the daemon is unavailable
@@ -248,8 +249,6 @@ class Lease:
             with trio.fail_after(CALL_S):
                 path = f"{job_path(job_id)}/heartbeat"
                 answer = await self._post(path, {"lease_id": self._lease_id} | self._lines(job_id), CALL_S)
-            if answer.status_code in GONE and language_of(answer.headers.get("content-type", "")) is None:
-                raise httpx2.RemoteProtocolError(f"{answer.status_code} from a proxy, as no daemon answers it")
             answered = _decode_beat(answer.content) if answer.status_code == 200 else _Beat()
         except (httpx2.HTTPError, *UNREADABLE, trio.TooSlowError) as error:
             self._log.debug(f"{self._room}.not_heard", job_id=job_id, daemon=self._daemon(), error=repr(error))
@@ -278,5 +277,11 @@ class Lease:
         return {"log": text, "log_from": start} if text else {}
 
     async def _post(self, path: str, body: object, timeout_s: float) -> httpx2.Response:
+        """Send a request to the daemon, and return its answer. Raises httpx2's errors, also if a proxy before the
+        daemon answered in its place: what that says of a job or an outcome is not to be believed."""
         url = f"{self._daemon()}{path}"
-        return await self._http.post(url, content=_encode(body), headers=HEADERS, timeout=timeout_s)
+        answer = await self._http.post(url, content=_encode(body), headers=HEADERS, timeout=timeout_s)
+        kind = answer.headers.get("content-type", "")
+        if language_of(kind) != "msgpack" and answer.status_code != TOO_LARGE:
+            raise httpx2.RemoteProtocolError(f"{answer.status_code} as {kind or 'nothing'}, so not from a daemon")
+        return answer

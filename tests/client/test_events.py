@@ -57,7 +57,8 @@ def test_it_gives_up_when_no_daemon_answers_or_there_is_no_such_job() -> None:
         list(client.events("J"))
     assert len(asked) == TRIES_MAX + 1
     for status, error in ((404, NotFound), (503, Unavailable)):
-        refused: Answers = [httpx2.Response(status, json={"detail": "no"}) for _ in range(9)]
+        kind = {"content-type": "application/problem+json"}
+        refused: Answers = [httpx2.Response(status, json={"detail": "no"}, headers=kind) for _ in range(9)]
         with client_of(refused, [], "http://one") as client, pytest.raises(error):
             list(client.events("J"))
 

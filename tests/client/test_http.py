@@ -245,16 +245,32 @@ def test_what_is_no_answer_of_a_daemon_is_refused(answer: Callable[[], httpx2.Re
         Wire(answer()).http().call("GET", "/v1/stats")
 
 
-@pytest.mark.parametrize("status", [502, 504])
-def test_a_proxy_that_lost_the_daemon_is_a_daemon_that_did_not_answer(status: int) -> None:
-    def gone() -> httpx2.Response:
-        return httpx2.Response(status, content=b"<html>no answer</html>", headers={"content-type": "text/html"})
+def from_proxy(status: int) -> httpx2.Response:
+    return httpx2.Response(status, content=b"<html>no answer</html>", headers={"content-type": "text/html"})
 
-    wire = Wire(gone(), packed(201, {"job_id": "a"}))
+
+def test_a_proxy_that_lost_the_daemon_is_a_daemon_that_did_not_answer() -> None:
+    wire = Wire(from_proxy(502), packed(201, {"job_id": "a"}))
     assert wire.http().call("POST", "/v1/jobs", body=b"").body == {"job_id": "a"}
-    with pytest.raises(Unreachable, match=f"proxy before it answered {status}") as caught:
-        Wire(gone()).http().call("POST", "/v1/jobs", body=b"", repeatable=False)
+    with pytest.raises(Unreachable, match="a proxy before it answered 502") as caught:
+        Wire(from_proxy(502)).http().call("POST", "/v1/jobs", body=b"", repeatable=False)
     assert caught.value.sent
+
+
+def test_a_proxy_that_waited_in_vain_is_a_daemon_that_did_not_answer_in_time() -> None:
+    wire = Wire(from_proxy(504), packed(201, {"job_id": "a"}))
+    assert wire.http(urls=TWO).call("POST", "/v1/jobs", body=b"").body == {"job_id": "a"}
+    with pytest.raises(TimedOut, match="a proxy before it answered 504"):
+        Wire(from_proxy(504)).http().call("POST", "/v1/jobs", body=b"")
+
+
+@pytest.mark.parametrize("status", [404, 409])
+@pytest.mark.parametrize("kind", ["", "text/html", "application/json"])
+def test_what_a_proxy_says_is_not_found_or_in_conflict_says_nothing_of_a_job(status: int, kind: str) -> None:
+    refused = httpx2.Response(status, content=b"{}" if kind else b"", headers={"content-type": kind} if kind else {})
+    with pytest.raises(JqdClientError, match="no daemon's answer") as caught:
+        Wire(refused).http().call("GET", "/v1/jobs/a")
+    assert type(caught.value) is JqdClientError
 
 
 def test_json_answers_are_understood_and_headers_sent() -> None:

@@ -131,7 +131,7 @@ async def test_all_jobs_of_a_large_lease_are_heard_in_time_by_a_slow_daemon(auto
         job_id = request.url.path.split("/")[3]
         silences.append(trio.current_time() - heard[job_id])
         heard[job_id] = trio.current_time()
-        return httpx2.Response(200, content=msgspec.msgpack.encode({}))
+        return httpx2.Response(200, content=msgspec.msgpack.encode({}), headers={"content-type": "application/msgpack"})
 
     async with httpx2.AsyncClient(transport=httpx2.MockTransport(answer)) as http:
         lease = CodeLease("7", [job(job_id=one) for one in heard], http, lambda: URL, 9.0, lambda: None)

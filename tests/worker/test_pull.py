@@ -40,6 +40,9 @@ async def wait(argument: Any, /) -> None:
     await trio.sleep(argument)
 
 
+PACKED, NIL = {"content-type": "application/msgpack"}, b"\xc0"
+
+
 class FakeDaemon:
     """Gives the leases that `leases` holds, one a poll, and takes all outcomes unless `refuses` says another status."""
 
@@ -79,8 +82,8 @@ class FakeDaemon:
             told = {"outcomes": [{"job_id": o["job_id"], "status": answer, "detail": why} for o, answer, why in rows]}
             self.seen.set()
         if odd := self.odd.get(request.url.path.rpartition("/")[2]):
-            return httpx2.Response(200, content=odd.pop(0))
-        return httpx2.Response(status, content=msgspec.msgpack.encode(told))
+            return httpx2.Response(200, content=odd.pop(0), headers=PACKED)
+        return httpx2.Response(status, content=msgspec.msgpack.encode(told), headers=PACKED)
 
 
 @asynccontextmanager
@@ -133,11 +136,13 @@ async def test_a_lease_of_a_daemon_that_died_is_reported_to_another_one_of_its_s
             raise httpx2.ConnectError("it is gone", request=request)
         if host == "two" and path == "/v1/leases":
             await trio.sleep(2)
-            return httpx2.Response(200, content=msgspec.msgpack.encode({"lease_id": None, "jobs": [], "heartbeat": 10}))
+            return httpx2.Response(
+                200, content=msgspec.msgpack.encode({"lease_id": None, "jobs": [], "heartbeat": 10}), headers=PACKED
+            )
         answered = await daemon._answer(request)
         if path == "/v1/workers":
             told = msgspec.msgpack.decode(answered.content) | {"daemons": hosts}
-            return httpx2.Response(200, content=msgspec.msgpack.encode(told))
+            return httpx2.Response(200, content=msgspec.msgpack.encode(told), headers=PACKED)
         return answered
 
     service = Service(app.jobs, ServiceConfig(concurrency=2), clock=TrioClock())
@@ -312,11 +317,15 @@ async def test_only_a_daemon_that_does_not_answer_counts_as_away(autojump_clock:
         asked.append(request.url.path)
         match len(asked):
             case 1:
-                return httpx2.Response(503)  # it has much to do: one more call would not help
+                return httpx2.Response(
+                    503, content=NIL, headers=PACKED
+                )  # it has much to do: one more call would not help
             case 2:
                 raise httpx2.ConnectError("refused")
             case _:
-                return httpx2.Response(200, content=msgspec.msgpack.encode({"outcomes": [{"status": 200}]}))
+                return httpx2.Response(
+                    200, content=msgspec.msgpack.encode({"outcomes": [{"status": 200}]}), headers=PACKED
+                )
 
     async with httpx2.AsyncClient(transport=httpx2.MockTransport(answer)) as http, trio.open_nursery() as nursery:
         lease = Lease("1", ["a"], http, lambda: URL, 30.0, lambda: away.append(len(asked)))
@@ -333,8 +342,9 @@ async def test_only_a_daemon_that_does_not_answer_counts_as_away(autojump_clock:
         (httpx2.Response(404, text="404 page not found"), False),
         (httpx2.Response(409, html="<html>conflict</html>"), False),
         (httpx2.Response(404), False),
-        (httpx2.Response(404, json={"status": 404, "detail": "no such job"}), True),
-        (httpx2.Response(409, content=b"\x80", headers={"content-type": "application/msgpack"}), True),
+        (httpx2.Response(404, json={"message": "no Route matched with those values"}), False),
+        (httpx2.Response(404, content=NIL, headers=PACKED), True),
+        (httpx2.Response(409, content=b"\x80", headers=PACKED), True),
     ],
 )
 async def test_only_a_daemons_own_answer_to_a_heartbeat_ends_a_lease(
@@ -355,3 +365,25 @@ async def test_only_a_daemons_own_answer_to_a_heartbeat_ends_a_lease(
     assert asked
     assert stopped == ["a"] * is_lost
     assert lease.unwanted == ({"a": True} if is_lost else {})
+
+
+@pytest.mark.parametrize("status", [400, 404, 422, 502, 503, 504])
+async def test_what_a_proxy_says_of_a_report_loses_no_outcome(status: int, autojump_clock: None) -> None:
+    reported, away = list[Any](), list[int]()
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        reported.append(msgspec.msgpack.decode(request.content))
+        if len(reported) == 1:
+            return httpx2.Response(status, html="<html>no upstream</html>")
+        rows = {"outcomes": [{"status": 200}]}
+        return httpx2.Response(200, content=msgspec.msgpack.encode(rows), headers=PACKED)
+
+    async with httpx2.AsyncClient(transport=httpx2.MockTransport(answer)) as http, trio.open_nursery() as nursery:
+        lease = Lease("1", ["a"], http, lambda: URL, 30.0, lambda: away.append(len(reported)))
+        nursery.start_soon(lease.report)
+        lease.put(Outcome(job_id="a", status=200, result=7))
+        await lease.wait_taken()
+        nursery.cancel_scope.cancel()
+    assert len(reported) == 2
+    assert reported[0] == reported[1], "a success stays one"
+    assert away == [1]
