@@ -14,6 +14,7 @@ from jqd.cli.show import STATES, type_table, watch_screen
 from jqd.client import Client, JobInfo
 from jqd.client.errors import Forbidden, Unavailable
 from jqd.domain.dates import ago, lasting
+from jqd.domain.error_summary import error_line
 from jqd.domain.visible import CONTROLS
 
 TOP_TYPES = 15  # jobtypes shown: those that wait longest
@@ -196,7 +197,14 @@ def _top(client: Client, lately: Lately) -> Text:
 
 def _some(state: str, found: list[JobInfo]) -> Text:
     rows = [
-        (info.job_id, info.name, ago(info.finished_at or info.started_at), info.attempts, info.worker, info.message)
+        (
+            info.job_id,
+            info.name,
+            ago(info.finished_at or info.started_at),
+            info.attempts,
+            info.worker,
+            error_line(info.message or ""),
+        )
         for info in found
     ]
     styles = dict.fromkeys(range(len(rows)), COLOURS[state])

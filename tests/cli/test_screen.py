@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from jqd.cli import screen
-from jqd.cli.screen import LOOKS_PER_HISTORY, STUCK_SHOWN_MAX, TOP_TYPES, Glance, Lately, _stats, _summary, _top
+from jqd.cli.screen import LOOKS_PER_HISTORY, STUCK_SHOWN_MAX, TOP_TYPES, Glance, Lately, _some, _stats, _summary, _top
+from jqd.client import JobInfo
 from jqd.client.errors import Forbidden, Unavailable
 
 
@@ -30,6 +31,12 @@ def test_of_many_that_wait_those_are_named_that_wait_longest_and_whose_they_are(
     assert len(lines) == STUCK_SHOWN_MAX + 1
     assert lines[-1] == "waits     and 32 more, for a shorter time: `jqd types` shows them"
     assert "more" not in str(_summary("http://here", glance(rows[:STUCK_SHOWN_MAX])))
+
+
+def test_of_a_stack_the_line_with_the_error_is_seen() -> None:
+    stack = "TypeError: x is not a function\n    at f (a.js:1:2)\n    at process.processTicksAndRejections (node:95:5)"
+    told = str(_some("failed", [JobInfo(job_id="a", name="mail", state="failed", message=stack)]))
+    assert told.splitlines()[1].endswith("TypeError: x is not a function")
 
 
 HOUR = {"steps": [{"pushed": n, "succeeded": 0, "failed": 1, "dead": n} for n in range(3)]}
