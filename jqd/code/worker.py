@@ -30,8 +30,9 @@ from jqd.domain.clock import SystemClock
 from jqd.domain.errors import ConfigError
 from jqd.domain.log import get_logger
 from jqd.domain.media import MSGPACK
+from jqd.domain.tokens import MAY, Role
 from jqd.worker.lease import Lease, NoLease, Outcome, ask
-from jqd.worker.register import BACKOFF, TTL_PULL_S, Registration, Slots
+from jqd.worker.register import BACKOFF, OF_ROLE, TTL_PULL_S, Registration, Slots
 
 OF_JOBS = "jobs: "  # beginning of a daemon's message about the jobs that an outcome asks for
 AS_A_WHOLE = "; nothing of this outcome was taken"  # end of that message
@@ -85,6 +86,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class _Me(msgspec.Struct):
+    role: Role
     tenant: str = ""
     scopes: tuple[str, ...] = ()
 
@@ -128,14 +130,13 @@ class Home:
         """Keep the worker registered for the present handlers in code. If its token can never be used for that, set
         `wrong` and `stopping`."""
         me = await self._me()
-        tenant = me.tenant
-        if tenant and config.sandbox == "none":
-            self.wrong = f"the token is of tenant {tenant!r}, whose code runs in a sandbox only: add --sandbox bwrap"
-        if self.wrong:
+        if me is not None and me.tenant and config.sandbox == "none":
+            self.wrong = f"the token is of tenant {me.tenant!r}, whose code runs in a sandbox only: add --sandbox bwrap"
+        if me is None or self.wrong:
             stopping.set()
             return
         catalogue = Catalogue(
-            self._http, lambda: self.daemon, tenant, SystemClock(), self.registration.hurry, scopes=me.scopes
+            self._http, lambda: self.daemon, me.tenant, SystemClock(), self.registration.hurry, scopes=me.scopes
         )
         self.catalogue = catalogue
         async with trio.open_nursery() as nursery:
@@ -162,9 +163,9 @@ class Home:
         spec["jobs"] = list(self.catalogue.jobtypes)
         return spec | ({"trouble": self.catalogue.trouble} if self.catalogue.trouble else {})
 
-    async def _me(self) -> _Me:
-        """Ask for tenant and scopes of the worker's token, until the daemon answers. Sets `wrong` if all daemons keep
-        refusing the token."""
+    async def _me(self) -> _Me | None:
+        """Ask for role, tenant and scopes of the worker's token, until the daemon answers that it may work. Returns
+        None, and sets `wrong`, if all daemons keep refusing the token, or giving it a role that may not."""
         log, before, failures = get_logger("code"), "", 0
         while True:
             try:
@@ -172,9 +173,12 @@ class Home:
                     answer = await self._http.get(f"{self.daemon}/v1/me", headers={"accept": MSGPACK})
                 if answer.status_code == 200:
                     me = _decode_me(answer.content)
-                    self.registration.accepted()
-                    return me
-                why = f"answered {answer.status_code} to GET /v1/me"
+                    if Role.WORKER in MAY[me.role]:
+                        self.registration.accepted()
+                        return me
+                    why = f"{OF_ROLE}{me.role}"
+                else:
+                    why = f"answered {answer.status_code} to GET /v1/me"
             except (httpx2.HTTPError, msgspec.MsgspecError, trio.TooSlowError) as error:
                 why = f"not reached: {error!r}"
             if why != before:
@@ -184,7 +188,7 @@ class Home:
             if self._slots.refused.is_set():
                 self.wrong = f"the daemon at {self.daemon} {why}: a code worker needs a token of the role worker"
                 self.wrong += " (JQD_TOKEN)"
-                return _Me()
+                return None
             failures += 1
             await trio.sleep(BACKOFF.delay_s(failures, self._source))
 

@@ -33,7 +33,8 @@ TTL_PULL_S = 12.0  # a killed worker disappears soon after its jobs run elsewher
 OTHERS_MAX = 5
 REFUSALS_MAX = 5  # of a token, in a row: some seconds by BACKOFF; all daemons know a new token within two
 LEAVE_TIMEOUT_S = 2.0  # to unregister; if it fails, the ttl ends the registration
-REFUSED = ("answered 401", "answered 403")  # the token is unknown, or lacks the right
+OF_ROLE = "says that this token is of the role "  # one that may not work, as GET /v1/me says
+REFUSED = ("answered 401", "answered 403", OF_ROLE)  # the token is unknown, or lacks the right
 OF_THE_TOKEN = ("answered 401", "answered 403: this token")  # refusals for which another token helps
 ANOTHER = (
     "give it another token, of the role worker and for its jobs (JQD_TOKEN, JQD_TOKEN_FILE): `jqd tokens create worker`"

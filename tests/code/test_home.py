@@ -8,7 +8,12 @@ from trio.testing import MockClock
 
 from jqd.code.config import CodeConfig, Sandbox
 from jqd.code.worker import Home
+from jqd.domain.media import MSGPACK
+from jqd.domain.tokens import Role
 from jqd.worker.register import Slots
+from tests.api.tokened import call, make
+from tests.api.tokened import edge as edge  # the fixture
+from tests.api.whole import Whole
 from tests.code.conftest import URL, FakeDaemon
 
 ME = {"role": "worker", "tenant": "", "scopes": []}
@@ -26,7 +31,8 @@ class Ended:
         self.after_s: float | None = None
         """After how long it ended; None: it did not."""
 
-    def _answer(self, request: httpx2.Request) -> httpx2.Response:
+    async def _answer(self, request: httpx2.Request) -> httpx2.Response:
+        await trio.lowlevel.checkpoint()
         if request.url.path != "/v1/me":
             return httpx2.Response(503)
         left = self._answers[request.url.host]
@@ -52,6 +58,37 @@ class Ended:
     @property
     def wrong(self) -> list[str]:
         return [home.wrong for home in self.homes if home.wrong]
+
+
+class EndedAtApi(Ended):
+    """The same with a daemon's own API, which asks for tokens."""
+
+    def __init__(self, edge: Whole, token: str) -> None:
+        super().__init__({"a": []})
+        self._edge, self._token = edge, token
+
+    async def _answer(self, request: httpx2.Request) -> httpx2.Response:
+        target, headers = request.url.raw_path.decode(), {"authorization": f"Bearer {self._token}"}
+        answer = await self._edge.call(request.method, target, request.content or None, accept=MSGPACK, headers=headers)
+        return httpx2.Response(answer.status, content=answer.raw, headers=answer.headers)
+
+
+@pytest.mark.parametrize("role", Role)
+async def test_a_worker_ends_by_itself_if_its_token_may_not_make_one_of_its_calls(
+    role: Role, edge: Whole, autojump_clock: MockClock
+) -> None:
+    """Every token may ask who it is: one of the role push counted as accepted, and then got a 403 each second."""
+    token = (await make(edge, role))["token"]
+    spec = {"name": "w", "worker_id": "id", "max_jobs": 1, "jobs": ["m"], "ttl": 10.0}
+    statuses = [
+        (await call(edge, token, "GET", "/v1/handlers")).status,
+        (await call(edge, token, "POST", "/v1/workers", spec)).status,
+    ]
+    assert set(statuses) <= {200, 201, 403}
+    ended = await EndedAtApi(edge, token).run()
+    assert (ended.after_s is not None) == (403 in statuses)
+    assert all(f"of the role {role}: a code worker needs a token of the role worker" in why for why in ended.wrong)
+    assert len(ended.wrong) == (403 in statuses)
 
 
 @pytest.mark.parametrize("status", [401, 403])
