@@ -20,7 +20,8 @@ import msgspec
 from jqd.cli.exits import Exit, Usage, exit_of
 from jqd.cli.printing import counted, print_note
 from jqd.cli.render import Output, show
-from jqd.client import Client, Invalid, ItemError, PartlyPushed
+from jqd.client import Client, ItemError, PartlyPushed
+from jqd.client.errors import ContentError
 from jqd.domain import json_ext
 from jqd.domain.errors import JqdError
 
@@ -119,7 +120,7 @@ def _push(client: Client, name: str, chunk: list[Line], options: Mapping[str, An
         refusals = len(refused) if error.__cause__ is not None else len(chunk) - len(taken)  # `errors` has the first
         if error.__cause__ is not None or not error.errors:
             raise
-    except Invalid as error:
+    except ContentError as error:
         if not error.errors or any(item.index is None for item in error.errors):
             raise  # the error is about the request, not about lines
         refused, refusals = _refused(chunk, error.errors), len(chunk)

@@ -7,6 +7,7 @@ import msgspec
 
 from jqd.client.errors import (
     Conflict,
+    ContentError,
     Forbidden,
     Invalid,
     ItemError,
@@ -21,6 +22,11 @@ from jqd.domain.media import PROBLEM, bare, language_of
 
 ERRORS_SHOWN_MAX = 5  # in a message; `errors` has all
 DETAIL_CHARS_MAX = 300  # of an answer quoted in a message
+CONTENT_ERRORS: dict[int, type[ContentError]] = {
+    **dict.fromkeys((400, 414, 415, 422), Invalid),
+    409: Conflict,
+    413: TooLarge,
+}
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError)
 USERS = frozenset({"argument", "result", "error"})  # fields whose values pushers and workers made
 
@@ -81,14 +87,14 @@ def error_of(response: Response, body: Any) -> JqdClientError:
     # Field errors that `detail` contains already are not repeated.
     if more := [f"{error.pointer} {error.detail}".strip() for error in errors if error.detail not in detail]:
         message += ": " + "; ".join(more[:ERRORS_SHOWN_MAX])
-    if status in (400, 414, 415, 422):
-        return Invalid(message, status=status, errors=errors)
     if status in (429, 503, 507):
         kind = {"ids_unknown": fields.get("type") == IdsUnknown.problem, "closed": fields.get("type") == Closed.problem}
         return Unavailable(message, status=status, retry_after=_after(response.headers.get("retry-after")), **kind)
     if status in (404, 409) and not _is_daemons(response.headers.get("content-type", "")):
         return JqdClientError(f"{message}: that is no daemon's answer; does a proxy lead to one?", status=status)
-    kinds = {401: Forbidden, 403: Forbidden, 404: NotFound, 409: Conflict, 413: TooLarge}
+    if status in CONTENT_ERRORS:
+        return CONTENT_ERRORS[status](message, status=status, errors=errors)
+    kinds = {401: Forbidden, 403: Forbidden, 404: NotFound}
     return kinds.get(status, JqdClientError)(message, status=status)
 
 

@@ -28,7 +28,6 @@ from jqd.client.errors import (
     JqdClientError,
     LessSafe,
     NoResult,
-    PartlyPushed,
     TimedOut,
     Unavailable,
     Unreachable,
@@ -38,7 +37,8 @@ from jqd.client.http import Http, encode, query
 from jqd.client.job_info import Ack, Cancel, JobInfo, PushedJob, job_info, job_map, listed_job
 from jqd.client.manage import Manage
 from jqd.client.path import job_path
-from jqd.client.send import how_safe, less, of_all, send_own, send_push, split_requests, taken, unnamed
+from jqd.client.pushed_list import PushedList
+from jqd.client.send import how_safe, less, send_own, send_push, split_requests, unnamed
 from jqd.client.tracing import sending
 from jqd.client.transport import Transport
 from jqd.domain.clock import Clock, SystemClock
@@ -157,33 +157,17 @@ class Client(Manage):
 
     def _push_all(self, given: Maps, listed: Maps, *, atomic: bool, ack: Ack | None) -> list[PushedJob]:
         encoded = [encode(job) for job in listed]
-        job_ids: list[str | None] = []
-        errors: list[ItemError] = []
-        known: set[str] = set()
-        least: str | None = None
+        pushed = PushedList(given, ack)
         for start, stop in [(0, len(encoded))] if atomic and encoded else split_requests(encoded):
             try:
                 params = query(ack=ack, atomic=atomic or None)
                 made = not any(job.get("job_id") is not None for job in given[start:stop])
-                ids, refused, answer = self._push_list(encoded[start:stop], params, listed[start:stop], ids_made=made)
+                answer = self._push_list(encoded[start:stop], params, listed[start:stop], ids_made=made)
             except JqdClientError as error:
-                if not any(job_ids):
-                    raise
-                job_ids += [None] * (len(encoded) - len(job_ids))
-                message = f"{taken(job_ids)} jobs were taken before this happened: {error}"
-                raise PartlyPushed(message, job_ids=job_ids, errors=errors) from error
-            job_ids += ids
-            errors += [of_all(error, start) for error in refused]
-            known.update(answer.get("duplicates") or ())
-            least = less(ack, answer) or least
-        safe = [job_id for job_id in job_ids if job_id is not None]
-        if len(safe) == len(job_ids) and not errors:
-            if least is not None:
-                raise LessSafe(how_safe("some of the jobs were", ack, least), job_ids=safe, ack=least)
-            known.intersection_update(str(job["job_id"]) for job in given if job.get("job_id") is not None)
-            return [PushedJob(job_id, job_id in known) for job_id in safe]
-        first = f"; the first: job {errors[0].index} {errors[0].pointer} {errors[0].detail}" if errors else ""
-        raise PartlyPushed(f"{taken(job_ids)} jobs were taken, the rest refused{first}", job_ids=job_ids, errors=errors)
+                pushed.add_refusal(error, stop - start)
+            else:
+                pushed.add(*answer)
+        return pushed.result()
 
     def buffer(self, **limits: Unpack[Limits]) -> Buffer:
         """Return a `Buffer` for many pushes for which nobody waits one by one: `with client.buffer() as buffer:`."""

@@ -62,23 +62,28 @@ class NotFound(JqdClientError):
     """There is no such job, or it ended so long ago that it has been deleted."""
 
 
-class Conflict(JqdClientError):
-    """The `job_id` belongs to a job with other content (use replace=True or another id), or the job has ended."""
-
-
 class Forbidden(JqdClientError):
     """The daemon requires a token, or a token with other rights."""
 
 
-class Invalid(JqdClientError):
-    """The daemon refused the request's content. `errors` names the fields."""
+class ContentError(JqdClientError):
+    """Base class of the errors by which a daemon refuses the content of a request. `errors` names the fields or the
+    jobs, as far as the daemon does."""
 
-    def __init__(self, message: str, *, status: int, errors: Sequence[ItemError] = ()) -> None:
+    def __init__(self, message: str, *, status: int = 0, errors: Sequence[ItemError] = ()) -> None:
         super().__init__(message, status=status)
         self.errors = list(errors)
 
 
-class TooLarge(JqdClientError):
+class Invalid(ContentError):
+    """The daemon refused the request's content. `errors` names the fields."""
+
+
+class Conflict(ContentError):
+    """The `job_id` belongs to a job with other content (use replace=True or another id), or the job has ended."""
+
+
+class TooLarge(ContentError):
     """The request is bigger than the daemon takes. Push fewer jobs at once, or put the data elsewhere."""
 
 

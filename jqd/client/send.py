@@ -11,7 +11,6 @@ from jqd.client.answer import Answer
 from jqd.client.errors import (
     Conflict,
     Invalid,
-    ItemError,
     JqdClientError,
     PartlyPushed,
     TimedOut,
@@ -58,18 +57,6 @@ def split_requests(encoded: Sequence[bytes]) -> list[tuple[int, int]]:
             start, size = index, 0
         size += len(job)
     return [*ranges, (start, len(encoded))] if encoded else []
-
-
-def of_all(error: ItemError, start: int) -> ItemError:
-    """Return an error of one request with the index that its job has in the whole list of jobs, and with a pointer that
-    begins within the job. `start`: the index of the request's first job in the whole list."""
-    if error.index is None:
-        return error
-    return ItemError(error.detail, error.index + start, error.pointer.removeprefix(f"/{error.index}"))
-
-
-def taken(job_ids: Sequence[str | None]) -> str:
-    return f"{sum(job_id is not None for job_id in job_ids)} of {len(job_ids)}"
 
 
 def unnamed(job: Mapping[str, Any]) -> dict[str, Any]:

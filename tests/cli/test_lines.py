@@ -7,8 +7,10 @@ from typing import Any
 import httpx2
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from jqd.cli.argument import LINES_PER_PUSH, Pushed, arguments, push_file
+from jqd.cli.argument import LINES_PER_PUSH, Line, Pushed, arguments, push_file
 from jqd.cli.exits import Exit
 from jqd.client import Client
 from tests.harness.handled import Handled
@@ -158,3 +160,36 @@ def test_a_line_that_cannot_be_sent_stops_there(tmp_path: Path, capsys: pytest.C
     assert len(pushed.job_ids) == LINES_PER_PUSH
     assert pushed.exit is Exit.USAGE
     assert f"line {LINES_PER_PUSH + 1} cannot be sent" in capsys.readouterr().err
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    kinds=st.lists(st.sampled_from(["good", "invalid", "large", "conflict"]), min_size=1, max_size=20),
+    lines_max=st.integers(1, 8),
+    jobs_max=st.integers(1, 8),
+)
+def test_each_good_line_is_pushed_and_each_bad_one_named_whatever_the_cut(
+    kinds: list[str], lines_max: int, jobs_max: int
+) -> None:
+    sent: list[int] = []
+
+    def answer(jobs: list[dict[str, Any]], _: int) -> httpx2.Response:
+        found = [kinds[job["argument"] - 1] for job in jobs]
+        if found == ["large"]:  # the only job of a request: no list of errors
+            return told(413, {"title": "too large", "detail": "one job has at most 9 bytes"})
+        errors = [{"index": at, "pointer": f"/{at}", "detail": kind} for at, kind in enumerate(found) if kind != "good"]
+        if "good" not in found:
+            return told(409 if "conflict" in found else 422, {"title": "no", "errors": errors})
+        sent.extend(job["argument"] for job, kind in zip(jobs, found, strict=True) if kind == "good")
+        ids = [f"id{job['argument']}" if kind == "good" else None for job, kind in zip(jobs, found, strict=True)]
+        return told(207 if errors else 201, {"job_ids": ids, "errors": errors})
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("jqd.cli.argument.LINES_PER_PUSH", lines_max)
+        patch.setattr("jqd.client.send.PUSH_JOBS_MAX", jobs_max)
+        lines = [Line(number, number, 0) for number in range(1, len(kinds) + 1)]
+        pushed = push_file(client(answer), "t", Path("lines"), lines, {})
+    good = [number for number, kind in enumerate(kinds, 1) if kind == "good"]
+    assert (sent, pushed.job_ids) == (good, [f"id{number}" for number in good])
+    assert [number for number, _ in pushed.refused] == [n for n in range(1, len(kinds) + 1) if n not in good]
+    assert (pushed.jobs, pushed.refusals, pushed.stopped) == (len(good), len(kinds) - len(good), None)
