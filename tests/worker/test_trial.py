@@ -237,3 +237,34 @@ def test_declared_options_hold_for_pushes_by_name() -> None:
         assert job.expires_at is not None
         assert job.eligible_at is not None
         assert (job.priority, job.expires_at - job.eligible_at) == (3, timedelta(hours=1))
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize("when", ["before the block", "in the block", "after a push", "in a job", "before it follows"])
+def test_declared_options_hold_whenever_the_job_is_registered(when: str) -> None:
+    app = jqd.App()
+
+    def register() -> None:
+        @app.job(max_retry=0, timeout="7s", priority=3)
+        def late() -> None:
+            raise LookupError
+
+    @app.job
+    def early() -> None:
+        if when == "in a job":
+            register()
+
+    if when == "before the block":
+        register()
+    with app.testing("fake") as t:
+        if when == "in the block":
+            register()
+        then = [{"name": "late"}] if when in ("in a job", "before it follows") else None
+        t.client.push("early", then=then)
+        if when in ("after a push", "before it follows"):
+            register()
+        if then is None:
+            t.client.push("late")
+        t.run_all()
+        (job,) = t.pushed("late")
+        assert (job.state, job.attempts, job.timeout, job.priority) == ("failed", 1, 7.0, 3)

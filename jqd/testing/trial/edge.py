@@ -40,6 +40,7 @@ from jqd.service.settings import save
 from jqd.store import Owner
 from jqd.testing.clock import ManualClock
 from jqd.testing.store import FakeStore
+from jqd.worker.job import Job
 
 T = TypeVar("T")
 
@@ -55,12 +56,14 @@ class TrialDaemon:
     """A daemon in memory. Call `open` first and `close` last. Call all public methods from other threads than its
     own."""
 
-    def __init__(self, backoff: Backoff) -> None:
-        """`backoff`: delays between attempts of jobs that set none."""
+    def __init__(self, backoff: Backoff, jobs: Mapping[str, Job[..., Any, Any]]) -> None:
+        """`backoff`: delays between attempts of jobs that set none. `jobs`: the jobs of the app, to which a test may
+        add some at any time."""
         self.clock = ManualClock(wall_ms=SystemClock().wall_ms())
         self.pushed: list[str] = []
         """Ids of all pushed jobs, in order of their pushes."""
         self._backoff, self._source = backoff, random.Random(1)
+        self._jobs, self._declared = jobs, 0  # how many of them have their options registered
         self._running: dict[str, int] = {}
         self._asked: queue.SimpleQueue[tuple[Future[Any], Callable[[], Awaitable[Any]]] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -70,11 +73,6 @@ class TrialDaemon:
         self._thread = threading.Thread(target=trio.run, args=(self._live,), name="jqd-testing", daemon=True)
         self._thread.start()
         self._ask(self._begin)
-
-    def declare(self, jobs: Mapping[str, Mapping[str, Any]]) -> None:
-        """Register the options that jobs declare, as the registration of a worker does: jobtype → options. They hold
-        for pushes that leave them out."""
-        self._ask(lambda: self._declare(jobs))
 
     def close(self) -> None:
         """End the thread of the daemon. Its data is lost."""
@@ -138,12 +136,19 @@ class TrialDaemon:
         self._flows = Flows(0, [self._store], control.settled, self._release, clock=self.clock, source=self._source)
         self._api = Api(ApiContext(config, self._services, Authenticator(self._services.tokens)), ROUTES)
 
-    async def _declare(self, jobs: Mapping[str, Mapping[str, Any]]) -> None:
-        options = {name: msgspec.convert(declared, TypeOptions) for name, declared in jobs.items()}
+    async def _declare(self) -> None:
+        """Register the options that jobs declare, as the registration of a worker does, if the app has new jobs. They
+        hold for pushes that leave them out."""
+        if len(self._jobs) == self._declared:
+            return
+        jobs = tuple(self._jobs.values())
+        self._declared = len(jobs)
+        options = {job.name: msgspec.convert(job.declared, TypeOptions) for job in jobs}
         await save(self._services, lambda: self._services.options.bodies(options, NAME))
         await self.apply()
 
     async def _answer(self, heading: RequestHead, body: bytes) -> Response | None:
+        await self._declare()
         answer = await self._api(Whole(heading, "127.0.0.1", body))
         if answer is not None and answer.stream is not None:
             pieces = [answer.body]
@@ -220,6 +225,7 @@ class TrialDaemon:
         self._journal.write(Lane.OUTCOMES, 1, encode_outcomes([outcome]))
         await self._settle()
         if outcome.follows:
+            await self._declare()
             entries = (await self._store.get_outbox(1, OUTBOX_BYTES)).entries
             left = await follow(self._services, entries)
             assert not left.waits, "there is nothing here to wait for"

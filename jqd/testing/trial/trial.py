@@ -59,7 +59,7 @@ class Trial:
             raise ValueError(f'an app is tested "inline" or "fake", not {mode!r}')
         self.app, self.mode = app, mode
         self._raises = raises
-        self._daemon = TrialDaemon(BACKOFF)
+        self._daemon = TrialDaemon(BACKOFF, app.jobs)
         self._worker = Worker(self._daemon.clock)
         self._transport = _InMemory(self)
         self.client = Client(URL, transport=self._transport, clock=self._daemon.clock)
@@ -69,7 +69,6 @@ class Trial:
     def __enter__(self) -> Self:
         self._daemon.open()
         self._open.callback(self._daemon.close)
-        self._daemon.declare({job.name: job.declared for job in self.app.jobs.values()})
         self._open.callback(self.client.close)
         self._open.enter_context(self.app.pushing_by(self.client))
         return self
