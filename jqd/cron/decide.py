@@ -13,7 +13,7 @@ from typing import NamedTuple
 from jqd.cron.schedules import KnownSchedule, Watched
 
 LATE_MS = 60_000  # a date that passed longer ago is missed: a restart or a failover takes less
-SEEN_MS = LATE_MS // 2  # so old are dates that wait when it is noted that they were seen: one note for all of them
+NOTE_MS = LATE_MS // 2  # between two notes that dates wait: one for all that came meanwhile
 WATCHED_MAX = 50  # spans, 1 KB: if there are more outages while dates wait, those of the further ones count as seen
 AT_ONCE = 500  # the most dates in one step, some 10 ms: after an idle day a schedule of every second has 86,400
 
@@ -58,7 +58,7 @@ def decide(one: KnownSchedule, runs: bool, now_ms: int) -> Step | None:
     `runs`: whether the job that the schedule pushed last has not ended.
     """
     schedule = one.schedule
-    watched = _watched(one, now_ms, SEEN_MS if runs else 0) if schedule.overlap == "queue" else ()
+    watched = _watched(one, now_ms, NOTE_MS if runs else 0) if schedule.overlap == "queue" else ()
     if runs and schedule.overlap == "queue":
         return Step(one.fired.through_ms, watched=watched) if watched != one.fired.watched else None
     come = takewhile(lambda date_ms: date_ms <= now_ms, schedule.when.dates(one.through_ms))
@@ -75,18 +75,18 @@ def decide(one: KnownSchedule, runs: bool, now_ms: int) -> Step | None:
     return Step(missed[-1], fires=True, skipped=len(missed) - 1, replaces=runs, watched=watched)
 
 
-def _watched(one: KnownSchedule, now_ms: int, old_ms: int) -> Watched:
+def _watched(one: KnownSchedule, now_ms: int, pause_ms: int) -> Watched:
     """Return the spans of time in which a daemon looked at the dates of a schedule that wait, including the present if
-    a date that was not seen yet came more than `old_ms` ago."""
-    spans = one.fired.watched
-    seen_ms = max(one.through_ms, spans[-1][1] if spans else 0)
-    if now_ms - seen_ms <= old_ms:
-        return spans
-    first_ms = one.schedule.when.after(seen_ms)
-    if first_ms is None or now_ms - first_ms <= old_ms:
-        return spans
-    spans = tuple(span for span in spans if span[1] > one.through_ms)
-    if spans and (now_ms - first_ms <= LATE_MS or len(spans) == WATCHED_MAX):
+    one waits that was not noted yet, and the last span ended more than `pause_ms` ago."""
+    spans = tuple(span for span in one.fired.watched if span[1] > one.through_ms)
+    last_ms = spans[-1][1] if spans else one.through_ms
+    if spans and now_ms - last_ms <= pause_ms:
+        return one.fired.watched
+    first_ms = one.schedule.when.after(last_ms)
+    if first_ms is None or first_ms > now_ms:
+        return one.fired.watched
+    seen_ms = max(first_ms, last_ms + NOTE_MS)  # a daemon that stopped before its next note may have seen so much
+    if spans and (now_ms - seen_ms <= LATE_MS or len(spans) == WATCHED_MAX):
         return (*spans[:-1], (spans[-1][0], now_ms))
     return (*spans, (now_ms - LATE_MS, now_ms))
 

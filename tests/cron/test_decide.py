@@ -1,5 +1,6 @@
 """Which date of a schedule is fired, and which are passed over."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import cycle
 
@@ -7,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jqd.cron.decide import AT_ONCE, LATE_MS, SEEN_MS, WATCHED_MAX, Firing, Step, decide
+from jqd.cron.decide import AT_ONCE, LATE_MS, NOTE_MS, WATCHED_MAX, Firing, Step, decide
 from jqd.cron.firing import fired_body
 from jqd.cron.schedules import FiredDate, KnownSchedule, Missed, Overlap, Schedule, Template, Watched, fired_setting
 from jqd.domain.dates import iso
@@ -61,7 +62,8 @@ def test_a_step(missed: Missed, overlap: Overlap, runs: bool, now: float, step: 
     ("watched", "runs", "step"),
     [
         # Those that were seen were not missed, they waited for the last job.
-        (((0, at(6.5)),), ENDED, Step(at(1), fires=True, watched=((0, at(6.5)), (at(7.5), at(9.5))))),
+        (((0, at(6.4)),), ENDED, Step(at(1), fires=True, watched=((0, at(6.4)), (at(7.5), at(9.5))))),
+        (((0, at(6.5)),), ENDED, Step(at(1), fires=True, watched=((0, at(9.5)),))),  # the next note was not due
         (((0, at(7.5)),), ENDED, Step(at(1), fires=True, watched=((0, at(9.5)),))),
         # Of those between two spans no daemon knew.
         (((at(3), at(9)),), ENDED, Step(at(2), skipped=2, watched=((at(3), at(9)),))),
@@ -109,9 +111,45 @@ class Life:
                 self.fired.append(step.through_ms // 1_000)
                 ends_s = now_s + next(runs_s)
 
-    def seen(self, date_s: int, after_s: int) -> bool:
-        """Whether the daemon looked when a date was at least so old, and not late yet."""
-        return not self.looks.isdisjoint(range(date_s + after_s, date_s + LATE_MS // 1_000 + 1))
+    def seen(self, date_s: int, after_s: int, before_s: int = LATE_MS // 1_000) -> bool:
+        """Whether the daemon looked when a date was at least and at most so old."""
+        return not self.looks.isdisjoint(range(date_s + after_s, date_s + before_s + 1))
+
+
+def lived(
+    missed: Missed, every_s: int, runs_s: list[int], outages: list[tuple[int, int]]
+) -> tuple[Life, Sequence[int]]:
+    """Return a schedule's whole life, and all its dates (s). `outages`: for how long its daemon looks before each, and
+    how long each lasts."""
+    now_s, up = 0, list[tuple[int, int]]()
+    for lasts_s, away_s in outages:
+        up.append((now_s, now_s + lasts_s))
+        now_s += lasts_s + away_s
+    up.append((now_s, now_s))
+    dates = range(every_s, now_s + 200, every_s)
+    schedule = Schedule(job=Template(name="n"), every=float(every_s), missed=missed, until=iso(dates[-1] * 1_000))
+    life = Life(KnownSchedule("s", schedule, FiredDate(0)), runs_s, up)
+    life.run(dates[-1])
+    return life, dates
+
+
+@pytest.mark.parametrize("runs_s", [400, 150], ids=["runs on", "ends meanwhile"])
+@pytest.mark.parametrize("away_s", [30, 45, LATE_MS // 1_000 - 1])
+@pytest.mark.parametrize("seen_s", [1, 10, 29])
+def test_a_date_that_waits_outlives_a_restart(seen_s: int, away_s: int, runs_s: int) -> None:
+    """That it waited was noted half a minute late, and a daemon that was restarted before took it for missed."""
+    life, _ = lived("skip", 100, [runs_s, 0], [(200 + seen_s, away_s)])
+    assert 200 in life.fired
+
+
+@given(
+    st.sampled_from([5, 13, 30, 60, 100]),
+    st.lists(st.integers(0, 300), min_size=1, max_size=8),
+    st.lists(st.tuples(st.integers(1, 200), st.integers(30, LATE_MS // 1_000 - 1)), min_size=1, max_size=5),
+)
+def test_no_restart_takes_a_date(every_s: int, runs_s: list[int], restarts: list[tuple[int, int]]) -> None:
+    life, dates = lived("skip", every_s, runs_s, restarts)
+    assert life.fired == [*dates]
 
 
 @given(
@@ -123,24 +161,17 @@ class Life:
 def test_only_dates_that_nobody_saw_are_missed(
     missed: Missed, every_s: int, runs_s: list[int], outages: list[tuple[int, int]]
 ) -> None:
-    """An outage takes only the dates of its own time, and all of them, however long the jobs run."""
-    now_s, up = 0, list[tuple[int, int]]()
-    for lasts_s, away_s in outages:
-        up.append((now_s, now_s + lasts_s))
-        now_s += lasts_s + away_s
-    up.append((now_s, now_s))
-    dates = [*range(every_s, now_s + 200, every_s)]
-    schedule = Schedule(job=Template(name="n"), every=float(every_s), missed=missed, until=iso(dates[-1] * 1_000))
-    life = Life(KnownSchedule("s", schedule, FiredDate(0)), runs_s, up)
-    life.run(dates[-1])
+    """An outage takes only the dates of its own time, and all but a few of its beginning, however long the jobs run."""
+    life, dates = lived(missed, every_s, runs_s, outages)
     assert life.fired == sorted(set(life.fired))
     assert life.one.fired.fired == len(life.fired)
     assert life.one.fired.fired + life.one.fired.skipped == len(dates), "each date is fired or skipped"
-    assert [date for date in dates if life.seen(date, SEEN_MS // 1_000 + 1) and date not in life.fired] == []
-    unseen = [date for date in life.fired if not life.seen(date, 0)]
+    old_s = 0 if every_s > NOTE_MS // 1_000 else NOTE_MS // 1_000 + 1  # one note for all dates of half a minute
+    assert [date for date in dates if life.seen(date, old_s) and date not in life.fired] == []
+    unseen = [date for date in life.fired if not life.seen(date, 0, (LATE_MS + NOTE_MS) // 1_000)]
     assert len(unseen) <= {"skip": 0, "once": len(outages), "all": len(dates)}[missed]
     if missed == "all":
-        assert life.fired == dates
+        assert life.fired == [*dates]
 
 
 @given(st.integers(0, 5), st.integers(0, 1_300), st.sampled_from(["skip", "once", "all"]))

@@ -243,7 +243,7 @@ async def test_dates_of_an_outage_are_missed_though_the_last_job_ends_after_it(
     """Each was taken to have waited for the job before, whose date was late itself: all of a day were fired."""
     async with alone("2026-01-01T00:00Z") as place, trio.open_nursery() as nursery:
         await schedules.put(place.services, "s", Plan(job=Template(name="slow"), every=20.0, missed=missed))
-        await trio.sleep(95)  # of those that wait for the first job two are noted, which came half a minute ago
+        await trio.sleep(95)  # of those that wait for the first job two are noted, the third only half a minute after
         place.kill()
         await trio.sleep(605)
         await nursery.start(place.live)

@@ -31,7 +31,7 @@ from jqd.store import JobView
 from jqd.testing.store import FakeStore
 from tests.simulation.causes import Attempt
 from tests.simulation.loop import EPOCH_MS
-from tests.simulation.node import CURRENT_S, GIVEN_S, LATE_S
+from tests.simulation.node import CURRENT_S, GIVEN_S, LATE_S, NOTE_S
 from tests.simulation.notes import Notes
 from tests.simulation.plan import PURGE
 from tests.simulation.said import HEARD_S, Word
@@ -248,7 +248,8 @@ class Almanac:
             what = "passed over"
         else:
             following_ms = (schedule.when.after(at_ms) or math.inf) if schedule.missed == "once" else at_ms
-            too_late = note.fires and note.through_ms == at_ms and note.at_ms - following_ms > LATE_S * 1000 + SLACK_MS
+            most_s = LATE_S + (NOTE_S if schedule.overlap == "queue" else 0)  # it may have been seen before a note
+            too_late = note.fires and note.through_ms == at_ms and note.at_ms - following_ms > most_s * 1000 + SLACK_MS
             legal = schedule.missed == "all" or waited or not too_late
             what = "fired"
         if not legal:

@@ -45,6 +45,7 @@ SHORT: dict[str, Any] = {"segment_bytes": 512, "segment_age_s": 1.0, "retention_
 CHUNKS = (chunks_module.CHUNK_RECORDS, 2)  # jobs are few here: with every other seed a lane has several calls under way
 REAPS = (reap_module.REAP_JOBS, 2, 1)  # so are hands: with two seeds of three a dead daemon's is emptied in steps
 RESIGN_S = 6.0  # three leases of the world's, as 60 s are six of the real ones: time is what runs cost
+NOTE_S = 3.0  # between two notes that dates wait
 GIVEN_S, TAKEN_S, CURRENT_S, LATE_S = 2.0, 18.0, 1.0, 6.0  # what firing dates waits for, shorter as leases are
 TIDY_S = 4.0  # so often it is looked what nobody needs any more
 AGAIN_S = 1.0  # what ended by itself is started again after that, as a service manager does
@@ -134,6 +135,7 @@ def without_edge(seed: int, kinds: Collection[str] = ()) -> Iterator[None]:
         (rules_module, "TIDY_S", TIDY_S),
         (flows_module, "OLD_MS", round(OLD_S * 1000)),
         (decide_module, "LATE_MS", round(LATE_S * 1000)),
+        (decide_module, "NOTE_MS", round(NOTE_S * 1000)),
         (reap_module, "REAP_JOBS", REAPS[seed % len(REAPS)]),
         (barrier_module, "RESIGN_S", RESIGN_S),
         (barrier_module, "PROBATION_S", RESIGN_S),
