@@ -43,13 +43,14 @@ class MailError(JqdError):
         was_read: bool = False,
         done: Sequence[str] = (),
         reached: bool = False,
+        each_refused: bool = False,
     ) -> None:
         """`is_final`: trying again would fail, too. `was_read`: the server got the text, which may be why it refused
         the mail. `done`: recipients that have the mail, or never will. `reached`: the server answered for the
-        recipients."""
+        recipients. `each_refused`: it refused each of them for good."""
         super().__init__(message)
         self.is_final, self.may_have_arrived, self.was_read, self.done = is_final, may_have_arrived, was_read, done
-        self.reached = reached
+        self.reached, self.each_refused = reached, each_refused
 
 
 class Session:
@@ -178,7 +179,7 @@ class Session:
         trouble = f"{where} does not take mail {'; '.join(not_taken)}; mend notify.mail_to" if not_taken else ""
         is_whole = len(taken) + len(never) == len(answers)
         if not taken:
-            raise MailError(trouble, is_final=is_whole)
+            raise MailError(trouble, is_final=is_whole, each_refused=is_whole)
         if self._is_cut:
             raise MailError(f"{where} took too long")
         _expect(smtp.docmd("DATA"), f"{where} takes no text", "ask who runs it", 354)
@@ -241,7 +242,7 @@ class MailSender:
             done, trouble = await deliver(self._config, mail_of(notice, self._config), left)
         except MailError as error:
             fate = Fate.REFUSED if error.is_final else Fate.UNKNOWN if error.may_have_arrived else Fate.LATER
-            return Result(fate, str(error), error.done, error.was_read, error.reached)
+            return Result(fate, str(error), error.done, error.was_read, error.reached, error.each_refused)
         return Result(Fate.SENT, trouble, done)
 
 

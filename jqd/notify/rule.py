@@ -51,6 +51,8 @@ class Result(NamedTuple):
     """Whether the server got the whole notice, so that its text may be the reason for a refusal."""
     reached: bool = False
     """Whether the server answered for the recipients."""
+    each_refused: bool = False
+    """Whether the server refused for good each recipient that was left, by name."""
 
 
 def count(channel: Channel, failures: Iterable[Failure], now_ms: int, newest_ms: int) -> None:
@@ -154,7 +156,7 @@ def _fate(notice: Notice, result: Result) -> Fate:
     enough, it is given up to make room for the next."""
     is_tried = notice.reached >= TRIES_MAX
     match result.fate:
-        case Fate.REFUSED if notice.done and result.reached:  # else nobody was refused by name: its groups stay due
+        case Fate.REFUSED if notice.done and result.each_refused:  # else one may take the next: its groups stay due
             return Fate.SENT
         case Fate.LATER | Fate.UNKNOWN if is_tried and (notice.done or result.fate is Fate.UNKNOWN):
             return Fate.SENT

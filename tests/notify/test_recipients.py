@@ -1,9 +1,11 @@
 """A notice for several recipients, of whom the server takes only some: now, later or never."""
 
-from collections.abc import Sequence
+import socket
+from typing import NamedTuple
 
 import pytest
-from hypothesis import given, settings
+import trio
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jqd.notify import rule
@@ -60,7 +62,7 @@ def test_one_that_was_refused_where_others_had_it_is_not_told_to_them_again() ->
     desk.fail()
     desk.result = Result(Fate.LATER, "451 to b@x", done=["a@x"])
     desk.go(60)
-    desk.result = Result(Fate.REFUSED, "550 to b@x", reached=True)
+    desk.result = Result(Fate.REFUSED, "550 to b@x", reached=True, each_refused=True)
     desk.go(60)
     assert desk.channel.notice is None
     assert [group.notified for group in desk.channel.groups] == [1]
@@ -83,50 +85,80 @@ def test_a_refusal_before_any_recipient_was_named_takes_the_failure_from_none(tr
     assert [row.line for row in desk.arrived[-1].rows] == ["no"]
 
 
+OK = b"250 ok"
+TO = ("a@example.org", "b@example.org")
+
+
+class Answers(NamedTuple):
+    """What a mail server answers in a session."""
+
+    sender: bytes = OK
+    a: bytes = OK
+    b: bytes = OK
+    data: bytes = b"354 go"
+    text: bytes = OK
+
+    def rcpt(self, to: str) -> bytes:
+        return self.a if to == TO[0] else self.b
+
+
 class TwoRecipients(Desk):
-    """What each of two recipients was told, by a server that refuses none of them for good."""
+    """What each of two recipients was told, by a server that refuses neither for good."""
 
     def __init__(self) -> None:
         super().__init__(hourly_max=1_000, resolved_s=86_400)
-        self.lines: dict[str, set[str]] = {"a@x": set(), "b@x": set()}
+        self.lines: dict[str, set[str]] = {each: set() for each in TO}
 
-    def answer(self, fate: Fate, takes: Sequence[str]) -> None:
-        """Send the present notice. `takes`: recipients that the server takes the mail for, if it names them."""
+    def answer(self, answers: Answers) -> None:
+        """Send the present notice, to a server that answers so."""
         self.now_ms += 2 * HOUR_MS
         rule.compose(self.channel, self.config, lambda: "n", self.now_ms, self.now_ms)
         if (notice := self.channel.notice) is None:
             return
-        if fate is not Fate.SENT:
-            self.result = Result(fate, "before the recipients were named")
-        else:
-            left = [each for each in self.lines if each not in notice.done]
-            taken = [each for each in left if each in takes]
-            self.result = Result(Fate.SENT if taken == left else Fate.LATER, done=taken, reached=True)
-            for each in taken:
-                self.lines[each] |= {row.line for row in notice.rows}
+        left = [each for each in TO if each not in notice.done]
+        said = [b"220 hello", b"250 hello", answers.sender, *map(answers.rcpt, left), answers.data, answers.text]
+        ours, theirs = socket.socketpair()
+        with theirs, pytest.MonkeyPatch.context() as patch:
+            patch.setattr(socket, "create_connection", lambda *_: ours)
+            theirs.sendall(b"".join(each + b"\r\n" for each in said))
+            self.result = trio.run(MailSender(config(25, mail_to=TO)).send, notice)
+        if (answers.sender, answers.data[:3], answers.text) == (OK, b"354", OK):
+            for each in left:
+                if answers.rcpt(each) == OK:
+                    self.lines[each] |= {row.line for row in notice.rows}
         self.look()
 
 
-@settings(max_examples=200)
+REFUSALS = [b"451 later", b"554 never"]
+
+
 @given(
     st.lists(
-        st.tuples(
-            st.sampled_from([Fate.SENT, Fate.SENT, Fate.LATER, Fate.REFUSED]),
-            st.sampled_from([(), ("a@x",), ("b@x",), ("a@x", "b@x")]),
+        st.builds(
+            Answers,
+            sender=st.sampled_from([OK, OK, *REFUSALS]),
+            a=st.sampled_from([OK, b"451 greylisted"]),
+            b=st.sampled_from([OK, b"451 greylisted"]),
+            data=st.sampled_from([b"354 go", b"354 go", *REFUSALS]),
+            text=st.sampled_from([OK, OK, *REFUSALS]),
         ),
         max_size=rule.TRIES_MAX - 1,
     )
 )
-def test_each_recipient_is_told_each_failure(answers: list[tuple[Fate, Sequence[str]]]) -> None:
+@example([Answers(b=b"451 greylisted"), Answers(data=b"554 never")])
+@example([Answers(b=b"451 greylisted"), Answers(text=b"554 never")])
+@example([Answers(b=b"451 greylisted"), Answers(sender=b"554 never")])
+def test_each_recipient_is_told_each_failure(answers: list[Answers]) -> None:
+    """One had the notice, another was greylisted; then the server refused the text, and that counted as sent."""
     desk = TwoRecipients()
-    for step, (fate, takes) in enumerate(answers):
+    for step, each in enumerate(answers):
         desk.fail(line=f"error {step}")
-        desk.answer(fate, takes)
+        desk.answer(each)
     desk.fail(line="last")
     for _ in range(2):  # a notice that some have already, and the next
-        desk.answer(Fate.SENT, [*desk.lines])
+        desk.answer(Answers())
     every = {f"error {step}" for step in range(len(answers))} | {"last"}
-    assert desk.lines == {"a@x": every, "b@x": every}
+    assert desk.lines == dict.fromkeys(TO, every)
 
 
 async def test_a_recipient_that_is_refused_takes_the_mail_from_no_other() -> None:
