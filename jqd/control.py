@@ -18,7 +18,7 @@ from jqd.domain.dates import iso
 from jqd.domain.diagnostic import Diagnostic
 from jqd.domain.errors import Overloaded, StaleOwner, StoreAway
 from jqd.domain.job import Job
-from jqd.domain.joblog import Row, named
+from jqd.domain.joblog import Row, job_fields
 from jqd.domain.lease import Peer
 from jqd.domain.log import get_logger
 from jqd.domain.lossy_stream import dropped_lines
@@ -43,8 +43,8 @@ from jqd.shared_parts import SharedParts
 from jqd.store import Owner
 from jqd.tenants.quotas import Quotas
 
-OWED_S = 60.0  # followers that wait so long for a quota are a warning, like a late date of a schedule
-OWED_JOBS_WARN = 10_000  # jobs of a tenant with waiting followers: some MB in the store, at worst 10 GB
+QUOTA_WAIT_S = 60.0  # followers that wait so long for a quota are a warning, like a late date of a schedule
+MANY_PARENTS = 10_000  # jobs of a tenant with waiting followers: some MB in the store, at worst 10 GB
 UNREAD = "the settings in its journal are not read yet"
 SHELVES_SHOWN_MAX = 10  # tenants with waiting followers that warnings name
 SICK_SHOWN_MAX = 10  # workers in trouble that warnings name; `GET /v1/workers` lists all
@@ -154,27 +154,27 @@ class Control:
             *(f"worker {worker.name!r} ({worker.id}) says: {worker.trouble}" for worker in sick[:SICK_SHOWN_MAX]),
         ]
 
-    def owed(self, tenant: str) -> int:
+    def waiting_parents(self, tenant: str) -> int:
         """Return how many jobs of a tenant have followers that wait until the tenant's quota has room."""
         shelves = (each.outbox.shelves.get(tenant) for each in self._partitions)
         return sum(shelf.entries for shelf in shelves if shelf is not None)
 
-    def owes(self, tenant: str) -> bool:
+    def waits_for_quota(self, tenant: str) -> bool:
         """Return whether followers of a tenant's jobs were waiting for its quota when the store was last asked."""
-        return any(each.outbox.owes(tenant) for each in self._partitions)
+        return any(each.outbox.waits_for_quota(tenant) for each in self._partitions)
 
-    def owed_text(self, tenant: str) -> str | None:
+    def quota_wait_warning(self, tenant: str) -> str | None:
         """Return a warning about a tenant's followers that wait for its quota, if they wait for long or are many; else
         None. (Followers that wait only seconds are normal if the quota is a rate.)"""
-        since_ms = self._owed_since_ms(tenant)
-        is_much = (jobs := self.owed(tenant)) >= OWED_JOBS_WARN
-        if since_ms is None or not (is_much or since_ms <= self._shared.clock.wall_ms() - OWED_S * 1000):
+        since_ms = self._waiting_since_ms(tenant)
+        is_much = (jobs := self.waiting_parents(tenant)) >= MANY_PARENTS
+        if since_ms is None or not (is_much or since_ms <= self._shared.clock.wall_ms() - QUOTA_WAIT_S * 1000):
             return None
         text = f"what follows {jobs} jobs of tenant {tenant!r} waits since {iso(since_ms)} for its quota"
         todo = "it takes room in the store: raise the quota, or pause the jobtypes that make so many follow"
-        return f"{text}; these are {OWED_JOBS_WARN} or more, and {todo}" if is_much else text
+        return f"{text}; these are {MANY_PARENTS} or more, and {todo}" if is_much else text
 
-    def _owed_since_ms(self, tenant: str) -> int | None:
+    def _waiting_since_ms(self, tenant: str) -> int | None:
         shelves = (each.outbox.shelves.get(tenant) for each in self._partitions)
         return min((shelf.since_ms for shelf in shelves if shelf is not None), default=None)
 
@@ -183,9 +183,9 @@ class Control:
         then those whose followers have waited longest."""
         tenants = sorted(
             {tenant for each in self._partitions for tenant in each.outbox.shelves},
-            key=lambda tenant: (self.owed(tenant) < OWED_JOBS_WARN, self._owed_since_ms(tenant) or 0),
+            key=lambda tenant: (self.waiting_parents(tenant) < MANY_PARENTS, self._waiting_since_ms(tenant) or 0),
         )
-        rows = [text for tenant in tenants if (text := self.owed_text(tenant)) is not None]
+        rows = [text for tenant in tenants if (text := self.quota_wait_warning(tenant)) is not None]
         more = len(rows) - SHELVES_SHOWN_MAX
         return [
             *rows[:SHELVES_SHOWN_MAX],
@@ -194,7 +194,7 @@ class Control:
 
     def _shelves(self) -> dict[str, int]:
         tenants = {tenant for each in self._partitions for tenant in each.outbox.shelves}
-        return {"tenants": len(tenants), "jobs": sum(map(self.owed, tenants))}
+        return {"tenants": len(tenants), "jobs": sum(map(self.waiting_parents, tenants))}
 
     def entered(self, job_ids: Sequence[str], jobs: Sequence[JobSpec], tenant: str = "") -> None:
         """Count and log pushed jobs that are in the journal now. `job_ids`: the daemon's ids of the jobs."""
@@ -208,7 +208,7 @@ class Control:
         if not self._shared.joblog.is_on:
             return
         rows = (
-            {**named(job_id, annotate(tenant, job.name), job.tags), **({"pusher_id": job.job_id} if job.job_id else {})}
+            job_fields(job_id, annotate(tenant, job.name), job.tags, job.job_id)
             for job_id, job in zip(job_ids, jobs, strict=True)
         )
         self._shared.joblog.write("entered", rows)
@@ -220,7 +220,7 @@ class Control:
             pushed[of] = pushed.get(of, 0) + 1
         if len(pushed) >= NAMES_MAX:
             self._tally.settle()
-        rows = ({**named(job.id, job.jobtype, job.tags), "pusher_id": bare(job.name)} for job in jobs)
+        rows = ({**job_fields(job.id, job.jobtype, job.tags), "pusher_id": bare(job.name)} for job in jobs)
         self._shared.joblog.write("entered", rows)
 
     def listening(self, listener: Callable[[Sequence[Row]], None]) -> AbstractContextManager[None]:

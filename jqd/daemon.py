@@ -262,7 +262,7 @@ class Daemon:
             allow_code=self.config.runner.allow_code,
             sandbox=self.config.runner.sandbox,
         )
-        services.options.take_usual(self.config.job.usual)
+        services.options.set_configured(self.config.job.usual)
         self.control.schedules, self.control.quotas = services.feature(Schedules), services.feature(Quotas)
         return services
 

@@ -13,10 +13,10 @@ from msgspec.structs import replace
 from jqd.chaining.flows import Flows
 from jqd.chaining.links import Links
 from jqd.chaining.outbox import Outbox
-from jqd.domain.brought import followers_in
 from jqd.domain.job import Fate, Job, Outcome
 from jqd.domain.jobid import partition_of
-from jqd.domain.joblog import named
+from jqd.domain.joblog import job_fields
+from jqd.domain.outcome_followers import followers_in
 from jqd.domain.record import Lane, split_cancel
 from jqd.domain.results import PIECE_BYTES
 from jqd.loops.claims import Claims
@@ -82,8 +82,8 @@ class PartitionLanes:
             self._watch.guard(self._apply_jobs),
             lambda job: job_bytes(job, is_known=self._membership.through),
             self._ingested,
-            (lambda job: mine(job.id) or self._links.concern(job)) if some else None,
-            is_alone=self._links.concern,
+            (lambda job: mine(job.id) or self._links.has_group_here(job)) if some else None,
+            is_alone=self._links.has_group_here,
         )
         settings: dict[Lane, LaneRules[Any]] = {
             Lane.JOBS: whole._replace(gather_s=GATHER_S),
@@ -120,12 +120,12 @@ class PartitionLanes:
         }
 
     async def _apply_jobs(self, journal_id: str, start: int, end: int, jobs: Sequence[Job]) -> int | None:
-        await self._links.confirm(jobs)
-        return await self._store.apply_jobs(journal_id, start, end, self._queued(self._links.here(jobs)))
+        await self._links.write_groups(jobs)
+        return await self._store.apply_jobs(journal_id, start, end, self._queued(self._links.jobs_here(jobs)))
 
     async def _apply_changes(self, journal_id: str, start: int, end: int, jobs: Sequence[Job]) -> int | None:
-        await self._links.confirm(jobs)
-        return await self._store.apply_changes(journal_id, start, end, self._queued(self._links.here(jobs)))
+        await self._links.write_groups(jobs)
+        return await self._store.apply_changes(journal_id, start, end, self._queued(self._links.jobs_here(jobs)))
 
     def _queued(self, jobs: Sequence[Job]) -> Sequence[Job]:
         """Set the queue of each job by the constraints that limit it, and return the jobs. After MATCH_S the remaining
@@ -162,9 +162,9 @@ class PartitionLanes:
     # ------------------------------------------------------------ after records are applied
 
     def _ingested(self, jobs: Sequence[Job], _: object) -> None:
-        self._claims.arrived(self._links.here(jobs))
+        self._claims.note_new_jobs(self._links.jobs_here(jobs))
         self._flows.note_jobs(jobs)
-        rows = (named(job.id, job.jobtype, job.tags) for job in self._links.here(jobs))
+        rows = (job_fields(job.id, job.jobtype, job.tags) for job in self._links.jobs_here(jobs))
         self._shared.joblog.write("ingested", rows)
 
     def _ended(self, outcomes: Sequence[Outcome], answer: Applied | None) -> None:
@@ -176,7 +176,7 @@ class PartitionLanes:
         success = Fate.SUCCEEDED
         self._runner.skip_succeeded((outcome.job_id, outcome.fence) for outcome in outcomes if outcome.fate is success)
         shared.wake(outcome.job_id for outcome in outcomes)
-        self._claims.ended(outcomes)
+        self._claims.note_outcomes(outcomes)
         if void is None or void:  # an outcome of a replaced content makes the new content ready
             self._claims.wake()
         if any(outcome.follows and place not in followers for place, outcome in enumerate(outcomes)):

@@ -32,7 +32,7 @@ from jqd.http import bind as listen_at
 from jqd.journal import open_journal
 from jqd.loops.systemd import SystemdNotifier
 from jqd.loops.watch import Watch, watch_over
-from jqd.recovery.recovery import hand_down
+from jqd.recovery.recovery import pass_on_positions
 from jqd.reload import Reload
 from jqd.signals import watch_signals
 from jqd.store import StoreConfig, open_embedded, open_store
@@ -183,7 +183,7 @@ async def _fork(daemon: Daemon, stop: trio.Event) -> bytes | None:
     meanwhile.
     """
     async with _going_on(daemon.config, "its journal gets a new id"):
-        return await _hand_down_all(daemon, stop)
+        return await _pass_on_all_positions(daemon, stop)
 
 
 @asynccontextmanager
@@ -205,13 +205,13 @@ async def _going_on(config: Config, state: str) -> AsyncIterator[trio.CancelScop
         scope.cancel()
 
 
-async def _hand_down_all(daemon: Daemon, stop: trio.Event) -> bytes | None:
+async def _pass_on_all_positions(daemon: Daemon, stop: trio.Event) -> bytes | None:
     journal, new = daemon.journal, os.urandom(16)
     for number, partition in enumerate(daemon.partitions):
         handed_down = False
         while not handed_down:
             try:
-                await hand_down(journal, partition.store, partition.lanes, new.hex())
+                await pass_on_positions(journal, partition.store, partition.lanes, new.hex())
                 handed_down = True
             except StoreError as error:
                 log.error("daemon.not_forked", partition=number, error=str(error))

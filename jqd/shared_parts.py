@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from jqd.chaining.flows import Release
 from jqd.chaining.outbox import Push
 from jqd.config import Config
-from jqd.domain.brought import FollowerOptions
 from jqd.domain.clock import Clock
 from jqd.domain.job import Job
 from jqd.domain.joblog import JobLog
+from jqd.domain.outcome_followers import FollowerOptions
 from jqd.journal import Journal
 from jqd.metrics.meter import Meter
 from jqd.rate_limits.constraints import Constraints

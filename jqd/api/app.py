@@ -79,7 +79,7 @@ class Api:
         self._parts = parts
         self._large = LargeBodyQueue()
         self._lists = ListLimit()
-        self._bodies = BodyBudget(parts.config.bodies_bytes_max, self._whose_body, self._large.others.ask)
+        self._bodies = BodyBudget(parts.config.bodies_bytes_max, self._whose_body, self._large.owners.are_several)
         parts.bodies = self._bodies
         self._log = get_logger("api")
         self._take_keys(parts.config)
@@ -142,7 +142,7 @@ class Api:
         owner = f"tenant {tenant}" if tenant else by_address(asked)
         route = self._admit(asked.heading).route
         if route is None or not route.watched:
-            self._large.others.note(owner)
+            self._large.owners.note(owner)
         return owner
 
     def _whose_body(self, request: Request) -> Owner:

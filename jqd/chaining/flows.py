@@ -30,7 +30,7 @@ from jqd.loops.backoff import LoopBackoff
 from jqd.service.services import PartitionBreaker
 from jqd.store import Store
 from jqd.store.keys import last_field
-from jqd.store.links import NEW, Blocked, Parent, ParentNote, Standing, Watched, WatchPair
+from jqd.store.links import NEW, Blocked, Parent, ParentNote, ParentsState, Watched, WatchPair
 
 LOOK_S = 1.0  # between two searches for links that other daemons left or wrote
 GATHER_S = 0.01  # between rounds: ends that come together are noted together
@@ -321,7 +321,7 @@ class Flows:
             left |= {note.child for note in notes} if standing is None else await self._go_on(standing)
         done = {each.entry: [child for child in each.children if child not in left] for each in ended}
         stages = {each.entry: each.stage for each in ended}
-        failed = {each.entry: each.passed + len(each.children) - len(done[each.entry]) for each in ended}
+        failed = {each.entry: each.children_before + len(each.children) - len(done[each.entry]) for each in ended}
         more = set(await self._store.drop_links(done, rest_until_ms, stages, failed))
         for entry, passed in failed.items():
             if passed and entry in more:
@@ -330,13 +330,13 @@ class Flows:
                 self._passed.pop(entry, None)
         return bool(more)
 
-    async def _go_on(self, standing: Mapping[str, Standing]) -> set[str]:
+    async def _go_on(self, states: Mapping[str, ParentsState]) -> set[str]:
         """Release those children that no longer wait for any parent. Returns the children that have to be tried again.
         If a release takes longer than HOLD_S, its child is one of them, and the release continues in the background."""
-        due = {child: each for child, each in standing.items() if each.is_done}
+        due = {child: each for child, each in states.items() if each.is_done}
         released = set[str]()
 
-        async def release(child: str, each: Standing) -> None:
+        async def release(child: str, each: ParentsState) -> None:
             try:
                 async with self._limiter:
                     if await self._release(child, each.failed, each.mark):

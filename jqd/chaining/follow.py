@@ -11,8 +11,7 @@ import trio
 from msgspec import Raw
 from msgspec.structs import replace
 
-from jqd.chaining.outbox import UNREADABLE, OutboxDone, OutboxLeft
-from jqd.domain.brought import Options, need_push
+from jqd.chaining.outbox import UNREADABLE, OutboxResult, OverQuota
 from jqd.domain.charge import FREE, Charge
 from jqd.domain.errors import JournalRefused, JqdError, StoreAway
 from jqd.domain.fields import DECODE_ERRORS
@@ -20,6 +19,7 @@ from jqd.domain.followers import Item, read_entry
 from jqd.domain.job_spec import FOLLOWER_DIGEST, JobSpec
 from jqd.domain.jobid import is_made, partition_of_name
 from jqd.domain.log import get_logger
+from jqd.domain.outcome_followers import Options, need_push
 from jqd.domain.tenant import annotate
 from jqd.service.batch import DETAIL_LENGTH_MAX, Batch
 from jqd.service.find import exists
@@ -53,7 +53,7 @@ class Follower(NamedTuple):
 
 async def follow(
     services: Services, entries: Sequence[bytes], *, from_shelf: bool = False, written: trio.Event | None = None
-) -> OutboxLeft:
+) -> OutboxResult:
     """Push the jobs of outbox entries, as far as their tenants' quotas have room. Returns the entries that have to
     wait.
 
@@ -61,7 +61,7 @@ async def follow(
     written to the journal in order; never set if an entry waits for a quota. Raises JournalRefused.
     """
     children = list[tuple[str, str]]()
-    done = OutboxLeft({}, {}, children)
+    done = OutboxResult({}, {}, children)
     refused: list[JournalRefused] = []
 
     unwritten = set[int]()
@@ -105,7 +105,7 @@ async def follow(
 async def _within(
     services: Services,
     found: Iterable[Follower],
-    over: dict[str, OutboxDone],
+    over: dict[str, OverQuota],
     charges: ExitStack,
     *,
     shelf: bool,
@@ -120,7 +120,7 @@ async def _within(
             over[each.tenant].entries.append(each.entry)
             continue
         if each.tenant in services.feature(Quotas).known:
-            if shelf or not services.control.owes(each.tenant):
+            if shelf or not services.control.waits_for_quota(each.tenant):
                 size_bytes = sum(len(bytes(item)) for item in each.items)
                 charge = await reserve_owed(services, each.tenant, len(each.jobs), size_bytes)
             else:
@@ -128,7 +128,7 @@ async def _within(
         if charge is FREE:  # nearly always
             admitted.append(each)
         elif isinstance(charge, str):
-            over[each.tenant] = OutboxDone(charge, [each.entry])
+            over[each.tenant] = OverQuota(charge, [each.entry])
         else:
             admitted.append(each._replace(charge=charges.enter_context(charge)))
     return admitted
@@ -224,7 +224,7 @@ def options_of(services: Services, tenant: str, items: Sequence[Item]) -> Option
     the outcome and have to be pushed, because their tenant has a quota or they need more than an outcome can carry."""
     if need_push(items) or tenant in services.feature(Quotas).known:
         return None
-    if not services.options.says_any:
+    if not services.options.has_defaults:
         return []
     return services.options.left_out(_jobs_decoder.decode(_encoder.encode(items)), tenant)
 

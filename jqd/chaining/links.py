@@ -18,21 +18,21 @@ class Links:
     def __init__(self, number: int, store: Store, partitions: int) -> None:
         self._number, self._store, self._partitions = number, store, partitions
 
-    def concern(self, job: Job) -> bool:
+    def has_group_here(self, job: Job) -> bool:
         """Return whether a job is in a group of this partition, or closes one; the job itself may be in another
         partition."""
         if job.flow is not None and self._is_here(job.flow.group):
             return True
         return GROUP_STEM in job.name and self._is_here(closed_by(job))  # the cheap check first: called for every job
 
-    def here(self, jobs: Sequence[Job]) -> Sequence[Job]:
+    def jobs_here(self, jobs: Sequence[Job]) -> Sequence[Job]:
         """Return the jobs of this partition. The others are in `jobs` only because they belong to a group of this
         partition."""
-        if self._partitions == 1 or not any(map(self.concern, jobs)):
+        if self._partitions == 1 or not any(map(self.has_group_here, jobs)):
             return jobs
         return [job for job in jobs if partition_of(job.id, self._partitions) == self._number]
 
-    async def confirm(self, jobs: Sequence[Job]) -> None:
+    async def write_groups(self, jobs: Sequence[Job]) -> None:
         """Write to the store that jobs are members of their groups, and that groups are closed, for the groups of this
         partition. Raises StoreError."""
         members: dict[str, list[tuple[str, str]]] = {}

@@ -49,19 +49,19 @@ UNREADABLE = "they cannot be read"
 """First words of the reason why an entry waits that cannot be decoded."""
 
 
-class OutboxDone(NamedTuple):
+class OverQuota(NamedTuple):
     """Entries of one tenant that have to wait, and why its quota has no room for them."""
 
     why: str
     entries: list[bytes]
 
 
-class OutboxLeft(NamedTuple):
+class OutboxResult(NamedTuple):
     """The result of a push: which entries of the outbox have to wait. All others are done."""
 
     waits: dict[bytes, str]
     """Entry → why it has to wait."""
-    over: dict[str, OutboxDone]
+    over: dict[str, OverQuota]
     """Tenant → its entries that have to wait, as its quota has no room."""
     children: Sequence[tuple[str, str]] = ()
     """(id of the parent, id of the child) of all followers that were pushed, now or before."""
@@ -78,10 +78,10 @@ class Push(Protocol):
 
     def __call__(
         self, entries: Sequence[bytes], *, from_shelf: bool = False, written: trio.Event | None = None
-    ) -> Awaitable[OutboxLeft]: ...
+    ) -> Awaitable[OutboxResult]: ...
 
 
-class OutboxRest(NamedTuple):
+class EntryRetry(NamedTuple):
     """Why an entry could not be pushed, and when it is tried again; times by the monotonic clock."""
 
     until_s: float
@@ -93,7 +93,7 @@ class OutboxRest(NamedTuple):
     """When the entry was last seen in the outbox, whether it was tried or not."""
 
 
-NO_REST = OutboxRest(0.0, "", math.inf, 0.0)
+NO_RETRY = EntryRetry(0.0, "", math.inf, 0.0)
 
 
 class Outbox:
@@ -105,7 +105,7 @@ class Outbox:
         self._push = push
         self._clock = clock
         self._bell = trio.Event()
-        self._rests: dict[bytes, OutboxRest] = {}
+        self._retries: dict[bytes, EntryRetry] = {}
         """Entry that could not be pushed → why, and when it is tried again."""
         self.shelves: dict[str, Shelf] = {}
         """Tenant → its shelf (the entries that wait for its quota), as last read from the store."""
@@ -134,15 +134,15 @@ class Outbox:
         """For the health report: which jobs cannot be pushed, and why; None: there are none."""
         before_s = self._clock.mono_s() - COMPLAIN_S
         odd = [
-            (entry, rest.why)
-            for entry, rest in self._rests.items()
-            if rest.why.startswith(UNREADABLE) or rest.since_s <= before_s
+            (entry, retry.why)
+            for entry, retry in self._retries.items()
+            if retry.why.startswith(UNREADABLE) or retry.since_s <= before_s
         ]
         if not odd:
             return None
         return f"jobs that follow {_parent(odd[0][0])} and {len(odd) - 1} others wait: {odd[0][1]}"
 
-    def owes(self, tenant: str) -> bool:
+    def waits_for_quota(self, tenant: str) -> bool:
         """Return whether follower jobs of this tenant wait for its quota, as the store said a moment ago. Then new
         pushes of the tenant have to wait, too."""
         return tenant in self.shelves and self._clock.mono_s() - self._shelves_at_s < SHELVES_HOLD_S
@@ -238,7 +238,7 @@ class Outbox:
         if not self._walked:
             # Forget entries not seen in a whole pass through the outbox: another daemon pushed them.
             began_s, self._walk_began_s = self._walk_began_s, self._clock.mono_s()
-            self._rests = {entry: rest for entry, rest in self._rests.items() if rest.met_s >= began_s}
+            self._retries = {entry: retry for entry, retry in self._retries.items() if retry.met_s >= began_s}
         end = self._walked + WALK
         while True:
             found = await self._store.get_outbox(ENTRIES, ENTRIES_BYTES, age_s=LEFT_S, skip=self._walked)
@@ -305,12 +305,12 @@ class Outbox:
         quota. `written`: set once the jobs of all entries are being written to the journal in order.
         """
         now_s = self._clock.mono_s()
-        rest = {entry for entry in entries if self._rests.get(entry, NO_REST).until_s > now_s}
-        self._rests |= {entry: self._rests[entry]._replace(met_s=now_s) for entry in rest}
+        rest = {entry for entry in entries if self._retries.get(entry, NO_RETRY).until_s > now_s}
+        self._retries |= {entry: self._retries[entry]._replace(met_s=now_s) for entry in rest}
         if written is None:
             rest |= self._under_way.intersection(entries)
         due = [entry for entry in entries if entry not in rest]
-        pushed = await self._push(due, from_shelf=shelf is not None, written=written) if due else OutboxLeft({}, {})
+        pushed = await self._push(due, from_shelf=shelf is not None, written=written) if due else OutboxResult({}, {})
         waits, over, children = pushed
         for tenant, refused in over.items():
             if tenant not in self.shelves:
@@ -322,12 +322,12 @@ class Outbox:
         await self._store.drop_outbox(done, shelf, children)
         for entry in due:
             if entry not in waits:
-                self._rests.pop(entry, None)
+                self._retries.pop(entry, None)
         for entry, why in waits.items():
-            before = self._rests.get(entry, NO_REST)
+            before = self._retries.get(entry, NO_RETRY)
             if before.why != why:
                 self._log.warning("outbox.waits", parent=_parent(entry), why=why)
-            self._rests[entry] = OutboxRest(self._clock.mono_s() + REST_S, why, min(before.since_s, now_s), now_s)
+            self._retries[entry] = EntryRetry(self._clock.mono_s() + REST_S, why, min(before.since_s, now_s), now_s)
         if self.shelves and self._clock.mono_s() - self._shelves_at_s > SHELF_LOOK_S:
             await self._look_at_shelves()  # a round may take long, and pushes must not overtake jobs shelved meanwhile
         return [*rest, *waits], spent

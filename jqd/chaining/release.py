@@ -25,7 +25,7 @@ from jqd.service.edit import Kind, change
 from jqd.service.find import read_pieces
 from jqd.service.services import Services
 from jqd.store import WHOLE_MAX, JobView
-from jqd.store.links import ParentNote, Standing
+from jqd.store.links import ParentNote, ParentsState
 
 RELEASES = 32  # at once in the whole daemon: results, argument and frame of one are some 4 MiB (4 job_bytes_max)
 LOOKS = 32  # parents read at once in the whole daemon: a row and its result are some 3 MiB; so 224 MiB in all
@@ -34,7 +34,7 @@ TRIES = 5  # in a row, where the job is changed meanwhile; then it rests, so tha
 _encoder = msgspec.msgpack.Encoder()
 
 
-class ReleaseRoom:
+class ReleaseLimits:
     """Limits how many jobs are released at once, so that the memory for their results is bounded. Each partition has an
     equal share of the limit, so that a partition that is away delays no other."""
 
@@ -49,7 +49,7 @@ class ReleaseRoom:
         return self._limiters.setdefault(key, trio.CapacityLimiter(max(1, most // services.partitions)))
 
     @asynccontextmanager
-    async def looks(self, services: Services, job_id: str, count: int) -> AsyncIterator[None]:
+    async def reading_slots(self, services: Services, job_id: str, count: int) -> AsyncIterator[None]:
         """Hold `count` slots for reading parents during the `async with` block, in the job's partition. Only one caller
         at a time takes slots: two callers with half of their slots each would wait for each other for ever."""
         limiter, taken = self.limiter("look", LOOKS, services, job_id), list[object]()
@@ -64,21 +64,21 @@ class ReleaseRoom:
                 limiter.release_on_behalf_of(look)
 
 
-class Room:
+class ResultBudget:
     """Counts how many more bytes of results the argument of one job can hold. Before a result is read, its size is
     taken from this number."""
 
     def __init__(self, size_bytes: int) -> None:
         self._left = size_bytes
 
-    def take(self, size_bytes: int) -> bool:
+    def reserve(self, size_bytes: int) -> bool:
         """Reserve this many bytes. Returns False, and reserves none, if fewer are left."""
         if size_bytes > self._left:
             return False
         self._left -= size_bytes
         return True
 
-    def give_back(self, size_bytes: int) -> None:
+    def release(self, size_bytes: int) -> None:
         self._left += size_bytes
 
 
@@ -89,19 +89,19 @@ async def release(services: Services, job_id: str, failed: str, mark: str) -> bo
     Returns False if the caller has to try again later: the store has not applied the job yet or is in recovery, or the
     job was changed or waits for other parents. Raises JournalRefused, StoreAway, StoreRefused.
     """
-    async with services.feature(ReleaseRoom).limiter("release", RELEASES, services, job_id):
+    async with services.feature(ReleaseLimits).limiter("release", RELEASES, services, job_id):
         for _ in range(TRIES):
             try:
                 return await _release(services, job_id, failed, mark)
             except (Overtaken, Invalid):  # the job or its parents have changed meanwhile
-                standing = await _standing(services, job_id)
-                if not standing.is_done:
+                state = await _parents_state(services, job_id)
+                if not state.is_done:
                     return False  # a parent begins anew, or all are queried anew
-                failed = standing.failed
+                failed = state.failed
         return False
 
 
-async def _standing(services: Services, job_id: str) -> Standing:
+async def _parents_state(services: Services, job_id: str) -> ParentsState:
     """Ask the store whether all parents of a job have ended now, and which one did not succeed."""
     home = services.store.at(partition_of(job_id, services.partitions))
     return (await home.note_parents([ParentNote(job_id)]))[job_id]
@@ -127,7 +127,7 @@ async def _release(services: Services, job_id: str, failed: str, mark: str) -> b
             fields = await _with_results(services, view, view.flow)
         if is_cancelled and not failed and parse_id(fields.get("failed", "")) is not None:
             return await _cancel(services, view, "")
-        await _expect_standing(services, view, failed)
+        await _expect_parents_state(services, view, failed)
         await change(services, view, Kind.RELEASE, **fields)
     except Conflict:
         return True  # it was cancelled or deleted in that moment
@@ -140,11 +140,11 @@ async def _release(services: Services, job_id: str, failed: str, mark: str) -> b
 
 async def _cancel(services: Services, view: JobView, failed: str) -> bool:
     """Cancel a job because a parent did not succeed. Returns whether the store has the cancel. Raises Overtaken."""
-    await _expect_standing(services, view, failed)
+    await _expect_parents_state(services, view, failed)
     return await record_cancels(services, [view], as_seen=True) is not None
 
 
-async def _expect_standing(services: Services, child: JobView, failed: str) -> None:
+async def _expect_parents_state(services: Services, child: JobView, failed: str) -> None:
     """Raise Overtaken if the ends of the child's parents have changed meanwhile: a parent may have been retried, or
     have succeeded after all by a late outcome. Raises NotYet if the failed parent was restarted and the store has not
     noted that yet."""
@@ -154,8 +154,8 @@ async def _expect_standing(services: Services, child: JobView, failed: str) -> N
         if parent is not None and parent.state is State.SUCCEEDED:
             home, stage = services.store.at(partition_of(child.id, services.partitions)), 2 * parent.generation + 1
             await home.note_parents([ParentNote(child.id, failed, parent.state, stage=stage, mark=child.flow.mark)])
-    standing = await _standing(services, child.id)
-    if not standing.is_done or standing.failed != failed:
+    state = await _parents_state(services, child.id)
+    if not state.is_done or state.failed != failed:
         raise Overtaken(f"parents of job {child.id} began anew")
 
 
@@ -182,18 +182,18 @@ async def _results(services: Services, view: JobView, flow: Flow, bytes_max: int
     reason as a text. Raises NotYet, StoreError."""
     found: dict[str, bytes] = {}
     odd: list[str] = []
-    looks = services.feature(ReleaseRoom)
-    room = Room(bytes_max)
+    limits = services.feature(ReleaseLimits)
+    budget = ResultBudget(bytes_max)
     ids = await _ids_of(services, flow.after)
 
     async def some(parents: Sequence[str], cancel: trio.CancelScope) -> None:
-        async with looks.looks(services, view.id, len(parents)):
+        async with limits.reading_slots(services, view.id, len(parents)):
             try:
                 known = [ids[parent] for parent in parents]
                 views = iter(await services.store.get_jobs([job_id for job_id in known if job_id is not None]))
                 for parent, job_id in zip(parents, known, strict=True):
                     parent_view = ended(services, parent, job_id, next(views) if job_id is not None else None)
-                    result = await _result(services, parent_view, view, flow, room)
+                    result = await _result(services, parent_view, view, flow, budget)
                     if isinstance(result, bytes):
                         found[parent] = result
                     elif result == RESULTS_GONE and flow.on_parent_failure == "run":
@@ -224,7 +224,9 @@ async def _ids_of(services: Services, parents: Sequence[str]) -> dict[str, str |
     return {parent: parent for parent in parents} | dict(zip(named, found, strict=True))
 
 
-async def _result(services: Services, parent: JobView | None, child: JobView, flow: Flow, room: Room) -> bytes | str:
+async def _result(
+    services: Services, parent: JobView | None, child: JobView, flow: Flow, budget: ResultBudget
+) -> bytes | str:
     """Return the kept result of a parent; nil if it keeps none, did not succeed or belongs to another tenant. `room`:
     counts the bytes that the child's argument can still hold.
 
@@ -245,12 +247,12 @@ async def _result(services: Services, parent: JobView | None, child: JobView, fl
         was_dropped = parent.outcome is not None and parent.outcome.message.startswith(RESULT_DROPPED)
         return NIL if was_dropped else RESULTS_GONE  # dropped: the result was too large to be kept
     size_bytes = result.bytes if isinstance(result, LargeResult) else len(result)
-    if not room.take(size_bytes):
+    if not budget.reserve(size_bytes):
         return RESULTS_TOO_LARGE
     if not isinstance(result, LargeResult):
         return result
     try:
         return b"".join([piece async for piece in read_pieces(services, result)])
     except NotFound:
-        room.give_back(size_bytes)
+        budget.release(size_bytes)
         return RESULTS_GONE

@@ -25,10 +25,10 @@ import trio
 from msgspec import structs
 
 from jqd.domain.backoff import Backoff
-from jqd.domain.brought import followers_in, has_jobs
 from jqd.domain.errors import JournalDamaged, PositionMismatch, StoreAway, StoreError, StoreRefused
 from jqd.domain.job import Fate, Job, Outcome
 from jqd.domain.jobid import partition_of
+from jqd.domain.outcome_followers import followers_in, has_jobs
 from jqd.domain.record import DECODERS, Lane
 from jqd.domain.settings import Setting
 from jqd.journal import Files

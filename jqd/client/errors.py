@@ -1,5 +1,6 @@
 """The errors that a client raises: its own, and those that a daemon answers."""
 
+import enum
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -178,17 +179,26 @@ class NotPushed(JqdClientError):
         self.errors = dict(errors)
 
 
-def more_doubtful(before: JqdClientError | None, now: JqdClientError) -> JqdClientError:
+class _Taken(enum.IntEnum):
+    """Whether a push was taken in spite of an error."""
+
+    NO = 0
+    MAYBE = 1
+    UNKNOWN = 2
+    """It may have been taken, and nothing in the error tells more."""
+
+
+def error_to_raise(before: JqdClientError | None, now: JqdClientError) -> JqdClientError:
     """Return the error that a push raises after failed tries: that of the earlier tries, `before` (None: there were
     none), or that of the last one, `now`. It is the one that leaves it more likely that the push was taken. If both are
     equal: the one with `ids_unknown`, as it tells that a push without ids may succeed; else `now`."""
     return before if before is not None and _weight(before) > _weight(now) else now
 
 
-def refused_after(earlier: JqdClientError | None, refusal: JqdClientError) -> JqdClientError:
+def add_earlier_error(earlier: JqdClientError | None, refusal: JqdClientError) -> JqdClientError:
     """Return `refusal`. If an earlier try may have been taken in spite of its error, `refusal` gets that error as
     `earlier`, and says so in its message."""
-    if earlier is not None and _doubt(earlier):
+    if earlier is not None and _was_taken(earlier) is not _Taken.NO:
         refusal.args = (f"{refusal}; but an earlier try may have been taken: {earlier}",)
         refusal.earlier = earlier
     return refusal
@@ -196,23 +206,21 @@ def refused_after(earlier: JqdClientError | None, refusal: JqdClientError) -> Jq
 
 def took_nothing(error: JqdClientError) -> bool:
     """Return whether this error means that nothing was taken, so that another daemon may be asked."""
-    return not _doubt(error)
+    return _was_taken(error) is _Taken.NO
 
 
-def _weight(error: JqdClientError) -> tuple[int, bool]:
-    return _doubt(error), isinstance(error, Unavailable) and error.ids_unknown
+def _weight(error: JqdClientError) -> tuple[_Taken, bool]:
+    return _was_taken(error), isinstance(error, Unavailable) and error.ids_unknown
 
 
-def _doubt(error: BaseException | None) -> int:
-    """Return how likely it is that a push was taken in spite of this error. 0: it was not. 1: it may have been. 2: it
-    may have been, and nothing in the error tells more."""
+def _was_taken(error: BaseException | None) -> _Taken:
     match error:
         case PartlyPushed():
-            return _doubt(error.__cause__)
+            return _was_taken(error.__cause__)
         case Unreachable(sent=False) | Unavailable(status=429):
-            return 0
+            return _Taken.NO
         case Unavailable(ids_unknown=ids_unknown, closed=closed) if ids_unknown or closed:
-            return 0
+            return _Taken.NO
         case Unavailable():
-            return 1
-    return 2
+            return _Taken.MAYBE
+    return _Taken.UNKNOWN

@@ -24,8 +24,8 @@ from jqd.client.errors import (
     Unavailable,
     Unreachable,
     WrongToken,
-    more_doubtful,
-    refused_after,
+    add_earlier_error,
+    error_to_raise,
     took_nothing,
 )
 from jqd.client.transport import (
@@ -173,7 +173,7 @@ class Http:
         headers = self._headers if body is None else {**self._headers, "content-type": MSGPACK}
         target = _target(path, params)
         daemons = len(self.urls)
-        doubt: JqdClientError | None = None  # of the tries so far, the error after which most may have been taken
+        to_raise: JqdClientError | None = None  # of the tries so far, the error after which most may have been taken
         known: Unavailable | None = None  # the last refusal of a daemon that knows the token
         for tried in range(1, TRIES_MAX * daemons + 1):
             at, others = self._at, tried < daemons  # others: whether some daemons were not asked yet
@@ -185,13 +185,13 @@ class Http:
             except TransportError as error:
                 trouble = self._trouble(method, url, error)
                 if method != "GET":  # a GET changes nothing
-                    doubt = more_doubtful(doubt, trouble)
+                    to_raise = error_to_raise(to_raise, trouble)
                 if isinstance(trouble, Unreachable):
                     again = (repeatable or not trouble.sent) and (others or _by_tls(url, error) is None)
                 else:
                     again = isinstance(trouble, TimedOut) and repeatable and others
                 if tried == TRIES_MAX * daemons or not again:
-                    last = doubt or trouble
+                    last = to_raise or trouble
                     # Where nothing was sent its text says it all: a chain of tracebacks adds nothing.
                     raise last from None if isinstance(last, Unreachable) and not last.sent else error
                 self._leave(at)
@@ -207,13 +207,13 @@ class Http:
                     continue
                 if not isinstance(refused, Unavailable):
                     if refused.status == UNKNOWN and known is not None and self._token:
-                        raise doubt or known
-                    raise refused_after(doubt, refused) from doubt
+                        raise to_raise or known
+                    raise add_earlier_error(to_raise, refused) from to_raise
                 known = refused
                 if method != "GET":
-                    doubt = more_doubtful(doubt, refused)
+                    to_raise = error_to_raise(to_raise, refused)
                 if not (others and (repeatable or took_nothing(refused))):
-                    raise doubt or refused
+                    raise to_raise or refused
                 self._leave(at)
         raise AssertionError("the last try answers or raises")
 

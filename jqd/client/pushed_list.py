@@ -7,7 +7,15 @@ a list is cut into requests must not decide which of its jobs are sent.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jqd.client.errors import ContentError, ItemError, JqdClientError, LessSafe, PartlyPushed, TooLarge, refused_after
+from jqd.client.errors import (
+    ContentError,
+    ItemError,
+    JqdClientError,
+    LessSafe,
+    PartlyPushed,
+    TooLarge,
+    add_earlier_error,
+)
 from jqd.client.job_info import Ack, PushedJob
 from jqd.client.send import how_safe, less
 
@@ -67,7 +75,7 @@ class PushedList:
         if self._errors:
             message += f"; the first: job {self._errors[0].index} {self._errors[0].pointer} {self._errors[0].detail}"
         earlier = next((error.earlier for error in self._refusals if error.earlier is not None), None)
-        raise refused_after(earlier, PartlyPushed(message, job_ids=self._job_ids, errors=self._errors))
+        raise add_earlier_error(earlier, PartlyPushed(message, job_ids=self._job_ids, errors=self._errors))
 
 
 def _of_all(error: ItemError, start: int) -> ItemError:

@@ -16,8 +16,8 @@ from jqd.client.errors import (
     TimedOut,
     Unavailable,
     Unreachable,
-    more_doubtful,
-    refused_after,
+    add_earlier_error,
+    error_to_raise,
 )
 from jqd.client.http import BACKOFF, TRIES_MAX, Http
 from jqd.client.job_info import Ack, PushedJob
@@ -115,7 +115,7 @@ def send_own(
                 raise
             lost = lost or error.earlier
             if not isinstance(error, Conflict | Unavailable | Unreachable):
-                raise error if error.earlier is not None else refused_after(lost, error) from lost
+                raise error if error.earlier is not None else add_earlier_error(lost, error) from lost
             if tried == TRIES_MAX or not isinstance(error, Conflict):
                 raise TimedOut(f"a daemon that did not answer may have taken the push: {error}") from error
             http.pause(TAKING_S * tried)
@@ -157,7 +157,7 @@ class Sender:
     def send(self, some: list[Pending]) -> JqdClientError | None:
         """Send the jobs, again if need be, until the result of each push is known, and note it in the job. Returns the
         error of the request, if any."""
-        doubt: JqdClientError | None = None  # of the tries so far, the error after which most may have been taken
+        to_raise: JqdClientError | None = None  # of the tries so far, the error after which most may have been taken
         for tried in itertools.count(1):
             left = [one for one in some if not one.taken]  # taken by an earlier try
             if not left:
@@ -170,7 +170,7 @@ class Sender:
             except PartlyPushed as error:
                 if error.__cause__ is None or not isinstance(error.__cause__, AGAIN):
                     self._away_s = None
-                    _sort_out(left, error, doubt)
+                    _sort_out(left, error, to_raise)
                     return error
                 _note_taken(left, error)
                 trouble: JqdClientError = error
@@ -178,22 +178,22 @@ class Sender:
                 trouble = error
             except Invalid as error:
                 self._away_s = None
-                _sort_out(left, error, doubt)
+                _sort_out(left, error, to_raise)
                 return error
             except JqdClientError as error:
                 self._away_s = None  # a refusal is an answer, too: the daemon is not away
-                _fail(left, refused_after(doubt, error))
+                _fail(left, add_earlier_error(to_raise, error))
                 return error
             except Exception as error:  # noqa: BLE001 - a bug must not end the thread that all pushes wait for
                 odd = JqdClientError(f"a push ended by {type(error).__name__}: {error}")
                 _fail(left, odd)
                 return odd
-            doubt = more_doubtful(doubt, trouble)
+            to_raise = error_to_raise(to_raise, trouble)
             asked_s = getattr(trouble, "retry_after", None)
             pause_s = min(BACKOFF.delay_s(tried, self._source) if asked_s is None else asked_s, PAUSE_S_MAX)
             if self._gives_up(pause_s):
-                _fail(some, doubt)
-                return doubt
+                _fail(some, to_raise)
+                return to_raise
             threading.Event().wait(pause_s)
         raise AssertionError("it tries until it returns")
 
@@ -230,4 +230,4 @@ def _sort_out(some: Sequence[Pending], error: PartlyPushed | Invalid, earlier: J
     for index, one in enumerate(some):
         if not one.taken:
             refusal = Invalid(f"job {one.job_id} was refused: {why.get(index, str(error))}", status=error.status)
-            one.error = refused_after(earlier, refusal)
+            one.error = add_earlier_error(earlier, refusal)

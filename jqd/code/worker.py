@@ -52,13 +52,13 @@ class CodeLease(Lease):
         http: httpx2.AsyncClient,
         daemon: Callable[[], str],
         silence_s: float,
-        away: Callable[[], None],
+        on_no_answer: Callable[[], None],
     ) -> None:
-        super().__init__(lease_id, [job.job_id for job in jobs], http, daemon, silence_s, away, "code")
+        super().__init__(lease_id, [job.job_id for job in jobs], http, daemon, silence_s, on_no_answer, "code")
         self.jobs = list(jobs)
         self._struck: dict[str, int] = {}  # job id → number of its removed `J:` lines
 
-    def _mend(self, outcome: Outcome, why: str) -> bool:
+    def _correct(self, outcome: Outcome, why: str) -> bool:
         """Remove the `J:` line (a new job) that the daemon refused from an outcome, so that the job still succeeds; if
         the daemon named none, or STRUCK_MAX were refused, remove all. Say so in the job's log. Returns False if the
         outcome has no such line."""
@@ -100,7 +100,7 @@ _decode_me = msgspec.msgpack.Decoder(_Me).decode
 _decode_leased = msgspec.msgpack.Decoder(_Leased).decode
 
 
-class Home:
+class HomeDaemon:
     """A daemon at which the worker registers and leases jobs. While it is unavailable, another daemon of its store
     stands in for it."""
 
@@ -144,9 +144,9 @@ class Home:
             while True:
                 while not catalogue.jobtypes:
                     await catalogue.wait_changed()
-                await self._stay(catalogue)
+                await self._stay_registered(catalogue)
 
-    async def _stay(self, catalogue: Catalogue) -> None:
+    async def _stay_registered(self, catalogue: Catalogue) -> None:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self.registration.run)
@@ -195,8 +195,10 @@ class Home:
     def _taken(self, leased: _Leased, silence_s: float) -> CodeLease | None:
         if leased.lease_id is None:
             return None
-        away = self.registration.hurry
-        return CodeLease(leased.lease_id, leased.jobs, self._http, lambda: self.registration.answering, silence_s, away)
+        on_no_answer = self.registration.hurry
+        return CodeLease(
+            leased.lease_id, leased.jobs, self._http, lambda: self.registration.answering, silence_s, on_no_answer
+        )
 
     async def lease(self, pool: Pool, config: CodeConfig) -> CodeLease | None:
         """Lease jobs of one jobtype. Returns None if no job is ready, or the daemon did not answer."""
@@ -222,7 +224,7 @@ class Slot:
     """A task that leases jobs and runs them, one batch after the other."""
 
     def __init__(
-        self, number: int, config: CodeConfig, homes: Sequence[Home], pool: Pool, stopping: trio.Event
+        self, number: int, config: CodeConfig, homes: Sequence[HomeDaemon], pool: Pool, stopping: trio.Event
     ) -> None:
         self._turn, self._config, self._homes, self._pool, self._stopping = number, config, homes, pool, stopping
 
@@ -240,7 +242,7 @@ class Slot:
             elif (lease := await home.lease(self._pool, self._config)) is not None:
                 await self._work(home, lease)
 
-    async def _work(self, home: Home, lease: CodeLease) -> None:
+    async def _work(self, home: HomeDaemon, lease: CodeLease) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(lease.beat)
             nursery.start_soon(lease.report)
@@ -250,7 +252,7 @@ class Slot:
         if not is_fit:
             await trio.sleep(REST_S)
 
-    async def _run(self, home: Home, lease: CodeLease) -> bool:
+    async def _run(self, home: HomeDaemon, lease: CodeLease) -> bool:
         """Run the jobs of a lease, batch by batch. Returns False if jobs were given back because this worker cannot run
         them."""
         assert home.catalogue is not None
@@ -298,7 +300,9 @@ async def serve(config: CodeConfig, base: Path, *, stopping: trio.Event, now: tr
     headers = {"user-agent": f"jqd-code/{__version__}"} | ({"authorization": f"Bearer {token}"} if token else {})
     shares = Slots(lambda: config.concurrency * LEASE_JOBS_MAX, LEASE_JOBS_MAX)
     async with httpx2.AsyncClient(headers=headers, trust_env=False, verify=trusted_at(config.daemons)) as http:
-        homes = [Home(daemon.rstrip("/"), http, name, shares, worker_id, config.silence_s) for daemon in config.daemons]
+        homes = [
+            HomeDaemon(daemon.rstrip("/"), http, name, shares, worker_id, config.silence_s) for daemon in config.daemons
+        ]
         async with trio.open_nursery() as outer:
             pool = Pool(config, base, outer, adopts=adopts)
             outer.start_soon(pool.watch)

@@ -35,13 +35,13 @@ def blueprint(app: App, *, secret: Secret, name: str = "jqd", body_bytes_max: in
     @found.cli.command("register")
     @click.argument("url")
     @click.option("--max-jobs", default=MAX_JOBS_DEFAULT, show_default=True, help="At once, of each job.")
-    def show(url: str, max_jobs: int) -> None:
+    def register_jobs(url: str, max_jobs: int) -> None:
         """Make the daemons run the jobs of this app at URL, the address of this blueprint."""
         changed = register(app, url, secret=secret, max_jobs=max_jobs)
         click.echo(f"{', '.join(app.jobs)} at {url}{'' if changed else ', as before'}")
 
     @found.cli.command("unregister")
-    def forget() -> None:
+    def unregister_jobs() -> None:
         """Make the daemons send no more jobs of this app here. Further jobs wait until another worker or handler runs
         them."""
         for job in app.jobs:

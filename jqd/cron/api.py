@@ -127,7 +127,7 @@ def _row(parts: ApiContext, one: KnownSchedule) -> ScheduleView:
     schedule, fired, now_ms = one.schedule, one.fired, parts.services.feature(Schedules).now_ms()
     is_due = one.next_ms is None or one.next_ms <= now_ms
     return ScheduleView(
-        **schedule.given(),
+        **schedule.own_fields(),
         name=bare(one.name),
         tenant=tenant_of(one.name) or UNSET,
         paused_at=iso(schedule.paused_at_ms),

@@ -77,17 +77,17 @@ class CronLoop:
             self._served = tenant_of(one.name)
             home = partition_of_name(one.fired.job_id, self._services.partitions)
             if home in away:
-                self._put_off(one, away[home])
+                self._retry_later(one, away[home])
                 continue
             try:
                 runs = await last_runs(self._services, one, self._steady_s(home))
                 step = decide(one, runs, self._schedules.now_ms())
             except WEATHER as error:
                 away[home] = str(error)
-                self._put_off(one, str(error))
+                self._retry_later(one, str(error))
                 continue
             if step is None or step.is_note:
-                self._put_off(one, f"its last job, {bare(one.fired.job_id)}, has not ended")
+                self._retry_later(one, f"its last job, {bare(one.fired.job_id)}, has not ended")
             if step is not None:
                 firing = Firing(one, step)
                 by_home.setdefault(partition_of_name(firing.job_id, self._services.partitions), []).append(firing)
@@ -97,7 +97,7 @@ class CronLoop:
             except WEATHER as error:
                 waits = {firing.one.name: str(error) for firing in firings}
             for one in (firing.one for firing in firings if firing.one.name in waits):
-                self._put_off(one, waits[one.name])
+                self._retry_later(one, waits[one.name])
 
     def _is_ours_now(self, one: KnownSchedule) -> bool:
         if one.next_ms is None or one.again_at_s > self._clock.mono_s():
@@ -115,7 +115,7 @@ class CronLoop:
         since_s = self._follows[home].steady_since_s
         return 0.0 if since_s is None else self._clock.boot_s() - since_s
 
-    def _put_off(self, one: KnownSchedule, why: str) -> None:
+    def _retry_later(self, one: KnownSchedule, why: str) -> None:
         """Let a schedule wait for AGAIN_S before it is tried again. `why`: the reason, which the API shows."""
         if why != one.trouble:
             self._log.info("schedules.waits", name=one.name, why=why)

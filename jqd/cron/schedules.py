@@ -80,7 +80,7 @@ class Plan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     jitter: Jitter = 0.0
     until: Date | None = None
 
-    def given(self) -> dict[str, Any]:
+    def own_fields(self) -> dict[str, Any]:
         """Return the fields that Plan itself has, as a dict, without those that a subclass adds."""
         return {name: getattr(self, name) for name in Plan.__struct_fields__}
 

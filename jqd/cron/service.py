@@ -183,7 +183,7 @@ async def _set_back(services: Services, own: str) -> None:
 
 
 def _merged(plan: Plan, before: Schedule | None, now_ms: int) -> Schedule:
-    options = plan.given()
+    options = plan.own_fields()
     if plan.until is not None:
         options["until"] = iso(instant_ms(plan.until))
     if before is None:
@@ -219,7 +219,7 @@ def _faults(services: Services, plan: Plan) -> list[Fault]:
         # With the default overlap each date would wait for the job before it, and none would ever be on time.
         found.append(Fault("/jitter", f"jitter must be below every, {plan.every:g} s, not {plan.jitter:g}"))
     now_ms = services.feature(Schedules).now_ms()
-    wanted = Schedule(**plan.given(), anchor_ms=now_ms)
+    wanted = Schedule(**plan.own_fields(), anchor_ms=now_ms)
     try:
         return [*found, *faults(wanted.when, now_ms)]
     except ValueError as error:

@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterator
 
 import msgspec
 
-from jqd.domain.brought import PARENT, has_jobs
 from jqd.domain.job import NIL
 from jqd.domain.jobid import IdRange
+from jqd.domain.outcome_followers import PARENT, has_jobs
 from jqd.domain.record import Head, Lane, decode_outcomes, encode_jobs, encode_outcomes, job_ids, read_jobs
 
 _encoder = msgspec.msgpack.Encoder()

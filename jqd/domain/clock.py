@@ -93,12 +93,12 @@ class Speed:
     busy_s: float = 0.0
     ended: int = 0
 
-    def take(self, count: int, now_s: float) -> None:
+    def add_jobs(self, count: int, now_s: float) -> None:
         if not self.in_flight:
             self.busy_since_s = now_s
         self.in_flight += count
 
-    def give(self, count: int, now_s: float, *, ended: bool) -> None:
+    def remove_jobs(self, count: int, now_s: float, *, ended: bool) -> None:
         """Count jobs that left the worker at the time `now_s`. `ended`: True if the worker ran them, False if it
         returned them unstarted."""
         self.in_flight -= count

@@ -46,7 +46,7 @@ class Diagnostic(msgspec.Struct, frozen=True):
         return f"{self.what}: {self.why}{stop} To mend it: {self.mend}"
 
     @property
-    def is_loss(self) -> bool:
+    def is_acceptable(self) -> bool:
         """Return True if the daemon could use the store in spite of this finding, at the risk of losing jobs, which an
         operator may accept. False if it cannot use the store at all."""
         return self.code not in UNUSABLE

@@ -1,11 +1,12 @@
 """Followers: jobs that a worker reports with a success, to be run next. They are part of the outcome, and exist as soon
 as the outcome is accepted (docs/adr/0047).
 
-    {type: "success", jobs: [{name, …}, …]} ──brought──▶ Outcome.follows ──apply_outcomes──▶ ready
-                                             ──named────▶ Outcome.follows ──apply_outcomes──▶ outbox ──▶ pushed
+    {type: "success", jobs: [{name, …}, …]}
+        ──encode_as_jobs──────────▶ Outcome.follows ──apply_outcomes──▶ ready
+        ──encode_as_outbox_entry──▶ Outcome.follows ──apply_outcomes──▶ outbox ──▶ pushed
 
 A follower's id consists of its parent's id, the parent's generation and the follower's index. So it stays one job even
-if the outcome is reported twice. Followers that need a separate push go through the outbox (`brought.py`).
+if the outcome is reported twice. Followers that need a separate push go through the outbox (`outcome_followers.py`).
 """
 
 from collections.abc import Iterable
@@ -34,7 +35,7 @@ def items_of(follows: bytes) -> list[Item]:
     return _items_decoder.decode(follows)
 
 
-def named(
+def encode_as_outbox_entry(
     items: Iterable[Item], parent: str, jobtype: str, generation: int, ended_at_ms: int, trace: str = ""
 ) -> bytes:
     """Return validated followers that have to be pushed separately, encoded for `Outcome.follows` as an outbox entry:
@@ -46,7 +47,7 @@ def with_ids(items: Iterable[Item], parent: str, generation: int, ended_at_ms: i
     """Return validated followers as they are pushed. A follower without an id gets one, made from the id and generation
     of its parent; a delay becomes a date, counted from the parent's end; and a follower without a traceparent gets
     `trace`, its parent's."""
-    return [_named(item, parent, generation, place, ended_at_ms, trace) for place, item in enumerate(items)]
+    return [_with_id(item, parent, generation, place, ended_at_ms, trace) for place, item in enumerate(items)]
 
 
 def follower_id(parent: str, generation: int, place: int) -> str:
@@ -71,7 +72,7 @@ def read_entry(entry: bytes) -> OutboxEntry:
     return OutboxEntry(parent.decode(), tenant, jobs)
 
 
-def _named(item: Item, parent: str, generation: int, place: int, ended_at_ms: int, trace: str) -> Item:
+def _with_id(item: Item, parent: str, generation: int, place: int, ended_at_ms: int, trace: str) -> Item:
     job = {**item}
     if is_nil(item.get("job_id")):
         job["job_id"] = follower_id(parent, generation, place)

@@ -262,7 +262,7 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
     log: str = ""
     """The end of what the attempt printed."""
     follows: bytes = b""
-    """For a success: the jobs that follow it, encoded by `brought.following`."""
+    """For a success: the jobs that follow it, encoded by `outcome_followers.encode_followers`."""
     lag_ms: int | None = None
     """How long before `finished_at_ms` the attempt ended by the worker's own clock; None: unknown. It is only
     displayed."""

@@ -125,7 +125,7 @@ class JobLog:
         None: all are unknown."""
         self.tally.cancelled(jobtypes or ())
         pairs = zip(job_ids, jobtypes or [""] * len(job_ids), strict=True)
-        self.write("cancelled", (named(job_id, name) if name else {"job_id": job_id} for job_id, name in pairs))
+        self.write("cancelled", (job_fields(job_id, name) if name else {"job_id": job_id} for job_id, name in pairs))
 
     def write(self, event: str, rows: Iterable[Row]) -> None:
         """Queue one log line for each of `rows` (the fields of one job), and pass the rows to the listeners. `event`
@@ -186,16 +186,16 @@ def _line(row: Row) -> bytes:
     return _encoder.encode(row) + b"\n"
 
 
-def named(job_id: str, jobtype: str, tags: Sequence[str] = ()) -> dict[str, object]:
-    """Return the log fields that identify a job: id, jobtype, tenant and tags."""
+def job_fields(job_id: str, jobtype: str, tags: Sequence[str] = (), pusher_id: str | None = None) -> dict[str, object]:
+    """Return the log fields that identify a job: id, jobtype, tenant, tags and the pusher's own id."""
     tenant = tenant_of(jobtype)
     more = {**({"tenant": tenant} if tenant else {}), **({"tags": [*tags]} if tags else {})}
-    return {"job_id": job_id, "jobtype": bare(jobtype), **more}
+    return {"job_id": job_id, "jobtype": bare(jobtype), **more, **({"pusher_id": pusher_id} if pusher_id else {})}
 
 
 def _attempt(job_id: str, jobtype: str, of: Held | Outcome, tags: Sequence[str] = ()) -> dict[str, object]:
     # The fence names the claim.
-    return {**named(job_id, jobtype, tags), "attempt": of.attempt, "fence": of.fence}
+    return {**job_fields(job_id, jobtype, tags), "attempt": of.attempt, "fence": of.fence}
 
 
 def _ending(outcome: Outcome, *, void: bool | None) -> dict[str, object]:

@@ -322,7 +322,7 @@ def cancel_of(job_id: str, generation: int) -> str:
     return f"{job_id}@{generation}" if generation else job_id
 
 
-def seen_to(generation: int) -> int:
+def only_generation(generation: int) -> int:
     """Return the number to write into a cancel that must not cancel a later version of the job, such as a cancel
     because a parent failed. `generation`: the number of the version to cancel, 0 for the job as it was pushed first;
     a replacement has a greater one.

@@ -16,7 +16,7 @@ from jqd.domain import media
 from jqd.http.config import ListenerConfig
 from jqd.http.connection_limit import ConnectionLimit, address_of
 from jqd.http.exchange import AT_LOOK, READ_BYTES, Address, App, Dates, Ends, Exchange, Wire, header_lines, render_head
-from jqd.http.fairness import HANDSHAKE, AddressQueues, Urgent, Whose, by_address, not_urgent
+from jqd.http.fairness import HANDSHAKE, OwnerQueues, Urgent, Whose, by_address, not_urgent
 from jqd.http.head import Head, check_start, read_head
 from jqd.http.internal_error import log_event, log_internal_error, place_of
 from jqd.http.request import Refused, Response
@@ -44,7 +44,7 @@ class ServerContext:
         whose: Whose = by_address,
         urgent: Urgent = not_urgent,
     ) -> None:
-        self.lines = AddressQueues()
+        self.lines = OwnerQueues()
         self.app = self.lines.share(app, whose, urgent)
         self.config = config
         self.log = log
@@ -105,7 +105,7 @@ class Connection:
                 if not self._bye:
                     await self._serve()
             if self._scope.cancelled_caught:
-                self._overdue()
+                self._prepare_408()
             whole = await self._end()
         except* trio.BrokenResourceError as group:
             log_event(self._context.log.debug, "http.broken", peer=self.client[0], place=place_of(group))
@@ -258,7 +258,7 @@ class Connection:
             self._send_last(500, f"an internal error; the log tells more under the id {fault}", fault=fault)
         return False
 
-    def _overdue(self) -> None:
+    def _prepare_408(self) -> None:
         """Make a response 408 the last response, if a request had begun but not arrived completely when the connection
         was ended for slowness, and no other response was begun."""
         exchange = self._asked

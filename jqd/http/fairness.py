@@ -34,7 +34,7 @@ ALONE = 64
 SMALL = EACH / ALONE  # the weight of a small request
 # Requests of an owner begun in a turn while others ask. Of the loop's time, others' pushes met 3.1 ms with four (99th
 # percentile), 2.4 with two, and 0.9 without a flood.
-EACH_BESIDE = 2
+EACH_IF_SEVERAL = 2
 WEIGHT_BYTES = 65_536  # of a body that are as much work as one request
 WEIGHT_UNSAID = 256  # the weight of a body of unknown length: that of the longest possible one, 16 MiB
 HANDSHAKE = EACH  # the weight of a TLS handshake, which takes 0.4 to 0.6 ms of the loop
@@ -95,7 +95,7 @@ class _Waiting:
         """Whether the request's task starts the turns for all that wait."""
 
 
-class OtherAddresses:
+class RecentOwners:
     """Tells whether requests of more than one owner came within the last OTHERS_S."""
 
     __slots__ = ("_changed_s", "_latest")
@@ -110,7 +110,7 @@ class OtherAddresses:
             self._changed_s = trio.current_time() if self._latest else -math.inf
             self._latest = owner
 
-    def ask(self, now_s: float | None = None) -> bool:
+    def are_several(self, now_s: float | None = None) -> bool:
         """Return whether requests of more than one owner came within the last OTHERS_S."""
         if self._changed_s == -math.inf:
             return False
@@ -126,20 +126,20 @@ class FairQueue:
         self,
         each: int = EACH,
         *,
-        beside: int = EACH_BESIDE,
+        each_if_several: int = EACH_IF_SEVERAL,
         pauses: int = PAUSES,
-        others: OtherAddresses | None = None,
-        also: OtherAddresses | None = None,
+        owners: RecentOwners | None = None,
+        other_owners: RecentOwners | None = None,
     ) -> None:
-        """`each`: how many requests of an owner begin in a turn. `beside`: how many begin in a turn while several
-        owners send requests. `pauses`: length of the pause after a turn, in multiples of the turn. `others`: records
-        the owners of this queue's requests. `also`: records the owners of another queue's requests, which count as
-        well."""
+        """`each`: how many requests of an owner begin in a turn. `each_if_several`: how many begin in a turn while
+        several owners send requests. `pauses`: length of the pause after a turn, in multiples of the turn. `owners`:
+        records the owners of this queue's requests. `other_owners`: records the owners of another queue's requests,
+        which count as well."""
         self._each = each
-        self._beside = beside
+        self._each_if_several = each_if_several
         self._pauses = pauses
-        self.others = others or OtherAddresses()
-        self._also = also or self.others
+        self.owners = owners or RecentOwners()
+        self._other_owners = other_owners or self.owners
         self._under_way: dict[str, int] = {}
         self._lines: dict[str, dict[_Waiting, None]] = {}
         self._led = False
@@ -160,7 +160,7 @@ class FairQueue:
                         await self.wait(owner, weight)
                     if waiting.cancelled_caught:
                         return None
-                    asked.patient = self.others.ask()
+                    asked.patient = self.owners.are_several()
                 return await app(asked)
             finally:
                 self.leave(owner)
@@ -172,7 +172,7 @@ class FairQueue:
         under way, so that the request may have to `wait` before it begins."""
         number = self._under_way.get(owner, 0) + 1
         self._under_way[owner] = number
-        self.others.note(owner)
+        self.owners.note(owner)
         return number <= self._each
 
     def leave(self, owner: str) -> None:
@@ -186,7 +186,7 @@ class FairQueue:
     def _is_full(self, owner: str) -> bool:
         """Return whether even a small request of an owner has to wait: the owner has more than ALONE requests under
         way, or several owners send requests. Asked only if the owner has more than `each` under way."""
-        return self._under_way[owner] > ALONE or self.others.ask()
+        return self._under_way[owner] > ALONE or self.owners.are_several()
 
     async def wait(self, owner: str, weight: float = 1) -> None:
         """Wait until a request of an owner may begin in one of the turns. `weight`: as how many ordinary requests it
@@ -200,7 +200,7 @@ class FairQueue:
                 self._led = me.leads = True
                 self._began_s, self._weight = trio.current_time(), self._each
             while not me.goes:  # this task starts the turns now
-                self._turn(beside=await self._pause())
+                self._turn(several=await self._pause())
         finally:
             self._forget(owner, me)
             if me.leads:
@@ -210,22 +210,22 @@ class FairQueue:
         """Pause before the next turn, for some time if several owners send requests. Returns whether they do."""
         await trio.lowlevel.checkpoint()
         now_s = trio.current_time()
-        if not (self.others.ask(now_s) or self._also.ask(now_s)):
+        if not (self.owners.are_several(now_s) or self._other_owners.are_several(now_s)):
             return False
         took_s = min(now_s - self._began_s, TOOK_S_MAX, self._weight * WEIGHT_S_MAX)
         await trio.sleep(max(PAUSE_S, self._pauses * took_s))
         return True
 
-    def _turn(self, *, beside: bool) -> None:
+    def _turn(self, *, several: bool) -> None:
         """Start a turn: let the first requests in each owner's line begin, up to a total weight for each owner.
-        `beside`: whether several owners send requests."""
+        `several`: whether several owners send requests."""
         self._began_s, self._weight = trio.current_time(), 0
         for owner, line in [*self._lines.items()]:
-            left: float = min(self._each, self._beside) if beside else self._each
+            left: float = min(self._each, self._each_if_several) if several else self._each
             for waiting in [*islice(line, ALONE)]:
                 if left <= 0:
                     break
-                weight = max(1, waiting.weight) if beside else waiting.weight
+                weight = max(1, waiting.weight) if several else waiting.weight
                 left -= weight
                 self._weight += weight
                 waiting.goes = True
@@ -247,16 +247,16 @@ class FairQueue:
             self._lines.pop(owner, None)
 
 
-class AddressQueues:
+class OwnerQueues:
     """The queues of a listener, one for each kind of request, and one for TLS handshakes."""
 
     def __init__(self) -> None:
         self.requests = FairQueue()
-        self.urgent = FairQueue(beside=EACH, pauses=0, others=self.requests.others)
-        self.reports = FairQueue(others=self.requests.others)
+        self.urgent = FairQueue(each_if_several=EACH, pauses=0, owners=self.requests.owners)
+        self.reports = FairQueue(owners=self.requests.owners)
         """The queue for urgent requests with large bodies: a report of 10,000 outcomes may be as much work as 10,000
         requests."""
-        self.handshakes = FairQueue(also=self.requests.others)
+        self.handshakes = FairQueue(other_owners=self.requests.owners)
 
     def share(self, app: App, whose: Whose, urgent: Urgent) -> App:
         """Wrap an application, so that each request waits in the queue for its urgency. `whose`: returns a request's

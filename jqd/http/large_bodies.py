@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import trio
 
 from jqd.domain.clock import processor_s
-from jqd.http.fairness import EACH, OTHERS_S, PAUSE_S, PAUSES, WEIGHT_BYTES, OtherAddresses
+from jqd.http.fairness import EACH, OTHERS_S, PAUSE_S, PAUSES, WEIGHT_BYTES, RecentOwners
 from jqd.http.request import SOME_BYTES
 
 LARGE_BYTES = EACH * WEIGHT_BYTES  # a larger body counts as large
@@ -58,7 +58,7 @@ class LargeBodyQueue:
     """
 
     def __init__(self, cpu_s: Callable[[], float] = processor_s) -> None:
-        self.others = OtherAddresses()
+        self.owners = RecentOwners()
         self._cpu_s = cpu_s  # of all threads, as large JSON is decoded in a thread
         self._owners: dict[str, _Large] = {}
 
@@ -78,7 +78,7 @@ class LargeBodyQueue:
     async def breathe(self) -> None:
         """Let other tasks run between two steps of long work. If several owners send requests, wait for PAUSE_S, so
         that the pushes of other owners are handled."""
-        if self.others.ask():
+        if self.owners.are_several():
             await trio.sleep(PAUSE_S)
         else:
             await trio.lowlevel.checkpoint()
@@ -105,7 +105,7 @@ class LargeBodyQueue:
     async def _begin(self, bodies: _Large) -> float:
         """Wait until the owner's next large body may begin. Returns the time at which it does."""
         async with bodies.line:
-            while self.others.ask(now_s := trio.current_time()) and now_s < (due_s := bodies.due_s()):
+            while self.owners.are_several(now_s := trio.current_time()) and now_s < (due_s := bodies.due_s()):
                 with trio.move_on_at(due_s):
                     await (trio.sleep_until(due_s) if bodies.left.is_set() else bodies.left.wait())
             bodies.began_s, bodies.left = now_s, trio.Event()

@@ -150,7 +150,7 @@ class Claims:
         self._hinted_at_s = self._clock.mono_s()
         self.changed()
 
-    def freed(self) -> None:
+    def note_free_slot(self) -> None:
         """Note that a worker can take more jobs. Choose from the known rows again where possible, else query first."""
         if self._is_looking or not self._holds:
             self.wake()
@@ -158,7 +158,7 @@ class Claims:
             self._choose_again()
             self.changed()
 
-    def arrived(self, jobs: Sequence[Job]) -> None:
+    def note_new_jobs(self, jobs: Sequence[Job]) -> None:
         """Note that the store took new jobs. If no jobs waited before, the new ones are claimed without a query."""
         if any(job.eligible_at_ms or job.expires_at_ms or job.change for job in jobs):
             self.wake()
@@ -175,9 +175,9 @@ class Claims:
         self._found_none = False
         self.changed()
 
-    def ended(self, outcomes: Sequence[Outcome]) -> None:
+    def note_outcomes(self, outcomes: Sequence[Outcome]) -> None:
         """Note that the store applied these outcomes. Query again if they may have made jobs ready: if one is a retry,
-        or if constraints or suspected crashers exist. `freed` handles the slots that became free."""
+        or if constraints or suspected crashers exist. `note_free_slot` handles the slots that became free."""
         is_retried = any(outcome.fate is RETRY for outcome in outcomes)
         if is_retried or self._constraints.version or any(row.suspect for row in self.rows):
             self.wake()

@@ -55,7 +55,7 @@ class Dispatch:
         while True:
             await self._claims[0].runner.wait_free()
             for each in self._claims:
-                each.freed()
+                each.note_free_slot()
 
     def _round(self, nursery: trio.Nursery) -> float:
         """Start the calls to the store that are due. Returns for how many seconds at most to wait for a hint."""

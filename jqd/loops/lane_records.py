@@ -11,9 +11,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import trio
 
 from jqd.domain.array_split import in_steps
-from jqd.domain.brought import count_followers, has_jobs
 from jqd.domain.errors import JournalDamaged, JournalStuck
 from jqd.domain.job import ChangeKind, Job, Outcome
+from jqd.domain.outcome_followers import count_followers, has_jobs
 from jqd.domain.record import CARRIED, DECODERS, Lane, decode_in_pieces, job_ids, split_cancel
 from jqd.journal import Journal, Slice
 

@@ -42,7 +42,7 @@ class Watch:
     def reason(self) -> str | None:
         """Why new jobs are not applied to the store; None: they are."""
         refused = [] if self._accept_loss else refusals(self._findings)
-        what = "would lose jobs" if any(finding.is_loss for finding in refused) else "cannot be used"
+        what = "would lose jobs" if any(finding.is_acceptable for finding in refused) else "cannot be used"
         return f"the store {what}: {'; '.join(map(str, refused))}" if refused else None
 
     @property
@@ -61,7 +61,7 @@ class Watch:
             self._log.warning("watch.store_away", error=error.in_full)
         if self.reason is not None:
             # Only losses can be accepted, not a server that refuses us or a wrong partition.
-            acceptable = all(finding.is_loss for finding in refusals(self._findings))
+            acceptable = all(finding.is_acceptable for finding in refusals(self._findings))
             accept = "To run all the same: --i-accept-loss. " if acceptable else ""
             raise StoreUnsafe(f"{self.reason}. {accept}`jqd doctor` tells more")
 

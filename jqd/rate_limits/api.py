@@ -94,7 +94,7 @@ def _row(parts: ApiContext, known: KnownConstraint) -> ConstraintView:
     until = iso(kept.until_ms) if 0 < kept.until_ms < EVER_MS else None
     is_paused = kept.until_ms > parts.services.clock.wall_ms()
     return ConstraintView(
-        **kept.given(),
+        **kept.own_fields(),
         name=bare(known.name),
         pause=(until or True) if is_paused else None,
         paused=is_paused,

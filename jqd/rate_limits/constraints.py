@@ -88,7 +88,7 @@ class Limit(Struct, frozen=True, forbid_unknown_fields=True):
     key: Annotated[Text, Meta(extra={"check": partial(expect_understood, KEY_TYPES)})] | None = None
     on_error: OnError = "hold"
 
-    def given(self) -> dict[str, Any]:
+    def own_fields(self) -> dict[str, Any]:
         """Return the fields that Limit itself has, as a dict, without those that a subclass adds."""
         return {name: getattr(self, name) for name in Limit.__struct_fields__}
 

@@ -182,7 +182,7 @@ def understood(services: Services, name: str, wish: Limits) -> Constraint:
         found.append(Fault("/exact", f"it cannot be exact: {apart}"))
     if found:
         raise Invalid(found[0].detail, found)
-    return with_digest(services.qualified_name(name), Constraint(**wish.given(), until_ms=until_ms))
+    return with_digest(services.qualified_name(name), Constraint(**wish.own_fields(), until_ms=until_ms))
 
 
 def _delayed(constraint: Constraint, costs: Sequence[int]) -> int:

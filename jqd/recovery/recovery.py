@@ -146,7 +146,7 @@ class Recovery:
             await self._end_life(membership.life_to_end)
         past = membership.past
         is_new = not isinstance(past, str)  # after a start, or since we resigned
-        forgot = forgot_jobs = False
+        reapply = reapply_jobs = False
         is_first = past is Past.START and self._journal.is_new
         look = await self._store.look(fresh=is_first, before=0 if is_new else self._since)
         if look.identity == self._joined_in:  # the store has all that we sent, also if we resigned since
@@ -154,16 +154,16 @@ class Recovery:
         if is_new:  # read first: a daemon whose records cannot be read must not make the others wait
             applied = await self._store.applied(self._journal.journal_id)
             highest = await read_unapplied(self._journal, WORDS, applied, self._lanes[Lane.OUTCOMES].mine)
-            forgot = await brings_again(self._journal, applied)
+            reapply = await brings_again(self._journal, applied)
             # Retired jobs were in the store once. Copies of them that follow may be older than other daemons' changes.
-            forgot_jobs = applied[Lane.JOBS] < self._journal.oldest(Lane.JOBS)
+            reapply_jobs = applied[Lane.JOBS] < self._journal.oldest(Lane.JOBS)
             if highest > look.fence:  # a fence that this store never gave: an old copy of it was put back
                 look = await self._store.look(fresh=False, highest=highest)
         self._since = look.since
         for lane in (Lane.CANCELS, Lane.RULES):
             self._lanes[lane].resume()
         membership.begin_sync(look)
-        calm = look.settled and is_new and not forgot
+        calm = look.settled and is_new and not reapply
         self._goal = goal = self._journal.end
         for ingest in self._lanes.values():
             ingest.recheck()
@@ -172,7 +172,7 @@ class Recovery:
             await self._catch_up(goal, ENDINGS, others_wait=False)
             self._lanes[Lane.CHANGES].resume()
             await self._catch_up(goal, WORDS, others_wait=False)
-            await self._join(look, through=True, forgot=forgot_jobs)
+            await self._join(look, through=True, reapply=reapply_jobs)
             self._lanes[Lane.JOBS].resume()
         else:
             note = self._log.info if is_new else self._log.warning
@@ -195,10 +195,10 @@ class Recovery:
             # Another life began already, or another server answers: every daemon that looks sees that.
             self._log.info("recovery.life_is_over", error=str(error))
 
-    async def _join(self, look: StoreLook, *, through: bool, forgot: bool = False) -> None:
+    async def _join(self, look: StoreLook, *, through: bool, reapply: bool = False) -> None:
         """Join as a member with a new epoch, unless the store still knows our old one. When joining, the store makes
         jobs of our earlier epoch ready. `look`: what the store showed when this pass began. `through`: whether this
-        daemon is through recovery. `forgot`: whether it has to apply jobs of our journal again all the same."""
+        daemon is through recovery. `reapply`: whether it has to apply jobs of our journal again all the same."""
         membership = self._membership
         # A member under our name is an earlier process of ours, as the journal's lock proves, or this one if an answer
         # was lost. In the life of the store that we came through it is another copy of this journal.
@@ -213,7 +213,7 @@ class Recovery:
                 through=through,
                 seen=look.fence,
                 period_ms=self._period_ms,
-                forgot=forgot,
+                reapply=reapply,
                 died=self._note_died if may_have_died else lambda jobs: None,
             )
         except SysidTaken as error:
@@ -380,7 +380,7 @@ async def _cancel_when(event: trio.Event, scope: trio.CancelScope) -> None:
     scope.cancel()
 
 
-async def hand_down(journal: Journal, store: Store, lanes: Mapping[Lane, Ingest[Any]], journal_id: str) -> None:
+async def pass_on_positions(journal: Journal, store: Store, lanes: Mapping[Lane, Ingest[Any]], journal_id: str) -> None:
     """Copy the store's positions for `journal` to the new `journal_id`. May be repeated after a first try failed.
     Raises StoreError."""
     stored = await store.applied(journal.journal_id)

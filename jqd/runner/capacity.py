@@ -208,7 +208,7 @@ class Capacity:
             breaker.worker, breaker.registered_at_ms = worker, worker.registered_at_ms
             breaker.endpoint, breaker.place, breaker.url = worker.endpoint, worker.place, worker.url or ""
             # Names are not looked up here; they are judged again when they are connected to.
-            why_not = self._ssrf.judge_host(host_of(worker.url), worker.standing_here) if worker.url else None
+            why_not = self._ssrf.judge_host(host_of(worker.url), worker.policy_here) if worker.url else None
             breaker.barred = why_not or ""
             breaker.site = self.sites.get(breaker.place)
         if self._pauses:

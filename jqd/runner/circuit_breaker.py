@@ -150,7 +150,7 @@ class CircuitBreaker:
     def take(self, jobtype: str, job_ids: Collection[str], now_s: float) -> None:
         speed = self._speeds.pop(jobtype, None) or self._new_speed()
         self._speeds[jobtype] = speed
-        speed.take(len(job_ids), now_s)
+        speed.add_jobs(len(job_ids), now_s)
         self.in_flight += len(job_ids)
         self._used = None
         if self.failures or self.others_until_s > float("-inf"):  # as `is_closed`, without a call for each request
@@ -160,10 +160,10 @@ class CircuitBreaker:
         """Subtract jobs that have left the worker from the number in flight. `ended`: whether it ran them to their end,
         so that they count for its speed."""
         if not job_ids:
-            return  # `Speed.give` would count the time since its last call as busy
+            return  # `Speed.remove_jobs` would count the time since its last call as busy
         speed = self._speeds.get(jobtype) or Speed()
         assert speed.in_flight >= len(job_ids), f"slots of jobs {job_ids} are given back, but not so many were taken"
-        speed.give(len(job_ids), now_s, ended=ended)
+        speed.remove_jobs(len(job_ids), now_s, ended=ended)
         self.in_flight -= len(job_ids)
         self._used = None
         for job_id in job_ids:

@@ -185,9 +185,9 @@ class Isolation:
         self._settled_at_s = float("-inf")  # SETTLE_S after the last loss
         self._burst = Burst(float("-inf"))  # the latest burst
         self._there: dict[object, tuple[int, str]] = {}  # request that runs there → its number, its worker
-        self._bearer = ""  # the worker whose suspects run now, see Extent.PERHAPS
-        self._borne_since_s = float("-inf")
-        self._borne: dict[object, float] = {}  # request of its suspects → until when suspects of other workers wait
+        self._holder = ""  # the worker whose suspects run now, see Extent.PERHAPS
+        self._holding_since_s = float("-inf")
+        self._holding: dict[object, float] = {}  # request of its suspects → until when suspects of other workers wait
         self._number = 0  # number of the last request sent
 
     def is_kept(self, now_s: float) -> bool:
@@ -195,7 +195,7 @@ class Isolation:
         or waits to."""
         return self.wait_s(now_s) > 0 or (bool(self.waiting) and now_s >= self._recess_until_s)
 
-    def turn(
+    def admit_or_wait_s(
         self, request: object, losses: int, now_s: float, send_s: float, *, jobs: int = 1, group: int = 1
     ) -> float:
         """Decide whether the request may be sent now. Returns 0 if it may, within the next `send_s`; else the seconds
@@ -250,8 +250,8 @@ class Isolation:
         self._there[request] = self._number, worker
         self.at_work += jobs
         alone_s = ALONE_S * ALONE_GROWTH ** (min(losses, 16) - 1) if losses else 0.0
-        if request in self._borne:
-            self._borne[request] = now_s + min(alone_s, EMPTYING_S)
+        if request in self._holding:
+            self._holding[request] = now_s + min(alone_s, EMPTYING_S)
         if request in self._owners:
             self._owners[request] = self._owners[request]._replace(jobs=jobs, until_s=now_s + alone_s)
         else:
@@ -279,7 +279,7 @@ class Isolation:
     def left(self, request: object, now_s: float) -> None:
         self._coming.discard(request)
         self._there.pop(request, None)
-        self._borne.pop(request, None)
+        self._holding.pop(request, None)
         self._free(now_s, request)
         if self._alone is request:
             self._alone = None
@@ -292,18 +292,18 @@ class Isolation:
     def others_s(self, worker: str, now_s: float) -> float:
         """Return for how many seconds suspected jobs of this worker must wait for suspected jobs of other workers; 0:
         they need not wait."""
-        left_s = max((until_s - now_s for until_s in self._borne.values()), default=0.0)
-        if left_s <= 0 or (worker == self._bearer and now_s - self._borne_since_s < HELD_S):
+        left_s = max((until_s - now_s for until_s in self._holding.values()), default=0.0)
+        if left_s <= 0 or (worker == self._holder and now_s - self._holding_since_s < HELD_S):
             return 0.0
         return min(left_s, HELD_S)
 
-    def bear(self, request: object, worker: str, now_s: float, send_s: float) -> None:
+    def hold_others(self, request: object, worker: str, now_s: float, send_s: float) -> None:
         """Note that a request with jobs that may crash their worker is being sent to `worker`. Such jobs of other
         workers on the same host wait until it is answered, or `send_s` seconds are over. `request`: any object that
         stands for the request."""
-        if worker != self._bearer or all(until_s <= now_s for until_s in self._borne.values()):
-            self._bearer, self._borne_since_s = worker, now_s
-        self._borne[request] = now_s + send_s
+        if worker != self._holder or all(until_s <= now_s for until_s in self._holding.values()):
+            self._holder, self._holding_since_s = worker, now_s
+        self._holding[request] = now_s + send_s
 
     def _free(self, now_s: float, *requests: object) -> None:
         for request in requests:

@@ -14,7 +14,7 @@ from jqd.runner.crash_isolation import Burst, CrashIsolation, Extent, Isolation
 from jqd.runner.worker import Worker
 
 
-class Stay:
+class IsolatedRequest:
     """A request as crash isolation sees it: at its worker, and at the host and port, which several workers may
     share."""
 
@@ -22,7 +22,7 @@ class Stay:
         self._worker, self._own, self._machine = worker, own, machine
         self._waits_at: Isolation | None = None  # where it waits until nothing else is at work
 
-    async def wait_turn(
+    async def wait_admitted(
         self,
         request: "Request",
         isolation: CrashIsolation,
@@ -39,7 +39,7 @@ class Stay:
                 first = isolation.of(next(iter(request.missing), ""))
                 jobs, group = len(request.missing), first.group if first is not None else 1
                 extent = isolation.extent(request.missing)
-                wait_s = self.turn(losses, now_s(), send_s, jobs=jobs, group=group, extent=extent)
+                wait_s = self.admit_or_wait_s(losses, now_s(), send_s, jobs=jobs, group=group, extent=extent)
                 if not wait_s:
                     return
                 with trio.move_on_after(wait_s):
@@ -47,7 +47,9 @@ class Stay:
         finally:
             self._wait_at(None)
 
-    def turn(self, losses: int, now_s: float, send_s: float, *, jobs: int, group: int, extent: Extent) -> float:
+    def admit_or_wait_s(
+        self, losses: int, now_s: float, send_s: float, *, jobs: int, group: int, extent: Extent
+    ) -> float:
         """Decide whether the request may be sent now. Returns 0 if it may, within the next `send_s`; else the seconds
         after which to ask again.
 
@@ -68,11 +70,11 @@ class Stay:
         if perhaps and (others_s := machine.others_s(self._worker, now_s)) > 0:
             self._wait_at(None)  # its worker need not become empty yet: another one's suspects are at work
             return others_s
-        wait_s = place.turn(self, losses, now_s, send_s, jobs=jobs, group=group)
+        wait_s = place.admit_or_wait_s(self, losses, now_s, send_s, jobs=jobs, group=group)
         if not wait_s:
             self._wait_at(None)
             if perhaps:
-                machine.bear(self, self._worker, now_s, send_s)
+                machine.hold_others(self, self._worker, now_s, send_s)
         return wait_s
 
     def _wait_at(self, place: Isolation | None) -> None:
@@ -120,7 +122,7 @@ class Request(Protocol):
     worker: Worker
     missing: dict[str, Any]
     """Job id → each of its jobs that has no outcome yet."""
-    stay: Stay | None
+    isolated: IsolatedRequest | None
     set_out: bool
     """Whether crash isolation has allowed it to be sent."""
     sent_at_s: float | None
@@ -132,18 +134,18 @@ class Site:
     def __init__(self, under_way: Iterable[Request]) -> None:
         self.machine = Isolation()
         self._workers: dict[str, Isolation] = {}  # by URL: several may be registered at one
-        sent: list[tuple[float, Request, Stay]] = []
+        sent: list[tuple[float, Request, IsolatedRequest]] = []
         for request in under_way:
-            request.stay = stay = self.stay(request.worker.url or request.worker.id)
+            request.isolated = isolated = self.track(request.worker.url or request.worker.id)
             if request.sent_at_s is not None:
-                sent.append((request.sent_at_s, request, stay))
+                sent.append((request.sent_at_s, request, isolated))
             elif request.set_out:
-                stay.set_out()
-        for sent_at_s, request, stay in sorted(sent, key=lambda one: one[0]):
-            stay.entered(len(request.missing), 0, sent_at_s)
+                isolated.set_out()
+        for sent_at_s, request, isolated in sorted(sent, key=lambda one: one[0]):
+            isolated.entered(len(request.missing), 0, sent_at_s)
 
-    def stay(self, url: str) -> Stay:
-        return Stay(url, self._workers.setdefault(url, Isolation()), self.machine)
+    def track(self, url: str) -> IsolatedRequest:
+        return IsolatedRequest(url, self._workers.setdefault(url, Isolation()), self.machine)
 
     def is_kept(self, url: str, now_s: float) -> bool:
         """Return whether the worker at this URL, or the whole host and port, is reserved for suspected jobs that run or

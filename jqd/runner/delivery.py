@@ -13,14 +13,14 @@ from functools import partial
 import trio
 
 from jqd.domain.backoff import Backoff
-from jqd.domain.brought import FollowerOptions
 from jqd.domain.clock import Clock, Inactivity
 from jqd.domain.job import Fate, Held, Outcome, lease_claim
 from jqd.domain.lease import allowed_silence_s
+from jqd.domain.outcome_followers import FollowerOptions
 from jqd.runner.capacity import Capacity
 from jqd.runner.circuit_breaker import CircuitBreaker
 from jqd.runner.config import RunnerConfig
-from jqd.runner.crash_site import Stay
+from jqd.runner.crash_site import IsolatedRequest
 from jqd.runner.in_flight import RUNNING, Counters, InFlightJob, InFlightJobs
 from jqd.runner.outcome import INVALID_RESPONSE, Report, end_attempt, interrupted, timed_out
 from jqd.runner.protocols.protocol import (
@@ -67,7 +67,7 @@ class DeliveryContext:
     def counters(self) -> Counters:
         return self.in_flight.counters
 
-    def end(self, held: Held, report: Report, worker: str, at_ms: int, posted_to: Worker | None = None) -> Outcome:
+    def outcome(self, held: Held, report: Report, worker: str, at_ms: int, posted_to: Worker | None = None) -> Outcome:
         """Return the outcome of a report. `posted_to`: the worker in whose answer the report came; its token limits
         which followers (jobs pushed after a success) are allowed."""
 
@@ -137,11 +137,11 @@ class Delivery:
         """Returns a context manager in which timeouts do not run, because the worker waits for this daemon."""
         self._over_at_s = math.inf  # when the last of its jobs left it
         shared.open[self] = shared.capacity.requests[self] = None
-        self.stay: Stay | None = None
+        self.isolated: IsolatedRequest | None = None
         # The breaker may belong to a later registration by now, at another host and port.
         is_watched = breaker.site is not None if breaker.worker is worker else worker.place in shared.capacity.sites
         if losses or is_watched:
-            self.stay = shared.capacity.isolate(worker.place).stay(worker.url or worker.id)
+            self.isolated = shared.capacity.isolate(worker.place).track(worker.url or worker.id)
 
     async def send(self, post: Post) -> Ending | None:
         """Send the batch once crash isolation allows it, and act on the answer.
@@ -149,10 +149,10 @@ class Delivery:
         Returns how the request ended; None: nothing was sent, and all jobs were handed back.
         """
         shared = self._shared
-        if self.stay is not None:
+        if self.isolated is not None:
             now_s, wait_free = shared.clock.mono_s, shared.capacity.wait_free
             send_s, crash_isolation = shared.config.connect_timeout_s, shared.capacity.crash_isolation
-            await self.stay.wait_turn(self, crash_isolation, self.losses, send_s, now_s, wait_free)
+            await self.isolated.wait_admitted(self, crash_isolation, self.losses, send_s, now_s, wait_free)
         self.set_out_at_s = shared.clock.mono_s()
         known = shared.workers.get(self.worker.id) is not None and not shared.workers.is_disowned(self.worker)
         is_here = known and not self.breaker.is_open(self.set_out_at_s)
@@ -181,8 +181,8 @@ class Delivery:
         self.sent_at_s = self._inactivity.since_s = shared.clock.mono_s()
         self._had_room = self.breaker.in_flight <= self.worker.max_jobs
         shared.in_flight.sent(self.missing.values(), shared.clock.wall_ms())
-        if self.stay is not None:
-            self.stay.entered(len(self.missing), self.losses, self.sent_at_s)
+        if self.isolated is not None:
+            self.isolated.entered(len(self.missing), self.losses, self.sent_at_s)
         shared.in_flight.counters.posts += 1
         shared.in_flight.counters.sent += len(self.missing)
         return True
@@ -191,8 +191,8 @@ class Delivery:
         """Note that the worker answered. Close its circuit breaker if the status shows that it works."""
         self.has_status = True
         self._shared.workers.reached(self.worker.id)
-        if self.stay is not None:
-            self.stay.answered()
+        if self.isolated is not None:
+            self.isolated.answered()
         if self.is_callback and judgement is Judgement.READ:
             self._shared.capacity.receivers.answered(self.worker.place)
             self.report_all(Report())  # a success, whatever the body says
@@ -247,8 +247,8 @@ class Delivery:
     def entrust(self) -> None:
         """Leave the jobs that lack an outcome to the worker, in its slots, until it reports them."""
         entries = self.take_all()
-        if self.stay is not None:
-            self.stay.fewer(len(entries))  # a worker that dies now breaks no connection of ours
+        if self.isolated is not None:
+            self.isolated.fewer(len(entries))  # a worker that dies now breaks no connection of ours
         for entry in entries:
             del self._shared.deliveries[entry.held.job.id]
             self._shared.capacity.entrust(self.breaker, entry.held)
@@ -313,7 +313,7 @@ class Delivery:
         outcomes: list[tuple[InFlightJob, Outcome]] = []
         job_ids: list[str] = []
         for entry, report in ended:
-            outcome = shared.end(entry.held, report, worker.id, entry.started_at_ms, worker)
+            outcome = shared.outcome(entry.held, report, worker.id, entry.started_at_ms, worker)
             outcomes.append((entry, outcome))
             job_ids.append(outcome.job_id)
         if (isolation := shared.capacity.crash_isolation).known:
@@ -327,7 +327,7 @@ class Delivery:
         is_begun = refused or self._had_room or entry.held.job.id in self._begun
         if interruption and entry.phase is RUNNING and is_begun:
             report = interrupted(interruption)
-            shared.in_flight.stop([(entry, shared.end(entry.held, report, self.worker.id, entry.started_at_ms))])
+            shared.in_flight.stop([(entry, shared.outcome(entry.held, report, self.worker.id, entry.started_at_ms))])
         else:
             shared.in_flight.release(entry, refused=refused)
         self._leave([entry.held.job.id], shared.clock.mono_s())
@@ -335,8 +335,8 @@ class Delivery:
     def _leave(self, job_ids: Sequence[str], now_s: float, *, ended: bool = False) -> None:
         for job_id in job_ids:
             del self._shared.deliveries[job_id]
-        if self.sent_at_s is not None and self.stay is not None:
-            self.stay.fewer(len(job_ids))
+        if self.sent_at_s is not None and self.isolated is not None:
+            self.isolated.fewer(len(job_ids))
         self.breaker.give(self.jobtype, job_ids, now_s, ended=ended)
         self._shared.capacity.freed.set()
         if not self.missing:

@@ -163,10 +163,10 @@ def _lost(shared: DeliveryContext, delivery: Delivery, ending: Ending) -> None:
     )
     capacity, now_s = shared.capacity, shared.clock.mono_s()
     capacity.isolate(delivery.worker.place)
-    assert delivery.stay is not None
-    capacity.crash_isolation.lost([*delivery.missing], delivery.stay.lost(now_s))
+    assert delivery.isolated is not None
+    capacity.crash_isolation.lost([*delivery.missing], delivery.isolated.lost(now_s))
     # The culprit is known only if one job had the worker to itself. A job that was lost often enough pays as well.
-    is_known = (delivery.losses and delivery.stay.is_alone()) or delivery.losses + 1 >= COMPANY_LOSSES
+    is_known = (delivery.losses and delivery.isolated.is_alone()) or delivery.losses + 1 >= COMPANY_LOSSES
     if delivery.size > 1 or not is_known:
         delivery.release()
     else:
@@ -263,8 +263,8 @@ def _hand_on(shared: DeliveryContext, delivery: Delivery) -> list[InFlightJob]:
     for entry in [entry for entry in delivery.missing.values() if entry.cancelled]:
         delivery.drop(entry)
     entries = delivery.take_all()
-    if delivery.sent_at_s is not None and delivery.stay is not None:
-        delivery.stay.fewer(len(entries))
+    if delivery.sent_at_s is not None and delivery.isolated is not None:
+        delivery.isolated.fewer(len(entries))
     shared.in_flight.requeue(entries)
     return entries
 

@@ -20,11 +20,11 @@ import msgspec
 from msgspec import Meta
 
 from jqd.domain.backoff import Backoff
-from jqd.domain.brought import FollowerOptions, by_push, following
 from jqd.domain.flow import THEN_TOO_LARGE, jobs_of, waiting, wants_result, with_result
 from jqd.domain.followers import FOLLOWERS_BYTES_MAX, FOLLOWERS_MAX, Item, items_of
 from jqd.domain.job import BACKOFF_S_MAX, INTERRUPTED, NIL, SNOOZE, Exit, Fate, Held, Job, Outcome, bytes_of
 from jqd.domain.msgpack_depth import NESTING_MAX, nests_deeper
+from jqd.domain.outcome_followers import FollowerOptions, encode_followers, push_separately
 from jqd.domain.results import RESULT_DROPPED
 
 INVALID_RESPONSE = "INVALID_RESPONSE"  # begins the message of an attempt whose answer could not be read
@@ -115,7 +115,7 @@ def end_attempt(
     result_bytes_max: int,
     max_interruptions: int = MAX_INTERRUPTIONS,
     wrong: Callable[[bytes], str] = nothing_follows,
-    options: FollowerOptions = by_push,
+    options: FollowerOptions = push_separately,
 ) -> Outcome:
     """Return the outcome that a report leads to. The result is kept if the job asked for it. If it is too large to
     keep, a job that requires its result fails.
@@ -194,7 +194,7 @@ def _success(
 
 def _named(follows: Sequence[Item], held: Held, finished_at_ms: int, options: FollowerOptions) -> bytes:
     job = held.job
-    return following(follows, job.id, job.jobtype, held.generation, finished_at_ms, job.traceparent, options)
+    return encode_followers(follows, job.id, job.jobtype, held.generation, finished_at_ms, job.traceparent, options)
 
 
 def _followed(report: Report, job: Job, wrong: Callable[[bytes], str]) -> tuple[Report, Sequence[Item]]:
@@ -267,7 +267,7 @@ def succeed_late(
     finished_at_ms: int,
     result_bytes_max: int,
     trace: str = "",
-    options: FollowerOptions = by_push,
+    options: FollowerOptions = push_separately,
 ) -> Outcome | None:
     """Return the outcome of an attempt that was given up (timed out, say) but succeeded. `then`: the followers that the
     job's pusher gave; `trace`: the job's traceparent.
@@ -292,7 +292,9 @@ def succeed_late(
         message=dropped or report.note,
         **_log_within(report, SUCCESS_LOG_BYTES_MAX),
         result=report.result if attempt.keep_result and not dropped else NIL,
-        follows=following(follows, attempt.job_id, attempt.jobtype, attempt.generation, finished_at_ms, trace, options)
+        follows=encode_followers(
+            follows, attempt.job_id, attempt.jobtype, attempt.generation, finished_at_ms, trace, options
+        )
         if follows
         else b"",
         lag_ms=None if report.ended_at_ms is None else finished_at_ms - report.ended_at_ms,

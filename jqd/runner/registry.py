@@ -22,7 +22,7 @@ from jqd.runner.callbacks import CALLBACKS, callback_worker
 from jqd.runner.endpoint import host_of, server_of
 from jqd.runner.handler import Handler, Version, code_for, id_of, workers_of
 from jqd.runner.presence import Presence
-from jqd.runner.ssrf import AddressPolicy, SsrfGuard, machine, standing_of
+from jqd.runner.ssrf import AddressPolicy, SsrfGuard, machine, policy_of
 from jqd.runner.worker import Worker, WorkerSpec, jobs_of, new_id, refused
 
 KIND, HANDLER = "worker", "handler"  # kinds of settings
@@ -83,7 +83,7 @@ class WorkerRegistry(Presence):
 
         A registration without an id, but with the URL, name and style of a registered worker, is for that worker, which
         keeps its id. `peer`: the address that the registration came from; None: this machine."""
-        standing = standing_of(peer)
+        standing = policy_of(peer)
         for field, names in (("worker_id", (spec.id,)), ("jobs", spec.jobs or ())):
             if CALLBACK in names:
                 raise refused(field, f"{CALLBACK} is what jqd calls its own callbacks; choose another name")
@@ -157,7 +157,7 @@ class WorkerRegistry(Presence):
     async def judge(self, url: str | None, peer: str | None) -> None:
         """Look up a URL's host. Raises Invalid if a caller at the address `peer` may not register that host."""
         if url is not None:
-            _refuse_unless(url, await self._ssrf.judge_name(host_of(url), standing_of(peer)))
+            _refuse_unless(url, await self._ssrf.judge_name(host_of(url), policy_of(peer)))
 
     def unregister(self, worker_id: str, why: str = "unregistered") -> bool:
         """Unregister a worker here at once, and soon at all daemons; its jobs in flight continue. Returns whether it

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import trio
 
 from jqd.domain.backoff import Backoff
-from jqd.domain.brought import FollowerOptions, by_push
 from jqd.domain.clock import Clock
 from jqd.domain.errors import JournalRefused
 from jqd.domain.job import Held, Outcome, Wanted
 from jqd.domain.log import get_logger
+from jqd.domain.outcome_followers import FollowerOptions, push_separately
 from jqd.domain.pauses import Paused
 from jqd.runner.callbacks import receiver_of
 from jqd.runner.cancel import ASKED_MAX, Teller
@@ -59,7 +59,7 @@ class Runner:
         pool: Pool,
         capacity: Capacity,
         wrong: Callable[[bytes, Sequence[str]], str] = nothing_follows,
-        options: FollowerOptions = by_push,
+        options: FollowerOptions = push_separately,
     ) -> None:
         """`trusts`: returns whether the daemon's lease is valid now. `backoff`: delays after failed attempts. `pool`,
         `capacity`: shared by all partitions, so that together they send a worker no more jobs than it takes. `wrong`:
@@ -133,8 +133,8 @@ class Runner:
         elif delivery.missing or ending.end is not End.COMPLETE:
             parts = finish(self._shared, delivery, ending)
         del self._capacity.requests[delivery], self._shared.open[delivery]
-        if delivery.stay is not None:
-            delivery.stay.left(self._clock.mono_s())
+        if delivery.isolated is not None:
+            delivery.isolated.left(self._clock.mono_s())
             self._capacity.note_free()
         for part in parts:
             self._carriers.begin(part)
@@ -302,7 +302,7 @@ class Runner:
 
     def end(self, held: Held, report: Report, worker_id: str) -> Outcome:
         """Return the outcome of an attempt that is not running in this runner: its worker or another daemon has it."""
-        return self._shared.end(held, report, worker_id, held.fence // 1000)
+        return self._shared.outcome(held, report, worker_id, held.fence // 1000)
 
     def succeed_late(self, attempt: Outcome, report: Report, then: bytes, trace: str = "") -> Outcome | None:
         """Return the outcome of an attempt that was given up (timed out, say) but succeeded. None: its result is

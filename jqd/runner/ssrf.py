@@ -72,13 +72,13 @@ def machine() -> str:
     return hashlib.blake2b(machine_id, digest_size=8, person=b"jqd").hexdigest()
 
 
-def standing_here(standing: AddressPolicy, where: str) -> AddressPolicy:
+def policy_here(policy: AddressPolicy, where: str) -> AddressPolicy:
     """Return the address policy on this machine for a registration made at machine `where`. Loopback counts only on the
     machine of the registration."""
-    return min(standing, AddressPolicy.INSIDE) if where not in ("", machine()) else standing
+    return min(policy, AddressPolicy.INSIDE) if where not in ("", machine()) else policy
 
 
-def standing_of(peer: str | None) -> AddressPolicy:
+def policy_of(peer: str | None) -> AddressPolicy:
     """Return the policy for a caller with this address. None: it uses a unix socket, or is this process."""
     if peer is None:
         return AddressPolicy.LOOPBACK
@@ -86,15 +86,15 @@ def standing_of(peer: str | None) -> AddressPolicy:
     if address is None or (_inner(address) is not None and getattr(address, "ipv4_mapped", None) is None):
         # Through a translator or a tunnel: the IPv4 address in it belongs to some other network.
         return AddressPolicy.OUTSIDE
-    standing = place_of(address)  # NEVER: a neighbour's link-local address, for instance
-    return AddressPolicy.INSIDE if standing is AddressPolicy.NEVER else standing
+    needed = policy_needed(address)  # NEVER: a neighbour's link-local address, for instance
+    return AddressPolicy.INSIDE if needed is AddressPolicy.NEVER else needed
 
 
-def place_of(address: IP) -> AddressPolicy:
+def policy_needed(address: IP) -> AddressPolicy:
     """Return the address policy that a caller needs at least to name an address; NEVER: nobody may name it."""
     inner = _inner(address)
     if inner is not None:
-        return max(place_of(inner), AddressPolicy.INSIDE if address in LOCAL_CARRIER else AddressPolicy.OUTSIDE)
+        return max(policy_needed(inner), AddressPolicy.INSIDE if address in LOCAL_CARRIER else AddressPolicy.OUTSIDE)
     if address.is_loopback:
         return AddressPolicy.LOOPBACK
     if (
@@ -130,25 +130,25 @@ class SsrfGuard:
         self._networks = [ip_network(each, strict=False) for each in networks]
         self._callback_networks = [ip_network(each, strict=False) for each in callback_networks]
 
-    def why_not(self, address: str, standing: AddressPolicy) -> str | None:
+    def why_not(self, address: str, policy: AddressPolicy) -> str | None:
         """Return why a caller with this policy may not name an address; None: he may."""
         parsed = ip_of(address)
         if parsed is None:
             return f"{address} is no address"
-        place = place_of(parsed)
-        if standing is AddressPolicy.CALLBACK:
+        needed = policy_needed(parsed)
+        if policy is AddressPolicy.CALLBACK:
             inner = _inner(parsed) or parsed
-            known = place is not AddressPolicy.NEVER and any(inner in network for network in self._callback_networks)
-            is_public = place is AddressPolicy.OUTSIDE and not is_own(inner)
+            known = needed is not AddressPolicy.NEVER and any(inner in network for network in self._callback_networks)
+            is_public = needed is AddressPolicy.OUTSIDE and not is_own(inner)
             return None if known or is_public else NOT_PUBLIC
-        if place is AddressPolicy.NEVER:
+        if needed is AddressPolicy.NEVER:
             return f"{address} is link-local, of a cloud's metadata, multicast or reserved: no worker is there"
         if self._networks:
             inside = any((_inner(parsed) or parsed) in network for network in self._networks)
             return None if inside else f"{address} is in none of runner.worker_networks"
-        if place <= standing:
+        if needed <= policy:
             return None
-        if place is AddressPolicy.LOOPBACK:
+        if needed is AddressPolicy.LOOPBACK:
             return (
                 f"{address} is the daemon's own machine, which only who registers from there may name; register at the"
                 " daemon's loopback address, or give the address that the worker is reached by from there"
@@ -158,24 +158,24 @@ class SsrfGuard:
             " runner.worker_networks of the daemon, or register from inside"
         )
 
-    def judge_host(self, host: str, standing: AddressPolicy) -> str | None:
+    def judge_host(self, host: str, policy: AddressPolicy) -> str | None:
         """Return why a URL with this host may not be named by a caller with this policy; None: nothing is known against
         it. Does not look up names."""
         if ip_of(host) is None:
-            return self.why_not("127.0.0.1", standing) if _is_localhost(host) else None
-        return self.why_not(host, standing)
+            return self.why_not("127.0.0.1", policy) if _is_localhost(host) else None
+        return self.why_not(host, policy)
 
-    async def judge_name(self, host: str, standing: AddressPolicy) -> str | None:
+    async def judge_name(self, host: str, policy: AddressPolicy) -> str | None:
         """Look up the host of a URL, for at most LOOK_UP_S. Returns why a caller with this policy may not name it;
         None: he may, or the host was not found."""
         if ip_of(host) is not None or _is_localhost(host):
-            return self.judge_host(host, standing)
+            return self.judge_host(host, policy)
         with trio.move_on_after(LOOK_UP_S):
             try:
                 found = await look_up(host, 0, REGISTERING)
             except OSError:
                 return None  # the name may be there later, and is judged then
-            refused = [self.why_not(address, standing) for address in found]
+            refused = [self.why_not(address, policy) for address in found]
             return refused[0] if refused and all(refused) else None
         return None
 

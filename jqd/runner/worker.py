@@ -20,7 +20,7 @@ from jqd.domain.job_spec import TypeOptions
 from jqd.domain.signature import SECRETS_MAX, why_no_secrets
 from jqd.domain.tenant import SEPARATOR, annotate, any_of, bare, tenant_of
 from jqd.runner.endpoint import FORM, HEADERS_MAX, why_no_headers, why_no_url
-from jqd.runner.ssrf import AddressPolicy, standing_here
+from jqd.runner.ssrf import AddressPolicy, policy_here
 
 JOBS_MAX = 100_000  # at once by one worker
 BATCH_MAX = 10_000  # jobs in one request
@@ -194,10 +194,10 @@ class Worker(WorkerSpec, frozen=True, kw_only=True, forbid_unknown_fields=False)
         return self.format or next(iter(FORMATS[self.style]), None)
 
     @property
-    def standing_here(self) -> AddressPolicy:
+    def policy_here(self) -> AddressPolicy:
         """Which addresses its URL may name on this daemon's machine: as its registration allows, but loopback only on
         the machine where it was registered."""
-        return standing_here(self.standing, self.machine)
+        return policy_here(self.standing, self.machine)
 
     @property
     def endpoint(self) -> str:

@@ -21,7 +21,7 @@ from jqd.runner.circuit_breaker import CircuitBreaker
 from jqd.runner.departures import KEPT_MS, Departure, Gone, Kind, together
 from jqd.runner.endpoint import host_of
 from jqd.runner.registry import WorkerRegistry
-from jqd.runner.ssrf import AddressPolicy, machine, standing_of
+from jqd.runner.ssrf import AddressPolicy, machine, policy_of
 
 VIEW = "view"  # a kind of setting
 ROWS_MAX = 100  # workers in one view: about 30 kB, sent at most four times a second while it changes
@@ -130,7 +130,7 @@ class WorkerViews:
         """Return those URLs of these daemons that a caller at address `peer` can use. A loopback URL counts only if
         caller and daemon are both on this machine."""
         views = [view for daemon in daemons if (view := self._known.get(daemon)) is not None and view.url]
-        near = standing_of(peer) is AddressPolicy.LOOPBACK
+        near = policy_of(peer) is AddressPolicy.LOOPBACK
         here = [not address.is_loopback(host_of(view.url)) or (near and view.machine == machine()) for view in views]
         return [view.url for view, is_reached in zip(views, here, strict=True) if is_reached]
 

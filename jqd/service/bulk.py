@@ -202,8 +202,8 @@ async def clean(services: Services, wanted: Clean) -> Tally:
         for _ in range(STEPS_MAX):
             cleaned = await services.store.clean_ended(before_ms, STEP_JOBS)
             before_ms, tally.changed = cleaned.before_ms, tally.changed + cleaned.gone
-            tally.cursor = f"{MORE}{before_ms}" if cleaned.looked else ""
-            if not cleaned.looked or trio.current_time() >= until_s:
+            tally.cursor = f"{MORE}{before_ms}" if cleaned.examined else ""
+            if not cleaned.examined or trio.current_time() >= until_s:
                 break
     tally.matched = tally.changed
     return tally
@@ -242,7 +242,7 @@ async def _each_piece(services: Services, wanted: Filter, tally: Tally, may: Tes
         free, tally.cursor = FREE_JOBS if wanted.dry_run else 0, wanted.cursor
         for _ in range(STEPS_MAX):
             page = await page_of(services, wanted, wanted.step(STEP_JOBS), tally.cursor)
-            tally.cursor, looked = page.cursor, looked + page.looked
+            tally.cursor, looked = page.cursor, looked + page.examined
             await _act_on(await fitting(services, wanted, [*filter(may, page.jobs)]), wanted, tally, act)
             if not tally.cursor or (looked >= free and trio.current_time() >= until_s):
                 break

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from jqd.domain.errors import Conflict, Denied, NotYet, StoreAway
 from jqd.domain.job import State
 from jqd.domain.jobid import parse_id
-from jqd.domain.record import Lane, cancel_of, encode_cancels, seen_to
+from jqd.domain.record import Lane, cancel_of, encode_cancels, only_generation
 from jqd.domain.tokens import Role
 from jqd.service.edit import latest
 from jqd.service.find import Coming, find, never_given, not_found, resolve
@@ -115,7 +115,9 @@ async def cancelled_to(
         job.id for job in found if isinstance(job, Coming) or job.name or job.generation or job.state is State.CANCELLED
     ]
     up_to, sure = await _up_to_now(services, [] if as_seen else moving, is_away=is_away)
-    return {job_id: seen_to(generation) for job_id, generation in seen.items()} if as_seen else seen | up_to, sure
+    return {
+        job_id: only_generation(generation) for job_id, generation in seen.items()
+    } if as_seen else seen | up_to, sure
 
 
 async def _up_to_now(

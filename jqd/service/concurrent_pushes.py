@@ -21,92 +21,92 @@ REPEATS_MAX = 32  # of one request that wait: each has its jobs in memory, some 
 AGAIN_S = 1  # the `Retry-After` of a repeat that waited in vain, or has no room to wait
 
 
-class Turn:
+class InProgressPush:
     """One push that is in progress, and the repeats that wait for it."""
 
-    __slots__ = ("first_refused", "names", "over", "refused", "repeats", "taken")
+    __slots__ = ("ended", "names", "refused", "refused_by_first", "repeats", "succeeded")
 
     def __init__(self) -> None:
         self.names: Set[str] = frozenset()
         """The names (pushers' own ids) for which this push is the first in progress."""
-        self.over = trio.Event()
-        self.taken = False
+        self.ended = trio.Event()
+        self.succeeded = False
         """Whether the push succeeded."""
         self.repeats = 0
         """Number of repeats that wait for this push."""
         self.refused: Set[int | None] | None = None
         """Indexes in the request of the refused jobs. Set when all other jobs are on disk and known to the store."""
-        self.first_refused: Set[int | None] | None = None
+        self.refused_by_first: Set[int | None] | None = None
         """Set if this is a repeat that waited: the `refused` of the first push."""
 
-    def settle(self, refused: Set[int | None]) -> None:
+    def mark_stored(self, refused: Set[int | None]) -> None:
         """Mark the push as safely stored, and wake its repeats. `refused`: indexes in the request of the refused
         jobs."""
-        self.refused, self.taken = refused, True
-        self.over.set()
+        self.refused, self.succeeded = refused, True
+        self.ended.set()
 
 
 class ConcurrentPushes:
     """The pushes in progress at this daemon: for each name (pusher's own id) the first one."""
 
     def __init__(self) -> None:
-        self._first: dict[str, Turn] = {}
+        self._first: dict[str, InProgressPush] = {}
 
     @asynccontextmanager
-    async def turn(self, names: Set[str]) -> AsyncIterator[Turn]:
+    async def claim_names(self, names: Set[str]) -> AsyncIterator[InProgressPush]:
         """Wait until this daemon handles no other push with any of these names (pushers' own ids), but at most WAIT_S.
         Then claim the names for this push during the block (`async with`).
 
         The caller calls `settle` of the yielded Turn when the push is safely stored; a block that ends without this
         counts as a failed push. When a push succeeds, all pushes that wait for it continue at once; when it fails, they
         continue one after another."""
-        mine, due = Turn(), names
+        mine, due = InProgressPush(), names
         with trio.move_on_after(WAIT_S):
             while (first := self._any(due)) is not None:
-                await first.over.wait()
-                if first.taken:
+                await first.ended.wait()
+                if first.succeeded:
                     due = due - first.names
         async with self._pushing(mine, names):
             yield mine
 
     @asynccontextmanager
-    async def request(self, name: str) -> AsyncIterator[Turn]:
+    async def claim_request(self, name: str) -> AsyncIterator[InProgressPush]:
         """Claim a request with an Idempotency-Key during the block. If the same request is in progress at this daemon,
-        wait for it. When it has succeeded, the yielded Turn has `first_refused` set, and the caller need not push.
+        wait for it. When it has succeeded, the yielded push has `refused_by_first` set, and the caller need not push.
         `name`: the key and the request's digest.
 
         Raises Overloaded if too many repeats of the request wait, or the first one takes too long."""
-        mine = Turn()
+        mine = InProgressPush()
         with trio.move_on_after(WAIT_S) as late:
-            while mine.first_refused is None and (first := self._first.get(name)) is not None:
+            while mine.refused_by_first is None and (first := self._first.get(name)) is not None:
                 if first.repeats >= REPEATS_MAX:
                     raise _pressed()
                 first.repeats += 1
                 try:
-                    await first.over.wait()
+                    await first.ended.wait()
                 finally:
                     first.repeats -= 1
-                mine.first_refused = first.refused
+                mine.refused_by_first = first.refused
         if late.cancelled_caught:
             raise _pressed()
-        if mine.first_refused is not None:
+        if mine.refused_by_first is not None:
             yield mine
             return
         async with self._pushing(mine, {name}):
             yield mine
 
     @asynccontextmanager
-    async def _pushing(self, mine: Turn, names: Set[str]) -> AsyncIterator[None]:
+    async def _pushing(self, mine: InProgressPush, names: Set[str]) -> AsyncIterator[None]:
         mine.names = {name for name in names if self._first.setdefault(name, mine) is mine}
         try:
             yield
-            mine.taken = True
+            mine.succeeded = True
         finally:
             for name in mine.names:
                 del self._first[name]
-            mine.over.set()
+            mine.ended.set()
 
-    def _any(self, names: Set[str]) -> Turn | None:
+    def _any(self, names: Set[str]) -> InProgressPush | None:
         return next((first for name in names if (first := self._first.get(name)) is not None), None)
 
 

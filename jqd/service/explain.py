@@ -57,7 +57,7 @@ async def _ended(services: Services, view: JobView) -> WaitReason:
         text += f" ({words})"
     if parent := await cancelled_for(services, view):
         text += f" (its parent {parent} did not succeed)"
-    if view.state is State.SUCCEEDED and (parents := services.control.owed(tenant_of(view.jobtype))):
+    if view.state is State.SUCCEEDED and (parents := services.control.waiting_parents(tenant_of(view.jobtype))):
         text += f"; what follows {parents} jobs waits for the quota of its tenant, and it may be one of them"
     return WaitReason(Cause.ENDED, text, since_ms=at_ms)
 

@@ -75,7 +75,7 @@ def write(
         delay = job.debounce if job.delay is None and job.run_at is None else job.delay
         if (delay is not None or job.run_at is not None) and (at_ms := eligible_at_ms(job.run_at, delay, now_ms)):
             eligible[index] = at_ms
-    options = services.options.left_out(jobs, tenant) if services.options.says_any else []
+    options = services.options.left_out(jobs, tenant) if services.options.has_defaults else []
     if len(options) == 1 and len(options[0][1]) == len(names):
         options = [(options[0][0], [])]
     head = Head(ids.first, now_ms, eligible, changes, ids.homes, life, options, request=request, tenant=tenant)

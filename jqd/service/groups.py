@@ -240,11 +240,11 @@ async def _close(services: Services, group: str) -> list[str]:
     where, deadline_s = {partition_of_name(group, services.partitions)}, trio.current_time() + CLOSE_S
     while True:
         closing: Closing = await once_settled(services, where, lambda: services.home(group).close_group(group))
-        if not closing.unsure:
+        if not closing.unconfirmed:
             return closing.job_ids
         if trio.current_time() >= deadline_s:
             raise NotYet(
-                f"group {bare(group)!r} is closed, but {closing.unsure} jobs are being pushed into it still; nothing "
-                "waits for it yet: close it again in a moment"
+                f"group {bare(group)!r} is closed, but {closing.unconfirmed} jobs are being pushed into it still; "
+                "nothing waits for it yet: close it again in a moment"
             )
         await trio.sleep(POLL_S)

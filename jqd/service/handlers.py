@@ -18,7 +18,7 @@ from jqd.domain.tenant import bare, tenant_of
 from jqd.domain.tokens import Role
 from jqd.runner.handler import Definition, Handler, HandlerOptions, Version, id_of, is_version, spec_of
 from jqd.runner.registry import HANDLER, WorkerRegistry
-from jqd.runner.ssrf import machine, standing_of
+from jqd.runner.ssrf import machine, policy_of
 from jqd.service.job_limits import expect_new_name
 from jqd.service.services import Services
 from jqd.service.settings import get_or_refresh, save, wait_loaded
@@ -61,7 +61,7 @@ async def put(services: Services, name: str, definition: Definition, *, peer: st
         if not known.versions:
             expect_new_name("handler", name)
         number, now_ms = known.last + 1, services.clock.wall_ms()
-        version = Version(**fields, number=number, set_at_ms=now_ms, standing=standing_of(peer), machine=machine())
+        version = Version(**fields, number=number, set_at_ms=now_ms, standing=policy_of(peer), machine=machine())
         _refuse_more(services, own, known, version)
         made.append(version)
         handler = Handler(number, (*_kept(known.versions), version))

@@ -135,7 +135,7 @@ async def list_jobs(services: Services, wanted: JobFilter, limit: int) -> Page:
             page = await page_of(services, wanted, wanted.step(left), cursor)
             fits = await fitting(services, wanted, page.jobs)
         found += fits
-        read, looked, cursor = read + max(1, len(page.jobs)), looked + page.looked, page.cursor
+        read, looked, cursor = read + max(1, len(page.jobs)), looked + page.examined, page.cursor
         is_over = read >= READ_MAX or (looked >= FREE_JOBS and trio.current_time() >= until_s)
         if len(found) >= limit or not cursor or is_over:
             return Page(found, cursor, looked, page.in_parts)
@@ -164,7 +164,7 @@ async def failures(services: Services, wanted: JobFilter) -> Failures:
     for _ in range(STEPS_MAX):
         page = await page_of(services, wanted, wanted.step(STEP_JOBS), cursor)
         cursor = page.cursor
-        looked += page.looked
+        looked += page.examined
         failed = [(view, view.outcome) for view in await fitting(services, wanted, page.jobs) if view.outcome]
         lines = await in_thread(services, partial(_lines, [last for _, last in failed]))
         for (view, last), (line, pattern) in zip(failed, lines, strict=True):

@@ -37,7 +37,7 @@ async def report(services: Services, reports: Sequence[OutcomeAnswer]) -> list[J
     batch = OutcomeBatch(services)
     answers, scopes = batch.answers, services.principal.scopes
     if services.principal.is_bound:
-        answers |= await _of_others(services, reports)
+        answers |= await _refuse_inaccessible(services, reports)
     for place, each in enumerate(reports):
         follows = each.report.follows if each.report is not None else b""
         if follows and (why := wrong(services.config, services.workers.why_no_callback, follows, scopes)):
@@ -75,7 +75,7 @@ async def report(services: Services, reports: Sequence[OutcomeAnswer]) -> list[J
     return [answers[place] for place in range(len(reports))]
 
 
-async def _of_others(services: Services, reports: Sequence[OutcomeAnswer]) -> dict[int, JqdError | None]:
+async def _refuse_inaccessible(services: Services, reports: Sequence[OutcomeAnswer]) -> dict[int, JqdError | None]:
     """Look up the jobs of all reports, to refuse reports of jobs that the principal may not see. Return index in
     `reports` → why the report is refused: the job does not exist, belongs to another tenant, or is unknown while the
     store is away."""

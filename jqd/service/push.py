@@ -14,7 +14,7 @@ from jqd.domain.errors import Closed, Conflict, Fault, Incomplete, Invalid, Jour
 from jqd.domain.job_spec import JobSpec
 from jqd.domain.record import Lane
 from jqd.service.batch import Batch, in_order
-from jqd.service.concurrent_pushes import Turn
+from jqd.service.concurrent_pushes import InProgressPush
 from jqd.service.flow_checks import names_of
 from jqd.service.frames import Written, ids_in_order, in_part, write, write_parts
 from jqd.service.id_reservations import Changes, ReservedIds, confirm_ids, has_names, refusals, release_ids, reserve_ids
@@ -93,7 +93,7 @@ async def push(services: Services, batch: Batch, wanted: Ack = FSYNC, *, atomic:
         if services.principal.scopes:
             await expect_groups_seen(services, batch.jobs)
     if batch.refused and not batch.single and atomic:
-        why = f"nothing was taken: it is all of them or none, and {len(_unread(batch))} are wrong"
+        why = f"nothing was taken: it is all of them or none, and {len(_refused_places(batch))} are wrong"
         raise Incomplete(why, batch.shown(batch.refused))
     if not batch.jobs:
         raise _all_refused(batch)
@@ -130,11 +130,11 @@ async def _push_good(
         return Pushed(frame.job_ids, wanted)
     if not batch.plain and has_names(batch.jobs):
         expect_first(batch)
-        async with _turn(services, batch) as turn:
+        async with _claim(services, batch) as in_progress:
             # If other jobs were refused than in the first push, it is no repeat: another token may push those.
-            if turn.first_refused is not None and turn.first_refused == _unread(batch):
+            if in_progress.refused_by_first is not None and in_progress.refused_by_first == _refused_places(batch):
                 return _repeated(batch)
-            return await _push_named(services, batch, wanted, charge, turn, links, atomic=atomic)
+            return await _push_named(services, batch, wanted, charge, in_progress, links, atomic=atomic)
     if links is not None:
         await links.join(batch.jobs)
     taken = await take(services, batch.array, batch.jobs, wanted, charge=charge, links=links)
@@ -143,16 +143,16 @@ async def _push_good(
     return Pushed(batch.ids_of_all(taken.job_ids), taken.ack, refused=batch.shown(batch.refused))
 
 
-def _turn(services: Services, batch: Batch) -> AbstractAsyncContextManager[Turn]:
+def _claim(services: Services, batch: Batch) -> AbstractAsyncContextManager[InProgressPush]:
     """Return a context (`async with`) during which other pushes of the same Idempotency-Key, or of the same own ids
     without `replace`, wait."""
     if batch.key:
-        return services.concurrent_pushes.request(f"{services.qualified_name(batch.key)} {batch.request}")
+        return services.concurrent_pushes.claim_request(f"{services.qualified_name(batch.key)} {batch.request}")
     names = {services.qualified_name(job.job_id) for job in batch.jobs if job.job_id is not None and not job.replace}
-    return services.concurrent_pushes.turn(names)
+    return services.concurrent_pushes.claim_names(names)
 
 
-def _unread(batch: Batch) -> set[int | None]:
+def _refused_places(batch: Batch) -> set[int | None]:
     """Return the indexes in the request of the jobs that `batch` refuses."""
     return {fault.place for fault in batch.refused}
 
@@ -168,7 +168,7 @@ async def _push_named(
     batch: Batch,
     wanted: Ack,
     charge: Charge,
-    turn: Turn,
+    in_progress: InProgressPush,
     links: PushLinks | None,
     *,
     atomic: bool,
@@ -190,7 +190,7 @@ async def _push_named(
         if batch.key and lapsed:
             raise overtaken()
         if batch.key and places[-1] == len(agreed.jobs) - 1:
-            turn.settle(_unread(batch))
+            in_progress.mark_stored(_refused_places(batch))
 
     taken: Accepted | None = None
     if links is not None:
@@ -216,7 +216,7 @@ async def _push_named(
     if refused and not new and not agreed.known:
         raise Conflict(f"none of the {batch.size} jobs can be taken", batch.shown(refused))
     if batch.key and not new:
-        turn.settle(_unread(batch))  # all jobs were known already
+        in_progress.mark_stored(_refused_places(batch))  # all jobs were known already
     ids = iter(new)
     good = (agreed.known.get(n) or (None if n in agreed.refused else next(ids)) for n in range(len(batch.jobs)))
     ack = taken.ack if taken and new else None

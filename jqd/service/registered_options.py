@@ -37,23 +37,23 @@ class RegisteredOptions:
 
     def __init__(self, settings: SettingTable) -> None:
         self.known: dict[str, Registered] = {}
-        self.says_any = False
-        """Whether there are any default options for jobs, registered or configured (`take_usual`)."""
-        self._usual: dict[str, Any] = {}
+        self.has_defaults = False
+        """Whether there are any default options for jobs, registered or configured (`set_configured`)."""
+        self._configured: dict[str, Any] = {}
         self.reserved: set[str] = set()
         """The jobtypes that are `server_only`."""
         self._given: dict[str, JobOptions] = {}  # jobtype → those of its options that are defaults for jobs
         self._unnamed_since_s: dict[str, float] = {}  # jobtype → since when nothing names it, by the monotonic clock
         self._settings = settings
         settings.read(KIND, _read)
-        settings.watch(KIND, self._ruled)
+        settings.watch(KIND, self._setting_changed)
 
-    def take_usual(self, usual: JobOptions) -> None:
+    def set_configured(self, configured: JobOptions) -> None:
         """Set the configured defaults, used for options that no registration sets."""
-        self._usual = dict(usual.given())
-        self.says_any = bool(self._usual or self._given)
+        self._configured = dict(configured.given())
+        self.has_defaults = bool(self._configured or self._given)
 
-    def others(self, declared: Mapping[str, TypeOptions]) -> list[str]:
+    def changed(self, declared: Mapping[str, TypeOptions]) -> list[str]:
         """Return the jobtypes in `declared` whose registered options differ from the declared ones."""
         known = self.known
         return [
@@ -69,7 +69,7 @@ class RegisteredOptions:
         `by`: who registers them (`Registered.by`)."""
         return {
             (KIND, name): NIL if declared[name] == NO_OPTIONS else _encoder.encode(Registered(declared[name], by))
-            for name in self.others(declared)
+            for name in self.changed(declared)
         }
 
     def of_handler(self, name: str, declared: TypeOptions | None, by: str) -> dict[tuple[str, str], bytes]:
@@ -107,7 +107,7 @@ class RegisteredOptions:
         setting = self._settings.get(KIND, name)
         return setting.revision if setting else 0
 
-    def says(self, jobtype: str, field: str) -> bool:
+    def sets_option(self, jobtype: str, field: str) -> bool:
         """Return whether a registration set an option of a jobtype. `field`: the option's name."""
         registered = self.known.get(jobtype)
         return registered is not None and getattr(registered.options, field) is not UNSET
@@ -118,20 +118,20 @@ class RegisteredOptions:
 
         Costs nothing while nothing is registered, and little for jobtypes without options.
         """
-        known, usual = self._given, self._usual
+        known, configured = self._given, self._configured
         if tenant and known:
             names = {job.name for job in jobs}
             known = {name: own for name in names if (own := self._given.get(annotate(tenant, name))) is not None}
-        if not usual and (not known or not any(job.name in known for job in jobs)):
+        if not configured and (not known or not any(job.name in known for job in jobs)):
             return []
         found: dict[JobOptions, list[int]] = {}
         # jobtype → its options, their getter, its result for a job that leaves all out, places of such jobs: most do
         silent: dict[str, tuple[JobOptions, attrgetter[Any], object, list[int]]] = {}
         for index, declared in enumerate(jobs):
-            if declared.name not in known and not usual:
+            if declared.name not in known and not configured:
                 continue
             if declared.name not in silent:
-                options = JobOptions(**usual | dict(known.get(declared.name, NO_OPTIONS).given()))
+                options = JobOptions(**configured | dict(known.get(declared.name, NO_OPTIONS).given()))
                 given = attrgetter(*(field for field, _ in options.given()))
                 silent[declared.name] = options, given, given(_NONE), found.setdefault(options, [])
             options, given, none, places = silent[declared.name]
@@ -141,7 +141,7 @@ class RegisteredOptions:
                 found.setdefault(left, []).append(index)
         return [(options, places) for options, places in found.items() if places]
 
-    def _ruled(self, setting: Setting) -> None:
+    def _setting_changed(self, setting: Setting) -> None:
         self.known.pop(setting.name, None)
         self._given.pop(setting.name, None)
         self.reserved.discard(setting.name)
@@ -151,7 +151,7 @@ class RegisteredOptions:
                 self._given[setting.name] = given
             if read.options.server_only:
                 self.reserved.add(setting.name)
-        self.says_any = bool(self._usual or self._given)
+        self.has_defaults = bool(self._configured or self._given)
 
 
 def _read(setting: Setting) -> Registered:

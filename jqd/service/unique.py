@@ -81,7 +81,7 @@ async def _taken(services: Services, jobs: Sequence[JobSpec], links: PushLinks) 
     due = {services.unique_key(job): job for job in jobs}
     for _ in range(TRIES):
         has = await links.reserve_keys(list(due.values()))
-        late = {key: due[key] for key in has if not await _put_off(services, due[key], has[key])}
+        late = {key: due[key] for key in has if not await _postpone(services, due[key], has[key])}
         taken |= {key: job_id for key, job_id in has.items() if key not in late}
         if not late:
             return taken
@@ -90,7 +90,7 @@ async def _taken(services: Services, jobs: Sequence[JobSpec], links: PushLinks) 
     raise NotYet(f"the job with the unique key {key!r} begins, and could not be put off: push this again")
 
 
-async def _put_off(services: Services, job: JobSpec, first: str) -> bool:
+async def _postpone(services: Services, job: JobSpec, first: str) -> bool:
     """If a duplicate (`job`) has `debounce`, postpone the job `first` that has its key, and give `first` the
     duplicate's argument. Returns False if `first` has begun or is gone, so that the key may be free; else True."""
     if job.debounce is None:

@@ -18,7 +18,7 @@ from jqd.domain.clock import Clock
 from jqd.domain.errors import NotFound
 from jqd.domain.job import State
 from jqd.domain.jobid import parse_id, partition_of, partition_of_name
-from jqd.domain.record import seen_to
+from jqd.domain.record import only_generation
 from jqd.domain.settings import SettingTable
 from jqd.service.act_on_each import act_on_each
 from jqd.service.find import resolve
@@ -67,7 +67,7 @@ class Flow(NamedTuple):
             if self.jobs[each].state in (State.FAILED, State.CANCELLED):
                 return each
         since = 1000 * job.ended_ms
-        if job.cancelled_to == seen_to(job.generation):
+        if job.cancelled_to == only_generation(job.generation):
             # The cancel was for this content alone, as one for a parent is, and may be later than the parent's retry.
             # (A named job whose push was refused is cancelled so, too: no parent was retried after that.)
             since = job.generation or -1

@@ -4,9 +4,9 @@ import operator
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from jqd.domain.brought import followers_in
 from jqd.domain.job import Change, ChangeKind, Job, Outcome
 from jqd.domain.jobid import journal_number
+from jqd.domain.outcome_followers import followers_in
 from jqd.domain.record import Lane
 from jqd.domain.results import PIECE_BYTES
 from jqd.store import codec

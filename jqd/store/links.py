@@ -45,7 +45,7 @@ class Parent(NamedTuple):
     children: list[str]
     stage: int
     """Of two notes on the same parent the one with the later stage counts (`lua/shared/links.lua`)."""
-    passed: int = 0
+    children_before: int = 0
     """How many more such children come before `children`."""
 
 
@@ -104,7 +104,7 @@ class Watched(NamedTuple):
     stage: int = 0
 
 
-class Standing(NamedTuple):
+class ParentsState(NamedTuple):
     """The state of all parents of a job, taken together."""
 
     is_done: bool
@@ -152,7 +152,7 @@ class Group(NamedTuple):
 class Closing(NamedTuple):
     """A group that was just closed."""
 
-    unsure: int
+    unconfirmed: int
     """How many places pushes have reserved and not confirmed yet."""
     job_ids: list[str]
 
@@ -238,15 +238,15 @@ class LinkMethods(ScriptMethods):
                 found.append(Watched(self._text("names", given), known, last_id, text == "~", number))
         return found
 
-    async def note_parents(self, notes: Sequence[ParentNote]) -> dict[str, Standing]:
+    async def note_parents(self, notes: Sequence[ParentNote]) -> dict[str, ParentsState]:
         """Note at children how their parents ended. Returns child → the state of all its parents afterwards."""
-        standing: dict[str, Standing] = {}
+        states: dict[str, ParentsState] = {}
         for some in in_steps(notes, KIN):
             answer = await self._caller.call("note_parents", *(one for note in some for one in note))
             for child, done, failed, mark in self._rows("parents", answer, 4):
                 text = self._text("parents", failed), self._text("parents", mark)
-                standing[self._text("parents", child)] = Standing(done == 1, *text)
-        return standing
+                states[self._text("parents", child)] = ParentsState(done == 1, *text)
+        return states
 
     async def drop_links(
         self,

@@ -28,7 +28,7 @@ class MemberMethods(ScriptMethods):
         through: bool,
         seen: int | None = None,
         period_ms: int = 0,
-        forgot: bool = False,
+        reapply: bool = False,
         died: Callable[[int], None] = lambda jobs: None,
     ) -> Owner:
         """Make this daemon a member of the store under a new epoch.
@@ -46,7 +46,7 @@ class MemberMethods(ScriptMethods):
         `seen`: the fence at the caller's last `look`. If a member joined under this sysid later, that member keeps its
         epoch, and StaleOwner is raised. So a call that was given up, and arrives late, revokes nobody's epoch.
 
-        `forgot`: jobs of this daemon's journal must be applied again, although it is through. Until `renew_sysid`
+        `reapply`: jobs of this daemon's journal must be applied again, although it is through. Until `renew_sysid`
         reports that all were, the store says of no job that it does not exist.
 
         `period_ms`: jobs gain a step of priority in each such period; 0: they do not age.
@@ -65,7 +65,7 @@ class MemberMethods(ScriptMethods):
             round(JOINS_SOON_S * 1000),
             "" if seen is None else seen,
             period_ms,
-            int(forgot),
+            int(reapply),
         )
         epoch, unburnt = self._list("members", answer)
         owner = Owner(sysid, self._whole("members", epoch))

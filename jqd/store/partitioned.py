@@ -220,7 +220,7 @@ class PartitionedStore:
             except StoreError as error:
                 failed = failed or error
                 continue
-            gone, looked, date_ms = gone + some.gone, looked + some.looked, min(date_ms, some.before_ms)
+            gone, looked, date_ms = gone + some.gone, looked + some.examined, min(date_ms, some.before_ms)
         if failed is not None and not looked:
             raise failed
         return Cleaned(gone, looked, date_ms)
@@ -258,7 +258,7 @@ class PartitionedStore:
                 }
                 pages = await self._all(asks)
                 for number, page in pages.items():
-                    looked, in_parts = looked + page.looked, in_parts or page.in_parts
+                    looked, in_parts = looked + page.examined, in_parts or page.in_parts
                     dry[number].take(page)
                 continue
             ready = [walk for walk in walks if walk.rows]

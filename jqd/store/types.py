@@ -82,7 +82,7 @@ class Cleaned(NamedTuple):
 
     gone: int
     """How many jobs were deleted."""
-    looked: int
+    examined: int
     """How many jobs were examined; 0: none are left."""
     before_ms: int
     """`before_ms` of the next call: jobs that must stay were put behind this date."""
@@ -369,7 +369,7 @@ class Page(NamedTuple):
     """Newest first, without their results."""
     cursor: str
     """Where the next page begins; "": there is none."""
-    looked: int = 0
+    examined: int = 0
     """How many jobs were examined for this page."""
     in_parts: bool = False
     """Whether there were more sets of ids than one page merges. The sets are then listed group by group, so jobs of a

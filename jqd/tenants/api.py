@@ -128,7 +128,7 @@ def _tenant(services: Services, tenant: str, of: _Sum) -> Tenant:
         per_minute=PerMinute(*(round(rate, 3) for rate in of.rates)),
         oldest_at=iso(of.oldest_ms),
         quota=services.feature(Quotas).known.get(tenant),
-        put_off=services.control.owed(tenant),
+        put_off=services.control.waiting_parents(tenant),
         paused_types=of.paused,
         paused_at=iso(services.halts.since_ms.get(all_of(tenant), 0)),
         barred=is_barred(services, tenant),
@@ -181,7 +181,7 @@ def _quota(parts: ApiContext, tenant: str) -> QuotaView:
     if not quota_service.exists(parts.services, tenant):
         raise NotFound(f"there is no quota of tenant {tenant[:64]!r}")
     one = parts.services.feature(Quotas).known[tenant]
-    return QuotaView(tenant=tenant, put_off=parts.services.control.owed(tenant), **structs.asdict(one))
+    return QuotaView(tenant=tenant, put_off=parts.services.control.waiting_parents(tenant), **structs.asdict(one))
 
 
 # ------------------------------------------------------------ /v1/tokens

@@ -71,10 +71,10 @@ async def reserve(
     tenant = services.principal.tenant
     if not await _bounded(services, tenant):
         return FREE
-    owes = services.feature(Quotas).owes(tenant) or services.control.owes(tenant)
+    waits = services.feature(Quotas).has_put_off(tenant) or services.control.waits_for_quota(tenant)
     # Jobs that were put off because of too many dead ones wait for retries, so these are let through.
     makes_room = retried and services.feature(Quotas).has_too_many_dead(tenant)
-    if owes and not changed and not makes_room:
+    if waits and not changed and not makes_room:
         limit, wait_s = OWED, float(AGAIN_S)
     else:
         daemons = _daemons(services)
@@ -103,7 +103,7 @@ async def reserve_owed(services: Services, tenant: str, jobs: int, size_bytes: i
     over = services.feature(Quotas).over(tenant, jobs, _daemons(services), owed=True)
     if over is None:
         return services.feature(Quotas).reserve(tenant, jobs, size_bytes, _daemons(services))
-    services.feature(Quotas).owe(tenant)
+    services.feature(Quotas).note_put_off(tenant)
     return _spent(tenant, over[0])
 
 

@@ -125,7 +125,7 @@ class Quotas:
         """Tenant → number of jobs in pushes that are not yet in the journal, so that no count of the store includes
         them."""
         self._buckets: dict[tuple[str, str], Bucket] = {}
-        self._owes: dict[str, float] = {}
+        self._put_off_until_s: dict[str, float] = {}
         """Tenants with jobs that were put off here → until when pushes are refused because of them (monotonic
         clock)."""
         settings.read(QUOTA, _read)
@@ -215,16 +215,16 @@ class Quotas:
         counted = [counts[tenant] for counts in self.counts.values() if tenant in counts]
         return Numbers(*map(sum, zip(*counted, strict=True))) if counted else NO_JOBS
 
-    def owe(self, tenant: str) -> None:
+    def note_put_off(self, tenant: str) -> None:
         """Note that jobs of a tenant were put off. For OWED_S seconds new pushes of the tenant are refused, so that
         they do not take the room that the jobs wait for."""
-        self._owes[tenant] = self._clock.mono_s() + OWED_S
+        self._put_off_until_s[tenant] = self._clock.mono_s() + OWED_S
 
-    def owes(self, tenant: str) -> bool:
+    def has_put_off(self, tenant: str) -> bool:
         """Return whether jobs of a tenant were put off within the last OWED_S seconds."""
-        until_s = self._owes.get(tenant)
+        until_s = self._put_off_until_s.get(tenant)
         if until_s is not None and until_s <= self._clock.mono_s():
-            del self._owes[tenant]
+            del self._put_off_until_s[tenant]
             until_s = None
         return until_s is not None
 

@@ -47,7 +47,7 @@ class Places:
         rows = {sysid.decode(): row.decode().split(":", 2) for sysid, row in self._hash("members").items()}
         return {sysid: (int(row[0]), int(row[1]), row[2]) for sysid, row in rows.items()}
 
-    def hand(self, sysid: str) -> dict[str, int]:
+    def in_flight(self, sysid: str) -> dict[str, int]:
         """Return job id → fence of all jobs in flight at a daemon, even of those that have been leased to it but have
         not reached it yet."""
         return {job_id.decode(): int(fence) for job_id, fence in self._set(self._keys.held(sysid)).scores.items()}
@@ -65,7 +65,7 @@ class Places:
         if note is None:
             return None
         until_ms, job_id = note.decode().split(" ")
-        return job_id if int(until_ms) > now_ms and job_id in self.hand(sysid) else None
+        return job_id if int(until_ms) > now_ms and job_id in self.in_flight(sysid) else None
 
     def waiting(self, jobtype: str) -> list[tuple[str, float]]:
         """Return (job id, score) of the jobs of a type that may run now and have no constraint."""
@@ -75,7 +75,7 @@ class Places:
             rows += [(job_id, priority) for job_id in page]
         return [(job_id.decode(), priority) for job_id, priority in rows]
 
-    def named(self, name: str) -> str | None:
+    def job_id_of(self, name: str) -> str | None:
         """Return the job id for an id that the pusher chose; None: the store does not know it."""
         row = self._hash("names").get(name.encode())
         return None if row is None else row.decode().split(" ")[1]

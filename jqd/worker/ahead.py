@@ -25,14 +25,14 @@ class Ahead:
         self._none_until_s = float("-inf")
 
     def arrived(self, jobtype: str, jobs: int, now_s: float) -> None:
-        self._speeds.setdefault(jobtype, Speed()).take(jobs, now_s)
+        self._speeds.setdefault(jobtype, Speed()).add_jobs(jobs, now_s)
 
     def ended(self, jobtype: str, now_s: float, *, ran: bool = True) -> None:
         """Record that a job of this type has ended. `ran`: False if it was handed back or cancelled: then it does not
         count for the speed of the jobtype."""
-        self._speeds[jobtype].give(1, now_s, ended=ran)
+        self._speeds[jobtype].remove_jobs(1, now_s, ended=ran)
 
-    def rest(self, now_s: float) -> None:
+    def stop_asking_ahead(self, now_s: float) -> None:
         """Let the worker ask only for jobs that can begin at once, for MEMORY_S. To be called when a job came on its
         last attempt, because such a job must not wait in the worker."""
         self._none_until_s = now_s + MEMORY_S

@@ -77,7 +77,7 @@ class AsyncioLoop:
     def orphans(self) -> int:
         return sum(item.ended or item.batch.gone for item in self.now)
 
-    def come_round(self, call: Callable[[], None]) -> None:
+    def call_after_iteration(self, call: Callable[[], None]) -> None:
         """Call `call` in the trio thread after the next iteration of the asyncio loop. If a task blocks the asyncio
         loop, `call` is called only when that has ended."""
         self._loop.call_soon_threadsafe(self._wake_trio, call)
@@ -111,7 +111,7 @@ class AsyncioLoop:
     def _add(self, items: list[Item]) -> None:
         self._queue.extend(items)
         self._fill()
-        while self._queue and self._queue[0].is_over:  # handed back; those behind it came later and are not yet
+        while self._queue and self._queue[0].must_not_begin:  # handed back; those behind it came later and are not yet
             self._queue.popleft()
 
     def _fill(self) -> None:

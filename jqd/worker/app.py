@@ -159,7 +159,7 @@ class App:
             return self._service
 
     @property
-    def gathers(self) -> bool:
+    def keeps_pushes(self) -> bool:
         """Return whether a push now would be kept and sent later: a batch is open in this thread or task, or there is a
         buffer with room."""
         if self._batch.get() is not None:

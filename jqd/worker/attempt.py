@@ -42,9 +42,9 @@ class Unsendable(Exception):
 class Attempts:
     """Runs jobs' functions. Most methods return the outcome of a job, encoded as its batch needs it."""
 
-    def __init__(self, clock: Clock, spoke: Callable[[Item], None] | None = None) -> None:
-        """`spoke`: called with a job's item, in the job's thread, when the job has new output or progress."""
-        self._clock, self._spoke = clock, spoke
+    def __init__(self, clock: Clock, on_output: Callable[[Item], None] | None = None) -> None:
+        """`on_output`: called with a job's item, in the job's thread, when the job has new output or progress."""
+        self._clock, self._on_output = clock, on_output
         self.stopping = threading.Event()
         """Set when the worker got a signal to stop. Programs that jobs started may have got the same signal."""
         self.lines = JobLog(clock)
@@ -148,14 +148,14 @@ class Attempts:
     def context(self, item: Item) -> Context:
         self.lines.began(item)
         job, ends_at_ms = item.job, self._clock.wall_ms() + round(item.timeout_s * 1000)
-        item.speaks = self._output_of
+        item.make_output = self._output_of
         if SDK in sys.modules:  # else nobody traces; asking would take long for a short job
             item.span = processing(job.name, item.job_id, job.attempt, job.trace)
         return Context(item.job_id, job.name, job.attempt, job.max_retry, ends_at_ms, job.trace, of=item)
 
     def _output_of(self, item: Item) -> AttemptOutput:
-        spoke = None if self._spoke is None else partial(self._spoke, item)
-        return AttemptOutput(spoke, lambda line: self._message_of.info(line, **job_fields(item)))
+        on_change = None if self._on_output is None else partial(self._on_output, item)
+        return AttemptOutput(on_change, lambda line: self._message_of.info(line, **job_fields(item)))
 
     def encoded(self, item: Item, result: Any) -> bytes:
         """Return the outcome of a job whose function returned `result`: a success. If the result is too large, its size

@@ -81,10 +81,10 @@ def encodable(text: str) -> str:
 class AttemptOutput:
     """Output lines, progress and follower jobs of one attempt."""
 
-    __slots__ = ("_part", "_spoke", "_write", "asked_s", "far", "follows", "log_end", "output")
+    __slots__ = ("_on_change", "_part", "_write", "asked_s", "far", "follows", "log_end", "output")
 
-    def __init__(self, spoke: Callable[[], None] | None = None, write: Callable[[str], None] | None = None) -> None:
-        """`spoke`: called after each change of lines or progress. `write`: writes a line to the worker's log."""
+    def __init__(self, on_change: Callable[[], None] | None = None, write: Callable[[str], None] | None = None) -> None:
+        """`on_change`: called after each change of lines or progress. `write`: writes a line to the worker's log."""
         self.output: Output | None = None
         self.far: tuple[float | None, str] | None = None
         """The latest progress: a share from 0 to 1, and a message. None: nothing new since it was last sent."""
@@ -95,7 +95,7 @@ class AttemptOutput:
         self.follows: list[Raw] = []
         """Jobs to push if this one succeeds, as MessagePack."""
         self._part = ""  # the last line, while it has no end
-        self._spoke, self._write = spoke, write
+        self._on_change, self._write = on_change, write
 
     def write(self, line: str, missed: int = 0) -> None:
         """Add text, one or several lines, to the output. `missed`: how many printed bytes before it were dropped."""
@@ -104,13 +104,13 @@ class AttemptOutput:
         self.output.skip(missed)
         for each in line.split("\n"):
             self.output.add(each)
-        if self._spoke is not None:
-            self._spoke()
+        if self._on_change is not None:
+            self._on_change()
 
     def set_progress(self, done: float | None, message: str) -> None:
         self.far = (done, message)
-        if self._spoke is not None:
-            self._spoke()
+        if self._on_change is not None:
+            self._on_change()
 
     def log_line(self, line: str) -> None:
         """Add a line to the output, and write it to the worker's log."""

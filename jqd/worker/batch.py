@@ -27,9 +27,9 @@ class Item:
         "is_stopped",
         "job",
         "job_id",
+        "make_output",
         "output",
         "span",
-        "speaks",
         "stop",
         "timeout_s",
     )
@@ -47,7 +47,7 @@ class Item:
         """Whether its function must stop, for any reason. The thread that runs it reads this."""
         self.begun_s: float | None = None
         """When it began, by the monotonic clock; None if its executor does not report that."""
-        self.speaks: Callable[[Item], AttemptOutput] | None = None
+        self.make_output: Callable[[Item], AttemptOutput] | None = None
         """Makes `output` when it is first needed, because few jobs print or report anything."""
         self.output: AttemptOutput | None = None
         """Lines, progress and followers of the attempt; None until there are any."""
@@ -58,9 +58,9 @@ class Item:
         self.stop: Callable[[], None] | None = None
         """Stops the running function. None: it does not run, or cannot be stopped, as a plain function in a thread."""
 
-    def speak(self) -> AttemptOutput:
+    def get_output(self) -> AttemptOutput:
         if self.output is None:
-            self.output = AttemptOutput() if self.speaks is None else self.speaks(self)
+            self.output = AttemptOutput() if self.make_output is None else self.make_output(self)
         return self.output
 
     def begin(self) -> bool:
@@ -77,7 +77,7 @@ class Item:
         return stop is not None
 
     @property
-    def is_over(self) -> bool:
+    def must_not_begin(self) -> bool:
         """Return whether the item must not begin any more: it was claimed (`begin`), or nobody waits for its batch.
         Queues drop such an item, because it may be big."""
         return self.batch.gone or self not in self.batch.waiting

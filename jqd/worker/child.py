@@ -35,7 +35,7 @@ READ_BYTES = 1 << 16
 PR_SET_PDEATHSIG = 1  # prctl(2): a signal for this process when its parent dies
 
 
-class Errand(Batch):
+class SingleJobBatch(Batch):
     """A batch of one job, which the worker's main process sent. Its outcome is sent back to that process by calling
     `ended`."""
 
@@ -71,7 +71,7 @@ class Child:
         self._outgoing = frames.Outgoing()
         self._send = self._outgoing.send
         self._clock = SystemClock()
-        self._attempts = Attempts(self._clock, self._spoke)
+        self._attempts = Attempts(self._clock, self._note_output)
         self._token = trio.lowlevel.current_trio_token()
         self._speakers: dict[Item, None] = {}
         self._is_passing_on = False
@@ -130,7 +130,7 @@ class Child:
             await trio.sleep_forever()
 
     def _run(self, request: frames.Run, app: App, tasks: int, nursery: trio.Nursery) -> None:
-        batch = Errand(JSON if request.is_json else MSGPACK, request.key, self._ended)
+        batch = SingleJobBatch(JSON if request.is_json else MSGPACK, request.key, self._ended)
         job, function = structs.replace(request.job, argument=Raw(request.argument)), app.jobs[request.job.name]
         item = Item(batch, job, function)
         batch.arrived_s = self._clock.mono_s()
@@ -143,7 +143,7 @@ class Child:
             self._inside[function.is_async] = inside
         inside.start([item], nursery)
 
-    def _spoke(self, item: Item) -> None:
+    def _note_output(self, item: Item) -> None:
         """Send a job's new output and progress to the main process soon, so that they are not lost if this process is
         killed. Any thread may call this."""
         self._speakers[item] = None
@@ -156,7 +156,7 @@ class Child:
         for item in list(self._speakers):
             self._speakers.pop(item, None)
             output, batch = item.output, item.batch
-            if output is None or item.ended or not isinstance(batch, Errand):
+            if output is None or item.ended or not isinstance(batch, SingleJobBatch):
                 continue
             fresh = output.output.fresh() if output.output is not None else (0, "")
             far, output.far = output.far, None
@@ -179,10 +179,10 @@ class Child:
             why = "its time was over before it began"
             item.batch.put(item, self._attempts.refused(item.batch.codec, item.job_id, why))
         else:
-            self._inside[True].come_round(item, lambda: self._time_out(item))
+            self._inside[True].call_after_iteration(item, lambda: self._time_out(item))
 
     def _time_out(self, item: Item) -> None:
-        if not item.ended and isinstance(item.batch, Errand):
+        if not item.ended and isinstance(item.batch, SingleJobBatch):
             item.batch.give_up(item, self._attempts.timed_out(item))
 
     def _stop(self, request: frames.Stop) -> None:
@@ -193,7 +193,7 @@ class Child:
         item.halt()
 
 
-def keep_apart(prints: int) -> None:
+def redirect_output(prints: int) -> None:
     """Send what jobs' programs and C code print (to descriptors 1 and 2) to the main process, through the pipe
     `prints`.
 
@@ -209,13 +209,13 @@ def keep_apart(prints: int) -> None:
 
 def main(fd: int, parent: int, prints: int) -> None:
     """Run this job process until the socket `fd` closes. `parent`: process id of the main process. `prints`: see
-    `keep_apart`."""
+    `redirect_output`."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)  # the front died before PR_SET_PDEATHSIG was set
     os.set_inheritable(fd, False)
-    keep_apart(prints)
+    redirect_output(prints)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         # A handler, not SIG_IGN, which programs that a job starts would inherit: they could not be stopped.
         signal.signal(number, lambda *_: None)

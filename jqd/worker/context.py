@@ -61,7 +61,7 @@ class Context:
 
     @property
     def output(self) -> AttemptOutput:
-        return self.of.speak()
+        return self.of.get_output()
 
     def progress(self, done: float | None = None, message: str = "") -> None:
         """Report progress: `done` from 0 to 1, or a few words. `jqd get` shows it while the job runs.

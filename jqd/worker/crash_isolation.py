@@ -56,7 +56,7 @@ class CrashIsolation:
     def settle(self, process: Process) -> None:
         """Make an outcome for each job that a dead process had. A job that was alone there has failed, if the process
         died by itself. In all other cases each job is handed back."""
-        process.bring_in()
+        process.collect_output()
         items, why = self._held(process), "its process was stopped because of another job"
         process.held.clear()
         if not process.was_killed:
@@ -77,7 +77,7 @@ class CrashIsolation:
         ends as cancelled if it was cancelled. If it had several, each is handed back as a suspect."""
         for item in late:
             self._log.warning("worker.killed", job_id=item.job_id, name=item.job.name, pid=process.pid)
-        process.bring_in()
+        process.collect_output()
         items = self._held(process)
         self._suspect(items)
         why = f"one of {len(items)} jobs blocked the loop of its process; next time it is alone"
@@ -121,7 +121,7 @@ class PendingJobs:
         """Give waiting items to free processes, in order, by calling `give(process, item, is_suspect)`. Returns whether
         suspected jobs, which need an empty process, still wait."""
         process_pool = list(process_pool)
-        self._trials = deque(item for item in self._trials if not item.is_over)
+        self._trials = deque(item for item in self._trials if not item.must_not_begin)
         for item in [self._trials.popleft() for _ in range(len(self._trials))]:
             kind = kind_of(item.function)
             empty = [p for p in process_pool if p.is_open and not p.held and (p.is_extra or p.kind == kind)]
@@ -132,7 +132,7 @@ class PendingJobs:
             else:
                 self._trials.append(item)
         for kind, queue in self._ordinary.items():
-            while queue and queue[0].is_over:  # handed back; those behind it came later and are not yet
+            while queue and queue[0].must_not_begin:  # handed back; those behind it came later and are not yet
                 queue.popleft()
             while queue and (free := self._free(kind, process_pool)) is not None:
                 give(free, queue.popleft(), False)

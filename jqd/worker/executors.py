@@ -71,11 +71,11 @@ class InProcess:
             self._log.error("worker.saturated", stuck=self._stuck_threads, next=SATURATED)
         self._was_helpless = self.is_helpless
 
-    def come_round(self, item: Item, call: Callable[[], None]) -> None:
+    def call_after_iteration(self, item: Item, call: Callable[[], None]) -> None:
         """Call `call`: at once, or for an asyncio item after the next iteration of the asyncio loop. While a task
         blocks that loop, `call` is not called."""
         if item.function.loop == "asyncio":
-            self._asyncio().come_round(call)
+            self._asyncio().call_after_iteration(call)
         else:
             call()
 
@@ -186,7 +186,7 @@ class InProcess:
         return self._outbox
 
 
-def named(stuck: Sequence[tuple[Item, float]]) -> str:
+def jobs_text(stuck: Sequence[tuple[Item, float]]) -> str:
     """Return a text that lists jobs for a log line, at most SHOWN_MAX: `01KC… (resize) for 95 s, …`."""
     rows = [f"{item.job_id} ({item.job.name}) for {seconds:.0f} s" for item, seconds in stuck[:SHOWN_MAX]]
     more = f" and {len(stuck) - SHOWN_MAX} more" if len(stuck) > SHOWN_MAX else ""

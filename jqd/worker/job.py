@@ -84,7 +84,7 @@ class Pushing(Generic[P, R]):
         """Push one job from async code, under asyncio and trio. It cannot be cancelled once it has begun, as a daemon
         may have taken the job. Raises TypeError for an argument that the function does not take; otherwise as
         `Client.push`."""
-        if self._app.gathers:
+        if self._app.keeps_pushes:
             return self.push(*args, **kwargs)
         return await anyio.to_thread.run_sync(lambda: self.push(*args, **kwargs))
 

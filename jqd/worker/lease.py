@@ -110,13 +110,13 @@ class Lease:
         http: httpx2.AsyncClient,
         daemon: Callable[[], str],
         silence_s: float,
-        away: Callable[[], None],
-        room: str = "worker",
+        on_no_answer: Callable[[], None],
+        log_prefix: str = "worker",
     ) -> None:
-        """`daemon`: returns the URL of a daemon of the store, for reports. `away`: called when that daemon does not
-        answer.
+        """`daemon`: returns the URL of a daemon of the store, for reports. `on_no_answer`: called when that daemon does
+        not answer.
 
-        `silence_s`: the lease is lost after so long without a heartbeat. `room`: prefix of log events.
+        `silence_s`: the lease is lost after so long without a heartbeat. `log_prefix`: prefix of log events.
         """
         self.unwanted: dict[str, bool] = {}
         """Job id → why it must not begin: True: its lease is lost; False: it was cancelled."""
@@ -131,10 +131,10 @@ class Lease:
         """Limit of outcomes in one report. Lowered when a report was refused, so that one bad outcome does not block
         others."""
         self._more, self._all = trio.Event(), trio.Event()
-        self._away = away
+        self._on_no_answer = on_no_answer
         self._lease_id, self._http, self._daemon, self._beat_s = lease_id, http, daemon, silence_s / HEARTBEATS
         self._source = random.Random()
-        self._room, self._log = room, get_logger(room)
+        self._log_prefix, self._log = log_prefix, get_logger(log_prefix)
 
     def put(self, outcome: Outcome) -> None:
         """Store the outcome of a job for the next report. Ignored if the job no longer belongs to this worker."""
@@ -209,10 +209,10 @@ class Lease:
                 rows = _decode_reports(answer.content).outcomes
         except (httpx2.HTTPError, *UNREADABLE, trio.TooSlowError) as error:
             self._log.warning(
-                f"{self._room}.not_reported", jobs=len(outcomes), daemon=self._daemon(), error=repr(error)
+                f"{self._log_prefix}.not_reported", jobs=len(outcomes), daemon=self._daemon(), error=repr(error)
             )
             if isinstance(error, UNANSWERED):
-                self._away()
+                self._on_no_answer()
             return False
         taken = [self._taken(outcome, row) for outcome, row in zip(outcomes, rows, strict=False)]
         return all(taken)
@@ -221,7 +221,7 @@ class Lease:
         job_id = outcome.job_id
         if row.status >= 500 or row.status == 429:
             return False
-        if row.status == 422 and self._mend(outcome, row.detail):
+        if row.status == 422 and self._correct(outcome, row.detail):
             return True  # the changed outcome is sent again at once
         if row.status not in (200, *GONE) and outcome.type != "refused" and outcome.status != 422:
             # No daemon will take this outcome, so the job has failed for good.
@@ -229,11 +229,11 @@ class Lease:
             self.put(Outcome(job_id=job_id, status=422, message=why, log=outcome.log, log_from=outcome.log_from))
             return False
         if row.status != 200:
-            self._log.warning(f"{self._room}.outcome_dropped", job_id=job_id, status=row.status, why=row.detail)
+            self._log.warning(f"{self._log_prefix}.outcome_dropped", job_id=job_id, status=row.status, why=row.detail)
         self._drop(job_id)
         return True
 
-    def _mend(self, outcome: Outcome, why: str) -> bool:
+    def _correct(self, outcome: Outcome, why: str) -> bool:
         """Correct an outcome that a daemon refused, so that it can be sent again. Returns whether it was changed: here
         always False, as only subclasses can. `why`: the daemon's reason."""
         return False
@@ -251,9 +251,9 @@ class Lease:
                 answer = await self._post(path, {"lease_id": self._lease_id} | self._lines(job_id), CALL_S)
             answered = _decode_beat(answer.content) if answer.status_code == 200 else _Beat()
         except (httpx2.HTTPError, *UNREADABLE, trio.TooSlowError) as error:
-            self._log.debug(f"{self._room}.not_heard", job_id=job_id, daemon=self._daemon(), error=repr(error))
+            self._log.debug(f"{self._log_prefix}.not_heard", job_id=job_id, daemon=self._daemon(), error=repr(error))
             if isinstance(error, UNANSWERED):
-                self._away()
+                self._on_no_answer()
             return
         if answered.log_end is None:
             self._followed.pop(job_id, None)
@@ -262,7 +262,7 @@ class Lease:
         is_lost = answer.status_code in GONE
         if job_id not in self._ours or job_id in self._ended or not (is_lost or answered.cancelled):
             return
-        self._log.info(f"{self._room}.{'lease_lost' if is_lost else 'cancelled'}", job_id=job_id)
+        self._log.info(f"{self._log_prefix}.{'lease_lost' if is_lost else 'cancelled'}", job_id=job_id)
         self.unwanted[job_id] = is_lost
         self.stop(job_id)
         if is_lost:

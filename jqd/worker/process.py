@@ -64,10 +64,10 @@ class Process:
         stream: trio.SocketStream,
         prints: int,
         received: Received,
-        spoke: Callable[[Item], None],
+        on_output: Callable[[Item], None],
     ) -> None:
         """`prints`: descriptor of the pipe into which programs print that its jobs start. `received`: called with each
-        outcome. `spoke`: called when a job has new output or progress."""
+        outcome. `on_output`: called when a job has new output or progress."""
         self.kind: Kind = "plain"
         """Whether it runs one plain function at a time, or many async ones."""
         self.held: dict[int, Held] = {}
@@ -85,7 +85,7 @@ class Process:
         self._started = trio.Event()
         self._received_all = trio.Event()
         self._emptied = trio.Event()
-        self._child, self._stream, self._received, self._spoke = child, stream, received, spoke
+        self._child, self._stream, self._received, self._on_output = child, stream, received, on_output
         self._outgoing = frames.Outgoing()
         self.send = self._outgoing.send
         self._where: tuple[str, str | None] = ("", None)
@@ -165,13 +165,13 @@ class Process:
         else:
             self.send(frames.Stop(held.key, held.item.cancelled))
 
-    def bring_in(self) -> None:
+    def collect_output(self) -> None:
         """Add what programs have printed to the output of the jobs that started them. To be called before the outcomes
         of these jobs are made."""
         self.programs.take()
         for held in self.held.values():
             if held.printed:
-                held.item.speak().write(text_of(held.printed))
+                held.item.get_output().write(text_of(held.printed))
                 held.printed.clear()
 
     def kill(self) -> None:
@@ -249,12 +249,12 @@ class Process:
         return next(iter(self.held.values())) if len(self.held) == 1 else None
 
     def _receive(self, item: Item, message: frames.Spoke) -> None:
-        output = item.speak()
+        output = item.get_output()
         if message.lines:
             output.write(message.lines, message.missed)
         if message.is_farther:
             output.set_progress(message.done, message.message)
-        self._spoke(item)
+        self._on_output(item)
 
     def _kill_group(self) -> None:
         # The group's number is not used again while a member lives.
@@ -265,10 +265,11 @@ class Process:
 
 
 def start_process(
-    begin: frames.Begin, received: Received, spoke: Callable[[Item], None], nursery: trio.Nursery
+    begin: frames.Begin, received: Received, on_output: Callable[[Item], None], nursery: trio.Nursery
 ) -> Process:
     """Start a process, and tasks in `nursery` that exchange messages with it. `begin`: the first message to it.
-    `received`: called with each outcome. `spoke`: called when a job has new output or progress. Raises NotStarted."""
+    `received`: called with each outcome. `on_output`: called when a job has new output or progress. Raises
+    NotStarted."""
     try:
         ours, theirs = socket.socketpair()
         try:
@@ -290,7 +291,7 @@ def start_process(
             ours.close()
             os.close(prints)
             raise NotStarted(f"no process can be started: {error}") from error
-    process = Process(child, trio.SocketStream(trio.socket.from_stdlib_socket(ours)), prints, received, spoke)
+    process = Process(child, trio.SocketStream(trio.socket.from_stdlib_socket(ours)), prints, received, on_output)
     process.send(begin)
     nursery.start_soon(process.live)
     nursery.start_soon(process.programs.receive)

@@ -67,7 +67,7 @@ class ProcessPool:
         self._died: dict[Kind, str] = {}
         self._next_s, self._sooner = math.inf, trio.Event()
         self._log = get_logger("worker")
-        self.spoke: Callable[[Item], None] = lambda item: None
+        self.on_output: Callable[[Item], None] = lambda item: None
         """Called for each job that reports progress or output."""
 
     @property
@@ -172,7 +172,7 @@ class ProcessPool:
         return fresh
 
     def _start(self) -> Process:
-        return start_process(self._begin, self._receive_outcome, lambda item: self.spoke(item), self._nursery)
+        return start_process(self._begin, self._receive_outcome, lambda item: self.on_output(item), self._nursery)
 
     def _take_over(self, fresh: list[Process]) -> None:
         ready = fresh[0].ready

@@ -164,7 +164,7 @@ class Puller:
         for job in jobs[begin:room]:
             (back if job.attempt > job.max_retry else kept).append(job)
         if len(back) > len(jobs[room:]):
-            self._ahead.rest(now_s)
+            self._ahead.stop_asking_ahead(now_s)
         self._ahead.arrived(jobtype, len(kept), now_s)
         return kept, back
 

@@ -76,7 +76,7 @@ class Slots:
     def spec(self) -> dict[str, int]:
         return {"max_jobs": self._max_jobs(), "batch": self._batch}
 
-    def cover(self, of: "Registration") -> "Registration | None":
+    def other_accepted(self, of: "Registration") -> "Registration | None":
         """Return a registration of this worker, other than `of`, that a daemon has accepted; None: there is none."""
         return next((place for place in self._places if place is not of and place.is_known), None)
 
@@ -132,8 +132,8 @@ class Registration:
     def answering(self) -> str:
         """Return the URL of a daemon that knows the worker and so takes its outcomes. If none does, return that of the
         daemon that last accepted this registration."""
-        cover = None if self.is_known else self._slots.cover(self)
-        return self.daemon if cover is None else cover.daemon
+        other = None if self.is_known else self._slots.other_accepted(self)
+        return self.daemon if other is None else other.daemon
 
     async def run(self) -> None:
         """Register, and repeat the registration, until cancelled."""
@@ -185,7 +185,7 @@ class Registration:
         """Register at the configured daemon. If it is unavailable, and the worker has no other valid registration, try
         other daemons of the store. Returns None if one accepted the worker; else why the configured daemon did not."""
         trouble = await self._register(self._home)
-        if trouble is None or not _is_away(trouble) or self._slots.cover(self):
+        if trouble is None or not _is_away(trouble) or self._slots.other_accepted(self):
             return trouble
         for daemon in self._others:
             if await self._register(daemon) is None:

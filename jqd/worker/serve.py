@@ -108,10 +108,10 @@ async def serve(
             await beside.start(signalled.listen)
         reporter = ProgressReporter(places, http)
         if process_pool is not None:
-            process_pool.spoke = reporter.spoke
+            process_pool.on_output = reporter.note_output
         limits = ServiceConfig(concurrency=max(concurrency, processes), queue_jobs=batch)
         more: dict[str, Any] = {"clock": clock, "secrets": secrets or (), "guard": _guard(at, advertise, secrets)}
-        service = Service(jobs, limits, executor=process_pool, spoke=reporter.spoke, **more)
+        service = Service(jobs, limits, executor=process_pool, on_output=reporter.note_output, **more)
         async with trio.open_nursery() as nursery:
             own_url: str = await nursery.start(_serve_http, service, listener, signalled.close.wait)
             spec |= _given(url=(url := advertise or own_url) or None)

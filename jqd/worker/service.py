@@ -28,7 +28,7 @@ from jqd.http import Foreign, Guard
 from jqd.worker import openapi
 from jqd.worker.attempt import Attempts
 from jqd.worker.batch import Batch, Item
-from jqd.worker.executors import InProcess, named
+from jqd.worker.executors import InProcess, jobs_text
 from jqd.worker.job import Declared
 from jqd.worker.refusal import (
     RETRY_AFTER_S,
@@ -90,10 +90,10 @@ class Service:
         clock: Clock | None = None,
         guard: Guard = Guard(loopback=False),  # noqa: B008 - it never changes
         executor: "InProcess | ProcessPool | None" = None,
-        spoke: Callable[[Item], None] | None = None,
+        on_output: Callable[[Item], None] | None = None,
         secrets: Sequence[str] = (),
     ) -> None:
-        """`jobs`: name → job, as `App.jobs` returns them. `executor`: what runs them; None: this process. `spoke`:
+        """`jobs`: name → job, as `App.jobs` returns them. `executor`: what runs them; None: this process. `on_output`:
         called with a job's item when the job has new output or progress.
 
         `guard`: by default any `Host`, as only the server in front knows its names. `secrets`: only requests signed
@@ -104,7 +104,7 @@ class Service:
         self._config = config or ServiceConfig()
         self._clock = clock or SystemClock()
         self._guard = guard
-        self.attempts = Attempts(self._clock, spoke)
+        self.attempts = Attempts(self._clock, on_output)
         """Runs the job functions, unless an executor with processes does."""
         self._executor = executor or InProcess(self.attempts, concurrency=self._config.concurrency, clock=self._clock)
         self._log = get_logger("worker")
@@ -208,7 +208,7 @@ class Service:
         items = [
             item for batch in self._in_flight for item in batch.items if not item.ended and item not in batch.waiting
         ]
-        return named([(item, now_s - item.batch.arrived_s) for item in items]) or "no job that has begun"
+        return jobs_text([(item, now_s - item.batch.arrived_s) for item in items]) or "no job that has begun"
 
     def tasks(self) -> str:
         """Return a text that lists the async jobs that have begun: id and name. Any thread may call this."""

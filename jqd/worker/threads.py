@@ -117,7 +117,7 @@ class ThreadPool:
                 item = self._queue.get_nowait()
             except queue.Empty:
                 break  # other threads took the rest
-            if item is not None and not item.is_over:
+            if item is not None and not item.must_not_begin:
                 self._queue.put(item)
         self._queued_max = 2 * self._queue.qsize() + STALE_ITEMS_MAX
 

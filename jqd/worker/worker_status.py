@@ -20,7 +20,7 @@ from jqd.domain.log import get_logger
 from jqd.domain.media import MSGPACK
 from jqd.worker.attempt_output import AttemptOutput
 from jqd.worker.batch import Item
-from jqd.worker.executors import named
+from jqd.worker.executors import jobs_text
 from jqd.worker.job import Declared
 from jqd.worker.service import Service
 
@@ -41,7 +41,7 @@ class Place(Protocol):
 
 
 class ProgressReporter:
-    """Sends progress and output of running jobs to a daemon. Any thread may call `spoke`."""
+    """Sends progress and output of running jobs to a daemon. Any thread may call `note_output`."""
 
     def __init__(self, places: Sequence[Place], http: httpx2.AsyncClient) -> None:
         self._places, self._http = places, http
@@ -49,7 +49,7 @@ class ProgressReporter:
         self._trouble = ""
         self._log = get_logger("worker")
 
-    def spoke(self, item: Item) -> None:
+    def note_output(self, item: Item) -> None:
         """Record that a job has new output or progress. `run` sends it soon."""
         if item.batch.lease_id:
             self._items[item] = None
@@ -153,7 +153,7 @@ class WorkerStatus:
             if stuck and trio.current_time() - logged_s >= STUCK_EVERY_S:
                 logged_s = trio.current_time()
                 log = self._log.error if trouble else self._log.warning
-                log("worker.stuck", jobs=named(stuck), threads=len(stuck), takes_jobs=trouble is None, next=STUCK)
+                log("worker.stuck", jobs=jobs_text(stuck), threads=len(stuck), takes_jobs=trouble is None, next=STUCK)
 
 
 def slots_of(jobs: Mapping[str, Declared], concurrency: int, processes: int) -> int:

@@ -110,14 +110,18 @@ class FakeControl:
     def warnings(self) -> Sequence[str]:
         return self.warned
 
-    def owed(self, tenant: str) -> int:
+    def waiting_parents(self, tenant: str) -> int:
         return self.shelves[tenant]
 
-    def owes(self, tenant: str) -> bool:
+    def waits_for_quota(self, tenant: str) -> bool:
         return self.shelves[tenant] > 0
 
-    def owed_text(self, tenant: str) -> str | None:
-        return f"what follows {self.owed(tenant)} jobs of {tenant} waits" if self.owes(tenant) else None
+    def quota_wait_warning(self, tenant: str) -> str | None:
+        return (
+            f"what follows {self.waiting_parents(tenant)} jobs of {tenant} waits"
+            if self.waits_for_quota(tenant)
+            else None
+        )
 
     def settled(self, where: Collection[int]) -> bool:
         return self.calm

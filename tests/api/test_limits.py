@@ -258,7 +258,7 @@ async def test_what_watches_the_daemon_is_nobody_whom_others_make_room_for(edge,
         for peer, path in (("192.0.2.1", "/v1/jobs"), ("192.0.2.9", "/livez"), ("192.0.2.9", "/metrics")):
             edge.api.whose(Request(RequestHead("GET", path, path, b"", {}), peer))
             await trio.sleep(0.3)
-    assert not edge.api._large.others.ask()
+    assert not edge.api._large.owners.are_several()
 
 
 async def test_bodies_count_as_large_from_the_first_on_that_held_the_loop(edge, monkeypatch):

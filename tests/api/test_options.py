@@ -55,7 +55,7 @@ async def test_what_a_pusher_leaves_out_is_as_it_was_registered_and_what_he_says
 
 
 async def test_what_a_daemon_is_told_counts_where_nobody_says_anything(edge):
-    edge.api._parts.services.options.take_usual(JobOptions(max_retry=99, expires_in=60.0))
+    edge.api._parts.services.options.set_configured(JobOptions(max_retry=99, expires_in=60.0))
     await register(edge, {"name": "mail", "expires_in": 5, "timeout": 7})
     jobs = [
         {"name": "mail"},

@@ -87,7 +87,7 @@ async def test_too_many_dead_jobs_forbid_no_retry_also_while_something_waits_for
     first, second = await failed(edge, 2)
     await put(edge, dead=2)
     assert (await push(edge)).status == 429
-    edge.api._parts.services.feature(Quotas).owe("acme")  # a follower that has no room
+    edge.api._parts.services.feature(Quotas).note_put_off("acme")  # a follower that has no room
     assert (await retry(edge, first)).status == 200
     edge.clock.advance(1.5)
     over = await retry(edge, second)

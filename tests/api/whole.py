@@ -76,7 +76,7 @@ class Whole(Edge):
             end = self._positions[lane] = start + 1
             if lane in (Lane.JOBS, Lane.CHANGES):
                 jobs = decode_jobs(body)
-                await Links(0, self.whole, 1).confirm(jobs)
+                await Links(0, self.whole, 1).write_groups(jobs)
                 apply = self.whole.apply_jobs if lane is Lane.JOBS else self.whole.apply_changes
                 await apply(JOURNAL_ID, start, end, jobs)
             elif lane is Lane.RULES:

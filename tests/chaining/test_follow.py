@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from jqd.chaining.follow import follow
 from jqd.chaining.outbox import UNREADABLE
 from jqd.domain.errors import StoreAway
-from jqd.domain.followers import FOLLOWERS_BYTES_MAX, FOLLOWERS_MAX, follower_id, items_of, named
+from jqd.domain.followers import FOLLOWERS_BYTES_MAX, FOLLOWERS_MAX, encode_as_outbox_entry, follower_id, items_of
 from jqd.domain.job import Fate
 from jqd.domain.tenant import annotate
 from jqd.service.outcome_checks import wrong
@@ -38,7 +38,11 @@ def packed(*jobs: dict[str, Any]) -> bytes:
 
 
 def entry(*jobs: dict[str, Any], generation: int = 0, tenant: str = "") -> bytes:
-    return PARENT.encode() + b" " + named(items_of(packed(*jobs)), PARENT, annotate(tenant, "mail"), generation, NOW_MS)
+    return (
+        PARENT.encode()
+        + b" "
+        + encode_as_outbox_entry(items_of(packed(*jobs)), PARENT, annotate(tenant, "mail"), generation, NOW_MS)
+    )
 
 
 async def push(edge: Whole, *entries: bytes) -> dict[bytes, str]:
@@ -234,7 +238,7 @@ async def quota(edge: Whole, **limits: Any) -> None:
 def family(parent: int, jobs: int, tenant: str = "acme") -> bytes:
     """What follows one of several parents."""
     name = f"01K0000000000000000000{parent:04}"
-    its = named([{"name": "a"}] * jobs, name, annotate(tenant, "mail"), 0, NOW_MS)
+    its = encode_as_outbox_entry([{"name": "a"}] * jobs, name, annotate(tenant, "mail"), 0, NOW_MS)
     return name.encode() + b" " + its
 
 

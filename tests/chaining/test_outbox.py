@@ -19,8 +19,8 @@ from jqd.chaining.outbox import (
     SHELF_S,
     SHELVES_HOLD_S,
     Outbox,
-    OutboxDone,
-    OutboxLeft,
+    OutboxResult,
+    OverQuota,
 )
 from jqd.domain.errors import JournalRefused
 from jqd.domain.job import Fate, Held
@@ -46,7 +46,7 @@ class Pushes:
 
     async def __call__(
         self, entries: Sequence[bytes], *, from_shelf: bool = False, written: trio.Event | None = None
-    ) -> OutboxLeft:
+    ) -> OutboxResult:
         its = [entry.partition(b" ")[2] for entry in entries]
         self.calls.append(its)
         if self.is_early and written is not None:
@@ -54,14 +54,14 @@ class Pushes:
         await trio.sleep(self.takes_s)
         if self.refuses is not None:
             raise self.refuses
-        done, left = [], OutboxLeft({}, {})
+        done, left = [], OutboxResult({}, {})
         for entry, it in zip(entries, its, strict=True):
-            if not from_shelf and self.outbox and it.startswith(b"acme") and self.outbox.owes("acme"):
-                left.over.setdefault("acme", OutboxDone("others wait", [])).entries.append(entry)
+            if not from_shelf and self.outbox and it.startswith(b"acme") and self.outbox.waits_for_quota("acme"):
+                left.over.setdefault("acme", OverQuota("others wait", [])).entries.append(entry)
             elif it in self.waits:
                 left.waits[entry] = "its partition is away"
             elif it.startswith(b"acme") and not self.room:
-                left.over.setdefault("acme", OutboxDone("it is spent", [])).entries.append(entry)
+                left.over.setdefault("acme", OverQuota("it is spent", [])).entries.append(entry)
             else:
                 self.room -= it.startswith(b"acme")
                 done.append(it)
@@ -301,14 +301,18 @@ async def test_what_waits_for_something_else_keeps_no_shelf(
     await room.put(*acme)
     room.outbox.wake()
     await trio.testing.wait_all_tasks_blocked()
-    assert (await room.left(), room.outbox.owes("acme"), room.outbox.owes("other")) == (acme[:25], True, False)
+    assert (await room.left(), room.outbox.waits_for_quota("acme"), room.outbox.waits_for_quota("other")) == (
+        acme[:25],
+        True,
+        False,
+    )
     await room.store.put_off("acme", (await room.store.get_outbox(1000, 1 << 20)).entries, SHELF_S)
     await trio.sleep(5 * SHELF_S)
     assert await room.left() == [], "all lies behind what waits for the quota"
     room.pushes.room = others.room = 10
     await trio.sleep(10 * SHELF_S)
     assert (sorted(room.pushes.taken + others.taken), await room.left()) == (acme[25:], acme[:25])
-    assert (room.outbox.shelves, other.shelves, room.outbox.owes("acme")) == ({}, {}, False)
+    assert (room.outbox.shelves, other.shelves, room.outbox.waits_for_quota("acme")) == ({}, {}, False)
     for _ in range(100):
         await trio.sleep(SHELF_S / 4)
         assert await room.store.list_shelves(9) == {}, "neither lays them there again"
@@ -344,13 +348,13 @@ async def test_a_store_that_is_away_keeps_nobody_waiting(autojump_clock: None, r
     await room.put(b"acme")
     room.outbox.wake()
     await trio.sleep(10)
-    assert room.outbox.owes("acme")
+    assert room.outbox.waits_for_quota("acme")
     room.store.away = "cable pulled"
     await trio.sleep(SHELVES_HOLD_S + SHELF_LOOK_S)
-    assert (room.outbox.owes("acme"), [*room.outbox.shelves]) == (False, ["acme"]), "it is told all the same"
+    assert (room.outbox.waits_for_quota("acme"), [*room.outbox.shelves]) == (False, ["acme"]), "it is told all the same"
     room.store.away = None
     await trio.sleep(60)
-    assert room.outbox.owes("acme")
+    assert room.outbox.waits_for_quota("acme")
 
 
 async def test_a_shelf_whose_turn_has_not_come_costs_one_question(
@@ -387,5 +391,5 @@ async def test_a_shelf_counts_as_long_as_it_is_worked_on(autojump_clock: None, r
     owed = set()
     while len(room.pushes.taken) < len(acme):
         await trio.sleep(0.1)
-        owed.add(room.outbox.owes("acme") or len(room.pushes.taken) == len(acme))
+        owed.add(room.outbox.waits_for_quota("acme") or len(room.pushes.taken) == len(acme))
     assert owed == {True}

@@ -10,7 +10,7 @@ import trio.testing
 
 from jqd.chaining.follow import follow
 from jqd.chaining.outbox import Outbox
-from jqd.domain.followers import follower_id, items_of, named
+from jqd.domain.followers import encode_as_outbox_entry, follower_id, items_of
 from jqd.domain.job import Fate
 from tests.api.whole import Whole
 from tests.chaining.test_follow import NOW_MS, packed, services
@@ -35,7 +35,9 @@ async def followed(edge: Whole) -> list[str]:
     parents = [await edge.push() for _ in range(PARENTS)]
     for held in await edge.claim():
         jobs = packed({"name": "next"}, {"name": "next", "job_id": f"own-{held.job.id}"})
-        await edge.end(held, Fate.SUCCEEDED, follows=named(items_of(jobs), held.job.id, "mail", 0, NOW_MS))
+        await edge.end(
+            held, Fate.SUCCEEDED, follows=encode_as_outbox_entry(items_of(jobs), held.job.id, "mail", 0, NOW_MS)
+        )
     return parents
 
 

@@ -10,7 +10,7 @@ import trio
 
 from jqd.chaining import release as release_module
 from jqd.chaining.flows import OLD_MS, REST_S
-from jqd.chaining.release import RELEASES, ReleaseRoom, Room, release
+from jqd.chaining.release import RELEASES, ReleaseLimits, ResultBudget, release
 from jqd.domain.charge import FREE
 from jqd.domain.errors import StoreUnsettled
 from jqd.domain.flow import RESULTS_GONE, Flow
@@ -199,7 +199,7 @@ async def test_a_result_that_is_dropped_while_it_is_read_takes_no_room(
     edge: Whole, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone, there = [await succeeded(edge, PIECES) for _ in range(2)]
-    services, room, flow = edge.api._parts.services, Room(400_000), Flow(after=(gone, there))
+    services, room, flow = edge.api._parts.services, ResultBudget(400_000), Flow(after=(gone, there))
     views: list[Any] = await services.store.get_jobs([gone, there])
     with monkeypatch.context() as patched:
         patched.setattr(edge.whole, "get_piece", _no_piece)
@@ -217,7 +217,7 @@ async def _no_piece(_: Any, __: int) -> None:
 async def test_jobs_that_are_let_go_on_share_one_bound(edge: Whole, partitions: int, at_once: int) -> None:
     services = replace(edge.api._parts.services, partitions=partitions)
     child = await edge.push(name="late", delay=60)
-    room = services.feature(ReleaseRoom)
+    room = services.feature(ReleaseLimits)
     limiter = room.limiter("release", RELEASES, services, child)
     assert limiter.total_tokens == at_once
     for _ in range(at_once):

@@ -13,7 +13,7 @@ import trio
 from jqd.cli import run
 from jqd.cli.replay import Tally, replay
 from jqd.domain.clock import SystemClock
-from jqd.domain.followers import named
+from jqd.domain.followers import encode_as_outbox_entry
 from jqd.domain.job import Fate, State
 from jqd.domain.jobid import ALPHABET, partition_of
 from jqd.domain.record import Lane
@@ -340,7 +340,7 @@ def test_what_followed_retired_outcomes_is_not_said_again(fresh_valkey: Valkey, 
             outcome(
                 batch.ids[0],
                 Fate.SUCCEEDED,
-                follows=named([{"name": "next"}], batch.ids[0], "t", 0, AT_MS),
+                follows=encode_as_outbox_entry([{"name": "next"}], batch.ids[0], "t", 0, AT_MS),
             )
         )
         for batch in (old, new)

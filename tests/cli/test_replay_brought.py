@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from jqd.cli.replay import replay
-from jqd.domain.brought import brought
 from jqd.domain.followers import follower_id
 from jqd.domain.job import Fate, Outcome, State
 from jqd.domain.jobid import made_id
+from jqd.domain.outcome_followers import encode_as_jobs
 from jqd.domain.record import Lane
 from jqd.journal import Files
 from jqd.journal.inspect import snapshot
@@ -24,7 +24,7 @@ __all__ = ["fresh_valkey", "valkey_server"]
 
 def won(job_id: str, name: str = "next") -> Outcome:
     """A success that brings one job."""
-    follows = brought([{"name": name, "argument": None}], job_id, "t", 0, AT_MS, options=[])
+    follows = encode_as_jobs([{"name": name, "argument": None}], job_id, "t", 0, AT_MS, options=[])
     return outcome(job_id, Fate.SUCCEEDED, follows=follows)
 
 

@@ -7,7 +7,7 @@ import trio
 from trio.testing import MockClock
 
 from jqd.code.config import CodeConfig, Sandbox
-from jqd.code.worker import Home
+from jqd.code.worker import HomeDaemon
 from jqd.domain.media import MSGPACK
 from jqd.domain.tokens import Role
 from jqd.worker.register import Slots
@@ -27,7 +27,7 @@ class Ended:
         """`answers`: host of a daemon → statuses of its answers to /v1/me; the last one is of all further."""
         self._answers = {host: [*statuses] for host, statuses in answers.items()}
         self._urls, self._sandbox = [f"http://{host}" for host in answers], sandbox
-        self.homes: list[Home] = []
+        self.homes: list[HomeDaemon] = []
         self.after_s: float | None = None
         """After how long it ended; None: it did not."""
 
@@ -45,7 +45,7 @@ class Ended:
         slots, stopping, began_s = Slots(lambda: 4, 1), trio.Event(), trio.current_time()
         config = CodeConfig(daemons=self._urls, sandbox=self._sandbox)
         async with httpx2.AsyncClient(transport=httpx2.MockTransport(self._answer)) as http:
-            self.homes = [Home(url, http, "w", slots, "id", 10.0) for url in self._urls]
+            self.homes = [HomeDaemon(url, http, "w", slots, "id", 10.0) for url in self._urls]
             async with trio.open_nursery() as nursery:
                 for home in self.homes:
                     nursery.start_soon(home.run, config, stopping)
@@ -124,7 +124,7 @@ async def test_a_worker_that_some_daemon_may_take_goes_on(
 
 async def test_a_worker_that_may_not_run_this_code_ends_at_once(daemon: FakeDaemon) -> None:
     daemon.answers["/v1/me"] = lambda query: (200, {"role": "worker", "tenant": "acme", "scopes": []})
-    home = Home(URL, daemon.http, "w", Slots(lambda: 4, 1), "id", 10.0)
+    home = HomeDaemon(URL, daemon.http, "w", Slots(lambda: 4, 1), "id", 10.0)
     stopping = trio.Event()
     with trio.fail_after(60):
         await home.run(CodeConfig(daemons=[URL], sandbox="none"), stopping)

@@ -85,7 +85,7 @@ async def test_who_died_before_it_had_told_all_is_behind_when_it_is_back(here: S
 
 
 async def test_who_starts_and_finds_its_retired_jobs_missing_is_behind(here: StoreBench) -> None:
-    one = await here.store.reserve_sysid("one", previous_epoch_dead=True, through=True, forgot=True)
+    one = await here.store.reserve_sysid("one", previous_epoch_dead=True, through=True, reapply=True)
     assert not await is_told(here)
     assert (await here.store.look(fresh=False)).settled, "claims go on"
     await here.store.renew_sysid(one, through=True)
@@ -94,7 +94,7 @@ async def test_who_starts_and_finds_its_retired_jobs_missing_is_behind(here: Sto
 
 async def test_those_that_never_come_back_are_not_noted_for_ever(here: StoreBench) -> None:
     for number in range(110):
-        owner = await here.store.reserve_sysid(f"d{number}", previous_epoch_dead=True, through=True, forgot=True)
+        owner = await here.store.reserve_sysid(f"d{number}", previous_epoch_dead=True, through=True, reapply=True)
         await here.store.release_sysid(owner)
     assert await is_told(here)
     assert (await here.store.renew_sysid(await here.join("d0"), through=True, restored=False)).behind == ()

@@ -2,11 +2,11 @@
 
 import pytest
 
-from jqd.domain.brought import brought, followers_in
 from jqd.domain.carried import carry
 from jqd.domain.followers import follower_id
 from jqd.domain.job import NIL, ChangeKind, Fate, Held, Job, Outcome, State
 from jqd.domain.jobid import made_id
+from jqd.domain.outcome_followers import encode_as_jobs, followers_in
 from jqd.domain.record import Lane, decode_outcomes, encode_outcomes
 from jqd.store import JobView
 from tests.contract.bench import JOURNAL, OTHER_JOURNAL, StoreBench, changed, orders, outcome
@@ -23,7 +23,7 @@ async def store_bench(store_bench: StoreBench) -> StoreBench:
 def won(held: Held, *names: str, **fields: object) -> Outcome:
     """A success that brings jobs of these types."""
     items = [{"name": name, "argument": None} for name in names or ("next",)]
-    follows = brought(items, held.job.id, held.job.jobtype, held.generation, 5, options=[])
+    follows = encode_as_jobs(items, held.job.id, held.job.jobtype, held.generation, 5, options=[])
     return outcome(held, Fate.SUCCEEDED, follows=follows, **fields)
 
 

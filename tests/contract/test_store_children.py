@@ -21,7 +21,7 @@ async def test_children_that_could_not_be_told_are_passed_over_until_all_were_tr
 
     async def take(passed: int) -> tuple[list[str], int]:
         (given,) = (await store.take_links(9, REST_S, children_max=FEW, passed={f"e{parent.id}": passed})).ended
-        return given.children, given.passed
+        return given.children, given.children_before
 
     async def drop(told: list[str], failed: int) -> list[str]:
         entry, stage = f"e{parent.id}", 1

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from jqd.domain.job import ChangeKind, Fate, Held, Job, State
-from jqd.store.links import NEW, Parent, ParentNote, Standing, WatchPair
+from jqd.store.links import NEW, Parent, ParentNote, ParentsState, WatchPair
 from jqd.testing.store import FakeStore
 from tests.contract.bench import ORDERS_PART, StoreBench, changed, outcome
 from tests.contract.test_store_links import OPEN, REST_S, WELL, ask, blocked, due, end, parents_and_child, release, tell
@@ -25,9 +25,9 @@ async def retry(bench: StoreBench, parent: Job) -> Job:
     return again
 
 
-async def told(bench: StoreBench, ended: Sequence[Parent]) -> dict[str, Standing]:
+async def told(bench: StoreBench, ended: Sequence[Parent]) -> dict[str, ParentsState]:
     """What another loop took is told now."""
-    standing: dict[str, Standing] = {}
+    standing: dict[str, ParentsState] = {}
     for each in ended:
         notes = [ParentNote(child, each.id, each.how, stage=each.stage) for child in each.children]
         said = await bench.store.note_parents(notes)
@@ -39,7 +39,7 @@ async def test_a_retry_makes_void_what_a_child_was_told_of_the_end(store_bench: 
     (one, _), child = await parents_and_child(store_bench, 2)
     await ask(store_bench, child)
     await end(store_bench, Fate.FAILED)
-    assert await tell(store_bench) == {child.id: Standing(False, one.id)}
+    assert await tell(store_bench) == {child.id: ParentsState(False, one.id)}
     await retry(store_bench, one)
     assert await tell(store_bench) == {child.id: OPEN}, "it has not ended"
     await end(store_bench)
@@ -53,11 +53,13 @@ async def test_a_parent_that_ends_again_before_anybody_noticed_has_its_new_end(s
     (one, other), child = await parents_and_child(store_bench, 2)
     await ask(store_bench, child)
     await end(store_bench, Fate.FAILED)
-    assert await tell(store_bench) == {child.id: Standing(False, one.id)}
+    assert await tell(store_bench) == {child.id: ParentsState(False, one.id)}
     await store_bench.cancel(other.id)
     await retry(store_bench, one)
     await end(store_bench)
-    assert await tell(store_bench) == {child.id: Standing(True, other.id)}, "the first that did not succeed is another"
+    assert await tell(store_bench) == {child.id: ParentsState(True, other.id)}, (
+        "the first that did not succeed is another"
+    )
 
 
 async def test_an_end_that_overtakes_its_retry_is_told_with_it(store_bench: StoreBench) -> None:
@@ -137,7 +139,7 @@ async def test_children_learn_that_the_name_of_a_parent_went_to_another(store_be
     assert await ask(store_bench, child) == OPEN
     await store_bench.add(changed(other, 9, ChangeKind.NEW, digest="d2"))
     assert await store_bench.state(one) is State.CANCELLED
-    assert await tell(store_bench) == {child.id: Standing(True, one.id)}
+    assert await tell(store_bench) == {child.id: ParentsState(True, one.id)}
 
 
 async def test_children_learn_what_ended_as_a_dead_hand_was_emptied(store_bench: StoreBench) -> None:
@@ -149,7 +151,7 @@ async def test_children_learn_what_ended_as_a_dead_hand_was_emptied(store_bench:
     member = (await store_bench.members(await store_bench.join("lives")))["dies"]
     await store_bench.store.reap("dies", member, 10)
     assert await store_bench.state(one) is State.CANCELLED
-    assert await tell(store_bench) == {child.id: Standing(True, one.id)}
+    assert await tell(store_bench) == {child.id: ParentsState(True, one.id)}
 
 
 async def test_a_child_that_was_released_stays_so(store_bench: StoreBench) -> None:
@@ -172,11 +174,11 @@ async def test_a_parent_owes_its_new_end_before_it_is_deleted(store_bench: Store
     await end(store_bench, Fate.FAILED)
     await store_bench.join()
     assert await store_bench.store.delete_dead([one.id]) == [], "whoever waits was told of the first end only"
-    assert await tell(store_bench) == {child.id: Standing(False, one.id)}
+    assert await tell(store_bench) == {child.id: ParentsState(False, one.id)}
     assert await store_bench.store.delete_dead([one.id]) == [one.id]
     gone = ParentNote(child.id, one.id, "gone")
     said = await store_bench.store.note_parents([gone])
-    assert said[child.id]._replace(mark="") == Standing(False, one.id), "it had failed before"
+    assert said[child.id]._replace(mark="") == ParentsState(False, one.id), "it had failed before"
 
 
 async def test_a_parent_that_is_gone_is_not_waited_for_again(store_bench: StoreBench) -> None:
@@ -212,7 +214,7 @@ async def test_no_end_is_told_before_the_store_was_told_all(store_bench: StoreBe
     assert (asked.how, asked.is_coming) == (None, True)
     await store_bench.store.renew_sysid(await store_bench.join("late"), through=True, settle=True)
     store_bench.clock.advance(REST_S)
-    assert await tell(store_bench) == {child.id: Standing(True, one.id)}
+    assert await tell(store_bench) == {child.id: ParentsState(True, one.id)}
 
 
 async def test_a_child_counts_the_parents_that_it_waits_for_now_alone(store_bench: StoreBench) -> None:
@@ -222,12 +224,12 @@ async def test_a_child_counts_the_parents_that_it_waits_for_now_alone(store_benc
     await note([ParentNote(child.id, size=NEW, mark="old"), ParentNote(child.id, before.id, mark="old")])
     await note([ParentNote(child.id, size=NEW, mark="new")])
     early = [ParentNote(child.id, before.id, "failed"), ParentNote(child.id, one.id, "succeeded")]
-    assert await note(early) == {child.id: Standing(False, "", "new")}
+    assert await note(early) == {child.id: ParentsState(False, "", "new")}
     asked = [ParentNote(child.id, one.id, mark="new"), ParentNote(child.id, two.id, size=2, mark="new")]
-    assert await note(asked) == {child.id: Standing(False, "", "new")}
+    assert await note(asked) == {child.id: ParentsState(False, "", "new")}
     late = ParentNote(child.id, before.id, "failed", size=1, mark="old")
-    assert await note([late]) == {child.id: Standing(False, "", "new")}
+    assert await note([late]) == {child.id: ParentsState(False, "", "new")}
     failed = ParentNote(child.id, two.id, "failed", stage=1)
-    assert await note([failed]) == {child.id: Standing(True, two.id, "new")}
-    assert await note([failed._replace(how="", stage=2)]) == {child.id: Standing(False, "", "new")}, "of one beside"
-    assert await note([failed._replace(how="succeeded", stage=3)]) == {child.id: Standing(True, "", "new")}
+    assert await note([failed]) == {child.id: ParentsState(True, two.id, "new")}
+    assert await note([failed._replace(how="", stage=2)]) == {child.id: ParentsState(False, "", "new")}, "of one beside"
+    assert await note([failed._replace(how="succeeded", stage=3)]) == {child.id: ParentsState(True, "", "new")}

@@ -50,7 +50,7 @@ async def test_a_store_that_forgot_a_group_learns_its_members(store_bench: Store
     assert await store.confirm_members("g", [("", "one"), ("", "two")]) == []
     assert await store.confirm_members("g", [("", "one"), ("", "two")]) == []
     closing = await store.close_group("g")
-    assert (closing.unsure, sorted(closing.job_ids)) == (0, ["one", "two"])
+    assert (closing.unconfirmed, sorted(closing.job_ids)) == (0, ["one", "two"])
     assert await store.confirm_members("g", [("", "two"), ("", "three")]) == ["three"]
 
 

@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from jqd.domain.errors import StoreRefused
-from jqd.domain.followers import named
+from jqd.domain.followers import encode_as_outbox_entry
 from jqd.domain.job import ChangeKind, Fate, Held, Job, Outcome, State
 from jqd.domain.record import Lane
 from jqd.domain.results import PIECE_BYTES, LargeResult
@@ -258,7 +258,7 @@ async def test_a_full_server_refuses_it_by_name(full: tuple[StoreBench, "redis.R
     held = await claim(bench, keep_result=keep)
     large = value(8 * PIECE_BYTES)
     client.config_set("maxmemory", client.info("memory")["used_memory"] + 3 * PIECE_BYTES)
-    follows = {"follows": named([], held.job.id, "mail", 0, 0)}
+    follows = {"follows": encode_as_outbox_entry([], held.job.id, "mail", 0, 0)}
     (told,) = await put(bench, outcome(held, Fate.SUCCEEDED, result=large, **follows))
     assert told.message.startswith(f"RESULT_DROPPED: the store is full, and the result has {len(large)} bytes; ")
     assert told.result == b"\xc0"

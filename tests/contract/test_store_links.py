@@ -8,15 +8,15 @@ import pytest
 
 from jqd.domain.flow import AFTER_MAX, BLOCKED_MS, Flow
 from jqd.domain.job import ChangeKind, Fate, Job, State
-from jqd.store.links import NEW, Due, ParentNote, Standing, WatchPair
+from jqd.store.links import NEW, Due, ParentNote, ParentsState, WatchPair
 from jqd.store.methods import STEP_JOBS
 from jqd.testing.store import FakeStore
 from tests.contract.bench import ORDERS_PART, StoreBench, changed, outcome
 from tests.contract.test_store_counts import counts
 
 REST_S = 5.0
-WELL = Standing(True, "")
-OPEN = Standing(False, "")
+WELL = ParentsState(True, "")
+OPEN = ParentsState(False, "")
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ async def due(bench: StoreBench) -> Due:
     return await bench.store.take_links(100, REST_S)
 
 
-async def ask(bench: StoreBench, child: Job) -> Standing:
+async def ask(bench: StoreBench, child: Job) -> ParentsState:
     """As the loop does for a blocked child."""
     assert child.flow is not None
     await bench.store.note_parents([ParentNote(child.id, size=NEW, mark=(mark := child.flow.mark))])
@@ -52,9 +52,9 @@ async def ask(bench: StoreBench, child: Job) -> Standing:
     return (await bench.store.note_parents(notes))[child.id]._replace(mark="")
 
 
-async def tell(bench: StoreBench) -> dict[str, Standing]:
+async def tell(bench: StoreBench) -> dict[str, ParentsState]:
     """As the loop does for all parents that ended."""
-    standing: dict[str, Standing] = {}
+    standing: dict[str, ParentsState] = {}
     for each in (await due(bench)).ended:
         notes = [ParentNote(child, each.id, each.how, stage=each.stage) for child in each.children]
         standing |= {child: one._replace(mark="") for child, one in (await bench.store.note_parents(notes)).items()}
@@ -115,17 +115,17 @@ async def test_rows_with_many_parents_come_a_few_at_a_time(store_bench: StoreBen
 async def test_in_any_order_of_ends_and_steps_all_are_known_in_the_end(store_bench: StoreBench) -> None:
     """Each parent ends, all are asked once or twice, and children are told at any moment."""
 
-    async def ends(child: Job) -> Standing:
+    async def ends(child: Job) -> ParentsState:
         await end(store_bench)
         return OPEN
 
-    async def asks(child: Job) -> Standing:
+    async def asks(child: Job) -> ParentsState:
         return await ask(store_bench, child)
 
-    async def tells(child: Job) -> Standing:
+    async def tells(child: Job) -> ParentsState:
         return (await tell(store_bench)).get(child.id, OPEN)
 
-    steps: dict[str, Callable[[Job], Awaitable[Standing]]] = {"end": ends, "ask": asks, "tell": tells}
+    steps: dict[str, Callable[[Job], Awaitable[ParentsState]]] = {"end": ends, "ask": asks, "tell": tells}
     orders = sorted(set(itertools.permutations(2 * list(steps))))
     step = 6 if isinstance(store_bench.store, FakeStore) else 6 * ORDERS_PART  # all are in chaining/test_flow_walks.py
     for order in orders[::step]:
@@ -174,10 +174,10 @@ async def test_an_end_that_is_noted_twice_is_one_and_a_success_beats_a_failure_i
     await note([ParentNote(child.id, size=NEW), ParentNote(child.id, one.id), ParentNote(child.id, two.id, size=2)])
     failed = ParentNote(child.id, one.id, "failed")
     for how in ("failed", "cancelled", ""):
-        assert await note([failed, failed._replace(how=how)]) == {child.id: Standing(False, one.id)}
+        assert await note([failed, failed._replace(how=how)]) == {child.id: ParentsState(False, one.id)}
     for how in ("succeeded", "failed", "cancelled", ""):
-        assert await note([failed._replace(how=how)]) == {child.id: Standing(False, "")}
-    assert await note([ParentNote(child.id, two.id, "succeeded")]) == {child.id: Standing(True, "")}
+        assert await note([failed._replace(how=how)]) == {child.id: ParentsState(False, "")}
+    assert await note([ParentNote(child.id, two.id, "succeeded")]) == {child.id: ParentsState(True, "")}
 
 
 @pytest.mark.parametrize("how", ["succeeded", "failed", "cancelled"])
@@ -191,7 +191,7 @@ async def test_children_learn_how_a_parent_ended(store_bench: StoreBench, how: s
     else:
         await end(store_bench, Fate.SUCCEEDED if how == "succeeded" else Fate.FAILED)
     stands = (await tell(store_bench))[child.id] if asked_first else await ask(store_bench, child)
-    assert stands == Standing(True, "" if how == "succeeded" else parent.id)
+    assert stands == ParentsState(True, "" if how == "succeeded" else parent.id)
 
 
 async def test_children_learn_that_a_parent_expired(store_bench: StoreBench) -> None:
@@ -202,7 +202,7 @@ async def test_children_learn_that_a_parent_expired(store_bench: StoreBench) -> 
     store_bench.clock.advance(2.0)
     await store_bench.store.promote(10)
     assert await store_bench.state(parent) is State.FAILED
-    assert await tell(store_bench) == {child.id: Standing(True, parent.id)}
+    assert await tell(store_bench) == {child.id: ParentsState(True, parent.id)}
 
 
 async def test_an_attempt_that_failed_is_no_end(store_bench: StoreBench) -> None:
@@ -227,7 +227,7 @@ async def test_a_blocked_job_that_expires_is_asked_for_no_more(store_bench: Stor
 async def test_a_failed_child_that_is_retried_asks_its_parents_again(store_bench: StoreBench) -> None:
     (parent,), child = await parents_and_child(store_bench, 1)
     await end(store_bench, Fate.FAILED)
-    assert await ask(store_bench, child) == Standing(True, parent.id)
+    assert await ask(store_bench, child) == ParentsState(True, parent.id)
     await store_bench.cancel(child.id)
     assert [one.is_blocked for one in (await due(store_bench)).blocked] == [False]
     revision = await store_bench.store.reserve_change(parent.id)
@@ -260,7 +260,7 @@ async def test_a_parent_is_deleted_only_when_its_children_were_told(store_bench:
     await end(store_bench, Fate.FAILED)
     await store_bench.join()
     assert await store_bench.store.delete_dead([parent.id]) == []
-    assert await tell(store_bench) == {child.id: Standing(True, parent.id)}
+    assert await tell(store_bench) == {child.id: ParentsState(True, parent.id)}
     assert await store_bench.store.delete_dead([parent.id]) == [parent.id]
     (one,) = await store_bench.store.watch_parents([WatchPair(child.id, "", parent.id, "")])
     assert one.how is None, "nobody knows it any more"
@@ -381,7 +381,7 @@ async def test_jobs_that_may_not_be_deleted_yet_hide_none_from_who_cleans(
         store_bench.clock.advance(1)
     store_bench.clock.advance(60)
     gone, before_ms = 0, store_bench.clock.wall_ms() + ahead_ms
-    while (cleaned := await store_bench.store.clean_ended(before_ms, 2)).looked:
+    while (cleaned := await store_bench.store.clean_ended(before_ms, 2)).examined:
         gone, before_ms = gone + cleaned.gone, cleaned.before_ms
     assert gone == 5
     assert [await store_bench.state(parent) for parent in parents] == [State.SUCCEEDED] * 2

@@ -75,8 +75,8 @@ async def test_each_filter_tells_each_job_once_however_little_a_page_looks_at(
         told = await pages(store_bench, state, jobtype, tag, limit=30, tenant=tenant)
         ids = [view.id for page in told for view in page.jobs]
         assert (len(ids), {*ids}) == (len(wanted), wanted), (state, tenant, name, tag)
-        assert all(page.looked < SCAN + 3 * ROWS for page in told), (state, tenant, name, tag)
-        assert sum(page.looked for page in told) >= len(wanted)
+        assert all(page.examined < SCAN + 3 * ROWS for page in told), (state, tenant, name, tag)
+        assert sum(page.examined for page in told) >= len(wanted)
 
 
 @pytest.mark.parametrize("types_at_once", [listing.LIST_TYPES, 150])
@@ -144,7 +144,7 @@ async def test_jobs_of_which_no_attempt_ended_are_left_out_where_none_of_them_ca
     found = {view.id for view in page.jobs}
     assert tried <= found
     assert {view.state for view in page.jobs if view.id not in tried} <= {State.CANCELLED}
-    assert page.looked == len(views)
+    assert page.examined == len(views)
 
 
 async def test_what_takes_long_ends_a_page_and_few_jobs_are_one_all_the_same(
@@ -169,7 +169,7 @@ async def test_large_rows_are_looked_at_a_few_with_each_call(
     told = await pages(store_bench, State.WAITING, None, "red", limit=100)
     assert [view.id for page in told for view in page.jobs] == jobs[::7][::-1]
     assert 2 <= len(told) <= 28
-    assert sum(page.looked for page in told) == 28
+    assert sum(page.examined for page in told) == 28
 
 
 async def test_a_job_due_in_a_year_hides_no_scheduled_job_that_was_pushed_after_it(
@@ -186,7 +186,7 @@ async def test_a_job_due_in_a_year_hides_no_scheduled_job_that_was_pushed_after_
     for limit in (1, 13, 50, 1_000):
         told = await pages(store_bench, None, None, None, limit)
         assert [view.id for page in told for view in page.jobs] == newest, limit
-    assert sum(page.looked for page in told) == len(newest)
+    assert sum(page.examined for page in told) == len(newest)
 
 
 async def test_a_cursor_is_good_in_the_next_life_of_the_store(store_bench: StoreBench) -> None:

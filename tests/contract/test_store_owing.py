@@ -57,16 +57,16 @@ async def test_large_jobs_that_owe_their_end_are_looked_at_in_one_call(store_ben
     """Their rows were read, so eight of half a megabyte were all of a call."""
     await owing(store_bench, b"\xc6\x00\x0f\x00\x00" + bytes(0xF0000))
     cleaned = await store_bench.store.clean_ended(store_bench.clock.wall_ms() + 1, 100)
-    assert (cleaned.gone, cleaned.looked) == (BEHIND, MANY + BEHIND)
+    assert (cleaned.gone, cleaned.examined) == (BEHIND, MANY + BEHIND)
 
 
 async def test_a_clean_looks_at_so_many_and_is_asked_to_go_on(store_bench: StoreBench) -> None:
     """One call of the service walked them all, however long that took."""
     await owing(store_bench)
     before_ms, told = store_bench.clock.wall_ms() + 60_000, list[Cleaned]()
-    while not told or told[-1].looked:
+    while not told or told[-1].examined:
         told.append(await store_bench.store.clean_ended(before_ms, STEP))
         before_ms = told[-1].before_ms
-    assert max(one.looked for one in told) == STEP
+    assert max(one.examined for one in told) == STEP
     assert sum(one.gone for one in told) == BEHIND
-    assert sum(one.looked for one in told) == MANY + BEHIND, "each once"
+    assert sum(one.examined for one in told) == MANY + BEHIND, "each once"

@@ -7,7 +7,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from jqd.http.fairness import ALONE, EACH, EACH_BESIDE, OTHERS_S, PAUSE_S, WEIGHT_BYTES, FairQueue
+from jqd.http.fairness import ALONE, EACH, EACH_IF_SEVERAL, OTHERS_S, PAUSE_S, WEIGHT_BYTES, FairQueue
 from jqd.http.request import SOME_BYTES, Request, Response
 from tests.http.peers import FLOOD, Peer
 
@@ -88,7 +88,7 @@ async def test_while_others_ask_the_loop_is_theirs_for_most_of_the_time(size: in
     """Each request is worked at in five turns, as a push is: with 40 turns' worth of them at once the loop would be
     full of one that floods. What it does until another one's answer is counted: of large ones one is begun in a turn.
     """
-    hall, steps, begun, each = Hall(), [0], Counter[float](), 1 if size else EACH_BESIDE
+    hall, steps, begun, each = Hall(), [0], Counter[float](), 1 if size else EACH_IF_SEVERAL
 
     async def five_turns(asked: Request) -> Response:
         begun[trio.current_time()] += asked.peer == "192.0.2.1"
@@ -112,7 +112,7 @@ async def test_while_others_ask_the_loop_is_theirs_for_most_of_the_time(size: in
         assert max(met[1:]) <= 5 * each, met
     assert sorted(begun.values())[:-1][-1] == each, "but for those that came first: nobody else was in line"
     assert steps[0] == 5 * FLOOD
-    assert trio.current_time() >= FLOOD / EACH_BESIDE * PAUSE_S / 2
+    assert trio.current_time() >= FLOOD / EACH_IF_SEVERAL * PAUSE_S / 2
     assert hall.empty()
 
 

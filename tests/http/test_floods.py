@@ -11,7 +11,7 @@ from trio.testing import MockClock
 
 from jqd.http.config import ListenerConfig
 from jqd.http.connection import Connection, ServerContext
-from jqd.http.fairness import EACH, PAUSE_S, AddressQueues, FairQueue, Urgency, Urgent, not_urgent, weight_of
+from jqd.http.fairness import EACH, PAUSE_S, FairQueue, OwnerQueues, Urgency, Urgent, not_urgent, weight_of
 from jqd.http.request import Request, Response
 from jqd.http.transport import Turn
 from tests.http.peers import FLOOD, Peer
@@ -156,13 +156,13 @@ async def test_nor_do_handshakes_and_none_is_too_slow_for_having_waited(autojump
 
 async def test_a_new_connection_for_each_request_is_nobody_else(mock_clock: MockClock) -> None:
     """A handshake is its address', the request behind it a tenant's."""
-    lines = AddressQueues()
+    lines = OwnerQueues()
     for _ in range(3):
         lines.handshakes.enter("192.0.2.1")
         lines.handshakes.leave("192.0.2.1")
         lines.requests.enter("tenant acme")
         lines.requests.leave("tenant acme")
-    assert not any(line.others.ask(trio.current_time()) for line in (lines.handshakes, lines.requests))
+    assert not any(line.owners.are_several(trio.current_time()) for line in (lines.handshakes, lines.requests))
 
 
 async def test_a_pause_is_as_long_as_what_was_begun_may_have_taken(autojump_clock: MockClock) -> None:

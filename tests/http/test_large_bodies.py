@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from jqd.http.fairness import OTHERS_S, PAUSES, SMALL, WEIGHT_BYTES, WEIGHT_UNSAID, OtherAddresses, weight_of
+from jqd.http.fairness import OTHERS_S, PAUSES, SMALL, WEIGHT_BYTES, WEIGHT_UNSAID, RecentOwners, weight_of
 from jqd.http.large_bodies import COSTLY_S, LARGE_BYTES, LARGE_S_MAX, LargeBodyQueue
 from jqd.http.request import SOME_BYTES, RequestHead
 
@@ -27,7 +27,7 @@ class Bodies:
         self.most = Counter[str]()
 
     async def work(self, owner: str, waits_s: float = LONG_S, scope: trio.CancelScope | None = None) -> None:
-        self.large.others.note(owner)
+        self.large.owners.note(owner)
         with scope or trio.CancelScope():
             async with self.large.turn(owner, 0):
                 self.begun.append((trio.current_time(), owner))
@@ -45,7 +45,7 @@ class Bodies:
 async def test_large_bodies_of_one_go_one_after_the_other_while_others_ask(autojump_clock: MockClock) -> None:
     """Six connections with 16 MB in four jobs each made the pushes of all others take 1.5 s."""
     bodies = Bodies()
-    bodies.large.others.note("b")
+    bodies.large.owners.note("b")
     async with trio.open_nursery() as nursery:
         for _ in range(6):
             nursery.start_soon(bodies.work, "a")
@@ -60,7 +60,7 @@ async def test_a_large_one_that_waits_for_the_store_holds_up_the_next_no_longer_
     autojump_clock: MockClock,
 ) -> None:
     bodies = Bodies()
-    bodies.large.others.note("b")
+    bodies.large.owners.note("b")
     async with trio.open_nursery() as nursery:
         for _ in range(2):
             nursery.start_soon(bodies.work, "a", 60.0)
@@ -94,7 +94,7 @@ async def test_smaller_ones_count_as_large_for_a_while_of_whom_one_held_the_loop
 
 async def test_large_ones_that_are_given_up_in_line_leave_it_and_no_owner_is_kept(autojump_clock: MockClock) -> None:
     bodies, scopes = Bodies(), [trio.CancelScope() for _ in range(4)]
-    bodies.large.others.note("b")
+    bodies.large.owners.note("b")
     async with trio.open_nursery() as nursery:
         for scope in scopes:
             nursery.start_soon(bodies.work, "a", LONG_S, scope)
@@ -131,13 +131,13 @@ async def test_who_is_in_line_sleeps_and_pauses_while_one_before_the_latest_wait
     bodies, long_s = Bodies(), 30 * LARGE_S_MAX
     asked = 0
 
-    class Always(OtherAddresses):
-        def ask(self, now_s: float | None = None) -> bool:
+    class Always(RecentOwners):
+        def are_several(self, now_s: float | None = None) -> bool:
             nonlocal asked
             asked += 1
             return True
 
-    bodies.large.others = Always()
+    bodies.large.owners = Always()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(bodies.work, "a", long_s)
         await wait_all_tasks_blocked()

@@ -80,7 +80,7 @@ class Side:
         await self.store.apply_jobs("ab" * 16, self._jobs, self._jobs + len(jobs), jobs)
         self._jobs += len(jobs)
         self.runner.offers |= {job.jobtype: offer() for job in jobs}
-        self.claims.arrived(jobs)
+        self.claims.note_new_jobs(jobs)
 
 
 class Sides:

@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 import trio
 
-from jqd.domain.brought import brought
 from jqd.domain.carried import carry
 from jqd.domain.errors import StoreAway
 from jqd.domain.followers import follower_id
 from jqd.domain.job import Fate, Outcome, State
 from jqd.domain.jobid import made_id
+from jqd.domain.outcome_followers import encode_as_jobs
 from jqd.domain.record import Lane, decode_outcomes, encode_outcomes
 from jqd.journal import JournalConfig, open_journal
 from jqd.loops.ingest import FLIGHTS_MAX
 from jqd.loops.lane_records import CHUNK_RECORDS
-from jqd.recovery.recovery import hand_down
+from jqd.recovery.recovery import pass_on_positions
 from jqd.store import JobView
 from tests.harness.files import MemoryFiles
 from tests.loops.house import House, house, until
@@ -35,7 +35,7 @@ async def test_nobody_claims_a_job_that_came_with_an_outcome_and_ended_later_in_
         async with open_journal(CONFIG, clock=here.clock, files=files) as journal:
             parent, *others = journal.ids.take(1 + (FLIGHTS_MAX + 2) * CHUNK_RECORDS).ids()
             child = made_id(follower_id(parent, 0, 0))
-            follows = brought([{"name": "next", "argument": None}], parent, "a", 0, 5, options=[])
+            follows = encode_as_jobs([{"name": "next", "argument": None}], parent, "a", 0, 5, options=[])
             ends = [Outcome(one, 1, Fate.SUCCEEDED, "a", 0, 1) for one in others]
             for some in (
                 [Outcome(parent, 1, Fate.SUCCEEDED, "a", 0, 1, follows=follows)],
@@ -89,14 +89,14 @@ async def test_nobody_claims_a_job_that_came_with_an_outcome_and_ended_later_in_
 async def test_a_copied_job_that_the_old_id_of_a_journal_lacked_comes_under_the_new_one(autojump_clock: None) -> None:
     """Its outcome was retired before this life of the store came to it, so that it came without the job."""
     new, parent = "cd" * 16, "01MCC5RM00J3VGCGZGDEMV5000"
-    follows = brought([{"name": "next", "argument": None}], parent, "a", 0, 5, options=[])
+    follows = encode_as_jobs([{"name": "next", "argument": None}], parent, "a", 0, 5, options=[])
     child = made_id(follower_id(parent, 0, 0))
     original = encode_outcomes([Outcome(parent, 1, Fate.SUCCEEDED, "a", 0, 1, follows=follows)])
     ((_, _, body),) = carry(Lane.OUTCOMES, original, {child}, 300)
     async with house() as here:
         await here.store.look(fresh=True)
         lanes: Any = {lane: SimpleNamespace(last_position=400 if lane is Lane.OUTCOMES else 0) for lane in Lane}
-        await hand_down(here.journal, here.store, lanes, new)
+        await pass_on_positions(here.journal, here.store, lanes, new)
         await here.store.apply_outcomes(new, 400, 500, decode_outcomes(body))
         assert isinstance(await here.store.get_job(child), JobView)
 
@@ -108,5 +108,5 @@ async def test_positions_are_handed_down_again_where_the_other_copy_moved_on_sin
         await here.store.look(fresh=True)
         for position in (400, 500, 300):
             lanes: Any = {lane: SimpleNamespace(last_position=position) for lane in Lane}
-            await hand_down(here.journal, here.store, lanes, new)
+            await pass_on_positions(here.journal, here.store, lanes, new)
         assert set((await here.store.applied(new)).values()) == {500}

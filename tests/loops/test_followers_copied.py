@@ -2,10 +2,10 @@
 
 import trio
 
-from jqd.domain.brought import brought
 from jqd.domain.followers import follower_id
 from jqd.domain.job import Fate, Outcome, State
 from jqd.domain.jobid import made_id
+from jqd.domain.outcome_followers import encode_as_jobs
 from jqd.domain.record import Lane, encode_outcomes
 from jqd.store import JobView, Owner
 from tests.loops.house import House, until
@@ -18,7 +18,7 @@ async def followed(here: House, owner: Owner) -> tuple[str, str]:
     await finish(here, owner, {ids[3]})
     (held,) = await here.store.get_waiting_jobs(owner, "a", 1, priority_min=0, priority_max=0, bytes_max=999)
     items = [{"name": "next", "argument": 1}, {"name": "rest", "argument": 2}]
-    follows = brought(items, ids[3], "a", 0, 5, options=[])
+    follows = encode_as_jobs(items, ids[3], "a", 0, 5, options=[])
     outcome = Outcome(ids[3], held.fence, Fate.SUCCEEDED, "a", 0, 1, follows=follows)
     await here.journal.wsync(here.journal.write(Lane.OUTCOMES, 1, encode_outcomes([outcome])))
     first, second = (made_id(follower_id(ids[3], 0, place)) for place in range(2))

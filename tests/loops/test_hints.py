@@ -42,7 +42,7 @@ async def test_a_job_that_comes_with_a_better_one_for_another_worker_is_claimed_
         await trio.sleep(60.02)
         await side.store.apply_jobs("cd" * 16, 0, 1, jobs)
         began_s = trio.current_time()
-        side.claims.arrived(jobs)
+        side.claims.note_new_jobs(jobs)
         await until(lambda: "second" in sides.started)
         assert trio.current_time() - began_s < IDLE_S / 4
 
@@ -52,7 +52,7 @@ async def test_an_end_by_which_nothing_becomes_ready_causes_no_look(autojump_clo
     async with running() as sides:
         claims = sides.sides[0].claims
         assert not claims.is_stale
-        claims.ended([Outcome("0", 1, Fate.SUCCEEDED, "a", 0, 1), Outcome("1", 1, fate, "a", 0, 1)])
+        claims.note_outcomes([Outcome("0", 1, Fate.SUCCEEDED, "a", 0, 1), Outcome("1", 1, fate, "a", 0, 1)])
         assert claims.is_stale is (fate is Fate.RETRY)
 
 
@@ -95,9 +95,9 @@ async def test_room_and_jobs_that_come_cause_a_look_where_the_rows_say_too_littl
             side.claims.since_s = 0.0
         if change in ("better", "behind", "of another type"):
             priority = 4 if change == "better" else 6
-            side.claims.arrived([Job("2", "b" if change == "of another type" else "a", priority=priority)])
+            side.claims.note_new_jobs([Job("2", "b" if change == "of another type" else "a", priority=priority)])
         else:
-            side.claims.freed()
+            side.claims.note_free_slot()
         is_known = change in ("none", "behind")
         assert (side.claims.is_stale, side.claims.is_fresh) == (not is_known, is_known)
         assert side.claims.rows == ([rows[0]._replace(waiting=21)] if change == "behind" else rows)
@@ -142,7 +142,7 @@ async def test_what_comes_while_a_look_is_under_way_is_looked_for_once_more(auto
             claims.is_stale, claims._found_none = False, False
             claims._hold_until_s, claims.since_s = trio.current_time() + 1e6, trio.current_time()
             claims.is_claiming = is_claiming
-            claims.arrived([Job("1", "a", priority=1)])
+            claims.note_new_jobs([Job("1", "a", priority=1)])
             assert claims.is_stale is not is_claiming
         claims.since_s = None
 

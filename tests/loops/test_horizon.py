@@ -243,8 +243,8 @@ def test_marks_say_less_when_there_are_many_and_never_too_much() -> None:
     unneeded = horizon.unneeded(60)
     assert unneeded is not None
     assert half * 0.9 < unneeded <= half
-    assert EDIT_US < horizon.since(half) <= half // 10 * us
-    assert horizon.since(0) == 0
+    assert EDIT_US < horizon.jobs_written_after(half) <= half // 10 * us
+    assert horizon.jobs_written_after(0) == 0
     assert horizon.holders(half * 2, 60) == ["b"]
     assert horizon.holders(100, 60) == []
     horizon.note(KeptJob(9 * MARKS_MAX * us, 0, {"us": DurableReply(0, 0)}), applied=1, written=1)

@@ -3,8 +3,8 @@
 from typing import Any
 from unittest.mock import AsyncMock, Mock
 
-from jqd.domain.brought import brought
 from jqd.domain.job import Fate, Job, Outcome
+from jqd.domain.outcome_followers import encode_as_jobs
 from jqd.domain.record import Lane
 from jqd.lanes import MATCH_S, PartitionLanes
 from jqd.testing.clock import ManualClock
@@ -22,7 +22,7 @@ async def test_constraints_are_matched_for_a_moment_in_all_whatever_outcomes_bri
     store.put_results.side_effect = lambda *args: args[-1]
     items = [{"name": "next", "argument": None}] * 2
     outcomes = [
-        Outcome(parent, 1, Fate.SUCCEEDED, "a", 0, 1, follows=brought(items, parent, "a", 0, 5, options=[]))
+        Outcome(parent, 1, Fate.SUCCEEDED, "a", 0, 1, follows=encode_as_jobs(items, parent, "a", 0, 5, options=[]))
         for parent in map(PARENT.format, range(10, 20))
     ]
     lanes = PartitionLanes(shared, 0, store, **parts).build(Mock())

@@ -211,7 +211,7 @@ async def test_a_job_that_is_given_anew_while_it_is_at_work_counts_once_for_each
         await nursery.start(here.dispatch.run)
         await until(lambda: here.started == ["1"])
         owner = await here.wait_claimable()
-        await here.store.release_jobs(owner, here.store.places.hand(owner.sysid))
+        await here.store.release_jobs(owner, here.store.places.in_flight(owner.sysid))
         await until(lambda: here.started == ["1", "1"])
         await until(lambda: here.scheduler.running() == {"a": 1})
         workers.unregister(workers.list()[0].id)
@@ -276,7 +276,7 @@ async def test_while_the_journal_takes_nothing_what_it_promises_nobody_goes_back
         await until(lambda: cut.job_id in here.runner.out_of_hand_ids)
         here.runner.stop(Stopped([], held[2:]))  # it has stopped since
         await until(lambda: len(here.runner.out_of_hand_ids) == 2)
-        assert here.store.places.hand(owner.sysid) == {done.job_id: done.fence}
+        assert here.store.places.in_flight(owner.sysid) == {done.job_id: done.fence}
         assert (here.scheduler.running(), here.settle.unwritten) == ({}, 1), "this alone waits for the disk"
         is_full = False
         await until(lambda: len(here.runner.out_of_hand_ids) == 3)

@@ -11,11 +11,11 @@ import pytest
 import trio
 
 from jqd.chaining.flows import LOOK_S
-from jqd.control import OWED_JOBS_WARN, OWED_S, SHELVES_SHOWN_MAX
+from jqd.control import MANY_PARENTS, QUOTA_WAIT_S, SHELVES_SHOWN_MAX
 from jqd.cron import service as schedules
 from jqd.cron.schedules import Plan, Schedules, Template
 from jqd.domain.errors import JournalRefused
-from jqd.domain.followers import items_of, named
+from jqd.domain.followers import encode_as_outbox_entry, items_of
 from jqd.domain.job import Fate, Held, Outcome
 from jqd.domain.jobid import partition_of, partition_of_name
 from jqd.domain.lease import LeaseConfig, Peer
@@ -171,17 +171,17 @@ async def test_what_waits_for_a_quota_for_a_minute_is_said(autojump_clock: None)
         here.daemon.parts.services.feature(Quotas).known["acme"] = Quota(dead=0)
         ids = [job_id for names in ((HERE, THERE), (HERE,)) for job_id in await here.push(*names)]
         assert await here.control.wait_caught_up(Lane.JOBS, here.journal.end, 5, BOTH)
-        follows = named([{"name": "a"}], "p", annotate("acme", "a"), 0, 0)
+        follows = encode_as_outbox_entry([{"name": "a"}], "p", annotate("acme", "a"), 0, 0)
         ended = [Outcome(job_id, 1, Fate.SUCCEEDED, "a", 0, 1, follows=follows) for job_id in ids]
         await here.journal.wsync(here.journal.write(Lane.OUTCOMES, len(ended), encode_outcomes(ended)))
-        await until(lambda: here.control.owed("acme") == len(ids))
+        await until(lambda: here.control.waiting_parents("acme") == len(ids))
         assert (here.control.stats()["shelves"], here.control.warnings()) == ({"tenants": 1, "jobs": len(ids)}, [])
-        await trio.sleep(OWED_S + 1)
+        await trio.sleep(QUOTA_WAIT_S + 1)
         (warning,) = here.control.warnings()
         assert warning.startswith(f"what follows {len(ids)} jobs of tenant 'acme' waits since ")
-        assert (here.control.owed_text("acme"), here.control.owed_text("other")) == (warning, None)
+        assert (here.control.quota_wait_warning("acme"), here.control.quota_wait_warning("other")) == (warning, None)
         here.daemon.parts.services.feature(Quotas).known.clear()
-        await until(lambda: not here.control.warnings() and not here.control.owed("acme"))
+        await until(lambda: not here.control.warnings() and not here.control.waiting_parents("acme"))
         nursery.cancel_scope.cancel()
 
 
@@ -190,11 +190,11 @@ async def test_much_that_waits_for_a_quota_is_said_at_once_and_before_what_waits
         now_ms = here.daemon.parts.services.clock.wall_ms()
         one, two = (each.outbox for each in here.control._partitions)
         one.shelves = {f"t{number:02}": Shelf(1, now_ms - 70_000 - number) for number in range(SHELVES_SHOWN_MAX)}
-        one.shelves["acme"] = two.shelves["acme"] = Shelf(OWED_JOBS_WARN // 2 - 1, now_ms)
-        assert here.control.owed_text("acme") is None
-        two.shelves["acme"] = Shelf(OWED_JOBS_WARN // 2 + 1, now_ms)
+        one.shelves["acme"] = two.shelves["acme"] = Shelf(MANY_PARENTS // 2 - 1, now_ms)
+        assert here.control.quota_wait_warning("acme") is None
+        two.shelves["acme"] = Shelf(MANY_PARENTS // 2 + 1, now_ms)
         first, *others, more = here.control.warnings()
-        assert first == here.control.owed_text("acme")
+        assert first == here.control.quota_wait_warning("acme")
         assert "10000 jobs of tenant 'acme'" in first
         assert "raise the quota, or pause the jobtypes" in first
         assert (len(others), more) == (SHELVES_SHOWN_MAX - 1, "and that of 1 more tenants; `jqd quotas` shows them")
@@ -336,7 +336,7 @@ async def test_what_followed_a_job_before_what_is_retired_is_not_pushed_again_af
             held = [one for number in BOTH for one in await _claimed(here, number)]
             assert len(held) == 1
             jobs, job = msgspec.msgpack.encode([{"name": name} for name in names]), held[0].job
-            follows = named(items_of(jobs), job.id, job.jobtype, 0, 0) if names else b""
+            follows = encode_as_outbox_entry(items_of(jobs), job.id, job.jobtype, 0, 0) if names else b""
             ended = Outcome(job.id, held[0].fence, Fate.SUCCEEDED, job.jobtype, 0, 1, follows=follows)
             await here.journal.wsync(here.journal.write(Lane.OUTCOMES, 1, encode_outcomes([ended])))
             await trio.sleep(1)

@@ -59,7 +59,7 @@ async def test_health_says_whom_the_answers_wait_for(autojump_clock: None) -> No
     async with house() as here, trio.open_nursery() as nursery:
         await here.join(nursery)
         await here.wait_claimable()
-        other = await here.store.reserve_sysid("d0", True, through=True, forgot=True)
+        other = await here.store.reserve_sysid("d0", True, through=True, reapply=True)
 
         async def renew() -> None:
             while True:
@@ -90,7 +90,7 @@ async def test_a_member_that_hangs_is_waited_for_no_longer_than_its_lease(
         await nursery.start(here.reap.run)
         if is_emptied:
             await empty(here)
-        hangs = await here.store.reserve_sysid("d0", True, through=not is_emptied, forgot=True)
+        hangs = await here.store.reserve_sysid("d0", True, through=not is_emptied, reapply=True)
         await here.store.renew_sysid(hangs, through=True, restored=False)
         assert not await is_told(here)
         await trio.sleep(here.membership.config.lease_s * 3)

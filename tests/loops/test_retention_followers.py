@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from jqd.domain.errors import JournalRefused
-from jqd.domain.followers import named
+from jqd.domain.followers import encode_as_outbox_entry
 from jqd.domain.job import Fate, Outcome
 from jqd.domain.record import Lane, decode_outcomes, encode_outcomes
 from jqd.domain.tenant import annotate
@@ -58,7 +58,7 @@ async def test_what_waits_for_a_quota_pins_no_journal_and_outlives_the_store(aut
     async with small() as (here, retention), trio.open_nursery() as nursery:
         await here.join(nursery)
         owner = await here.wait_claimable()
-        follows = named([{"name": "next"}], "", annotate("acme", "a"), 0, 0)
+        follows = encode_as_outbox_entry([{"name": "next"}], "", annotate("acme", "a"), 0, 0)
         entries = []
         for _ in range(2):
             entries.append(await followed(here, owner, follows, 60))
@@ -90,7 +90,7 @@ async def test_what_moves_to_the_outbox_meanwhile_or_stays_there_is_said_once_mo
     async with small() as (here, retention), trio.open_nursery() as nursery:
         await here.join(nursery)
         owner = await here.wait_claimable()
-        follows = named([{"name": "next"}], "", annotate("acme", "a"), 0, 0)
+        follows = encode_as_outbox_entry([{"name": "next"}], "", annotate("acme", "a"), 0, 0)
         entry = await followed(here, owner, follows, 60)
         parent = entry[:26].decode()
         await push(here, 60)
@@ -137,7 +137,7 @@ async def test_what_waits_for_a_quota_is_not_written_from_its_beginning_after_ea
     async with small() as (here, retention), trio.open_nursery() as nursery:
         await here.join(nursery)
         owner = await here.wait_claimable()
-        follows = named([{"name": "next"}], "", annotate("acme", "a"), 0, 0)
+        follows = encode_as_outbox_entry([{"name": "next"}], "", annotate("acme", "a"), 0, 0)
         entries = [await followed(here, owner, follows, 20) for _ in range(3)]
         await push(here, 60)
         await finish(here, owner, set())

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jqd.runner.crash_isolation import EMPTYING_S, SETTLE_S, CrashIsolation, Extent
-from jqd.runner.crash_site import Site, Stay
+from jqd.runner.crash_site import IsolatedRequest, Site
 from jqd.runner.worker import Worker
 
 SEND_S = 5.0
@@ -28,7 +28,7 @@ class Posted:
     missing: dict[str, Any]
     sent_at_s: float | None = None
     set_out: bool = False
-    stay: Stay | None = None
+    isolated: IsolatedRequest | None = None
 
 
 def posted(path: str, jobs: int, sent_at_s: float | None = None, *, set_out: bool = True) -> Posted:
@@ -36,9 +36,9 @@ def posted(path: str, jobs: int, sent_at_s: float | None = None, *, set_out: boo
     return Posted(worker, dict.fromkeys(map(str, range(jobs))), sent_at_s, set_out)
 
 
-def stay_of(request: Posted) -> Stay:
-    assert request.stay is not None
-    return request.stay
+def isolated_of(request: Posted) -> IsolatedRequest:
+    assert request.isolated is not None
+    return request.isolated
 
 
 def test_a_site_knows_what_was_under_way_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,18 +47,20 @@ def test_a_site_knows_what_was_under_way_before_it(monkeypatch: pytest.MonkeyPat
     later, first, comes, waits = posted("b", 1, 2.0), posted("a", 2, 1.0), posted("a", 1), posted("b", 1, set_out=False)
     site = Site([later, first, comes, waits])
     assert (site.machine.at_work, site.is_kept("http://h/a", 2.5)) == (3, False)
-    burst = stay_of(first).lost(3.0)
+    burst = isolated_of(first).lost(3.0)
     assert burst.spared, "the other one was at work, and has not broken"
-    assert stay_of(later).lost(3.1) is burst
+    assert isolated_of(later).lost(3.1) is burst
     assert burst.is_shared, "both workers went down in one moment"
     for request in (first, later):
-        stay_of(request).fewer(len(request.missing))
-        stay_of(request).left(3.1)
-    suspect, now_s = site.stay("http://h/a"), 3.1 + SETTLE_S
-    assert suspect.turn(1, now_s, SEND_S, jobs=1, group=1, extent=Extent.ALL) == EMPTYING_S, "one is about to come"
-    stay_of(comes).left(now_s)
-    assert suspect.turn(1, now_s, SEND_S, jobs=1, group=1, extent=Extent.ALL) == 0
-    assert stay_of(waits).turn(0, now_s, SEND_S, jobs=1, group=1, extent=Extent.OWN) > 0
+        isolated_of(request).fewer(len(request.missing))
+        isolated_of(request).left(3.1)
+    suspect, now_s = site.track("http://h/a"), 3.1 + SETTLE_S
+    assert suspect.admit_or_wait_s(1, now_s, SEND_S, jobs=1, group=1, extent=Extent.ALL) == EMPTYING_S, (
+        "one is about to come"
+    )
+    isolated_of(comes).left(now_s)
+    assert suspect.admit_or_wait_s(1, now_s, SEND_S, jobs=1, group=1, extent=Extent.ALL) == 0
+    assert isolated_of(waits).admit_or_wait_s(0, now_s, SEND_S, jobs=1, group=1, extent=Extent.OWN) > 0
 
 
 # ------------------------------------------------ who is waited for
@@ -81,20 +83,22 @@ class Walk:
     def __init__(self, nursery: trio.Nursery) -> None:
         self.site, self.suspects, self._nursery = Site([]), Extents(), nursery
         self.waits: dict[int, tuple[Posted, trio.CancelScope, int]] = {}
-        self.at_work: dict[int, Stay] = {}
+        self.at_work: dict[int, IsolatedRequest] = {}
 
     def enter(self, number: int, losses: int = 1, extent: Extent = Extent.OWN) -> None:
         request, scope = posted(f"{number % 2}", 0, set_out=False), trio.CancelScope()
         request.missing = {f"{number}": None, f"beside {number}": None}
         self.suspects.of_jobs |= {f"{number}": extent, f"beside {number}": Extent.OWN}
-        request.stay = self.site.stay(request.worker.url or "")
+        request.isolated = self.site.track(request.worker.url or "")
         self.waits[number] = request, scope, losses
         self._nursery.start_soon(self._wait, number, request, losses, scope)
 
     async def _wait(self, number: int, request: Posted, losses: int, scope: trio.CancelScope) -> None:
-        stay = stay_of(request)
+        stay = isolated_of(request)
         with scope:
-            await stay.wait_turn(request, self.suspects, losses, SEND_S, trio.current_time, partial(trio.sleep, 0.1))
+            await stay.wait_admitted(
+                request, self.suspects, losses, SEND_S, trio.current_time, partial(trio.sleep, 0.1)
+            )
             stay.entered(1, losses, trio.current_time())
             self.at_work[number] = stay
         if number not in self.at_work:
@@ -129,7 +133,7 @@ class Walk:
     @property
     def waited_for(self) -> list[int]:
         """At the host and port, and at its two workers."""
-        return [self.site.machine.waiting, *(self.site.stay(f"http://h/{n}")._own.waiting for n in range(2))]
+        return [self.site.machine.waiting, *(self.site.track(f"http://h/{n}")._own.waiting for n in range(2))]
 
 
 def walk(steps: Callable[[Walk], Any]) -> None:

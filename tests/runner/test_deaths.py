@@ -10,7 +10,7 @@ import trio.testing
 from jqd.domain.job import Fate
 from jqd.runner import crash_isolation as suspects_module
 from jqd.runner.crash_isolation import ALONE_S, COMPANY_LOSSES, Extent
-from jqd.runner.crash_site import Stay
+from jqd.runner.crash_site import IsolatedRequest
 from jqd.testing.clock import ManualClock
 from tests.harness.worker import Reply, Request, answer, in_turn, open_worker, succeed
 from tests.runner.conftest import WAIT_S, OpenHouse, claims, hold, ids
@@ -305,13 +305,13 @@ async def test_a_site_is_not_made_by_a_worker_that_registers_meanwhile(
         endpoint, capacity = worker.url.split("/")[2], house.runner._capacity
         if watched:
             capacity.isolate(("", endpoint))
-        entered, enter = list[Stay](), Stay.entered
+        entered, enter = list[IsolatedRequest](), IsolatedRequest.entered
 
-        def note(stay: Stay, jobs: int, losses: int, now_s: float) -> None:
+        def note(stay: IsolatedRequest, jobs: int, losses: int, now_s: float) -> None:
             entered.append(stay)
             enter(stay, jobs, losses, now_s)
 
-        monkeypatch.setattr(Stay, "entered", note)
+        monkeypatch.setattr(IsolatedRequest, "entered", note)
         outcomes = await house.run_to_end(hold(2))
         assert {outcome.fate for outcome in outcomes} == {Fate.SUCCEEDED}
         assert ([*capacity.sites], len(entered)) == (([("", endpoint)], 3) if watched else ([], 0))

@@ -10,7 +10,7 @@ from jqd.domain.errors import AnswerGarbled
 from jqd.domain.job import Fate
 from jqd.domain.results import LARGE_BYTES, LARGE_READ_MAX
 from jqd.runner.transport.http1 import Origin, Wire
-from jqd.runner.transport.large_reads import READ_S, LargeReads, Turn
+from jqd.runner.transport.large_reads import READ_S, LargeReads, ReadPermit
 from jqd.runner.transport.pool import Pool
 from tests.loops.house import TrioClock
 from tests.runner.conftest import House, OpenHouse, hold
@@ -34,76 +34,76 @@ SLOW = cast("Wire", cast("Any", Slow()))
 
 async def test_so_many_are_read_at_once_and_the_next_one_waits(autojump_clock: object) -> None:
     reads = LargeReads(lambda: False, lambda: 1)
-    turns = [Turn(reads, "") for _ in range(LARGE_READ_MAX + 1)]
-    for turn in turns[:-1]:
-        await turn.look(LARGE_BYTES + 1)
+    permits = [ReadPermit(reads, "") for _ in range(LARGE_READ_MAX + 1)]
+    for permit in permits[:-1]:
+        await permit.check_size(LARGE_BYTES + 1)
     with trio.move_on_after(1) as waits:
-        await turns[-1].look(LARGE_BYTES + 1)
+        await permits[-1].check_size(LARGE_BYTES + 1)
     assert waits.cancelled_caught
-    await turns[0].look(0)  # it is complete
-    await turns[-1].look(LARGE_BYTES + 1)
-    for turn in turns:
-        turn.leave()
-    assert not reads.taken
+    await permits[0].check_size(0)  # it is complete
+    await permits[-1].check_size(LARGE_BYTES + 1)
+    for permit in permits:
+        permit.release()
+    assert not reads.granted
 
 
 async def test_small_ones_wait_for_nobody() -> None:
     reads = LargeReads(lambda: True, lambda: 1)
-    await Turn(reads, "").look(LARGE_BYTES)
-    assert not reads.taken
+    await ReadPermit(reads, "").check_size(LARGE_BYTES)
+    assert not reads.granted
 
 
 async def test_none_is_read_on_while_the_disk_has_enough(autojump_clock: object) -> None:
     full = [True]
-    turn = Turn(LargeReads(lambda: full[0], lambda: 1), "")
+    permit = ReadPermit(LargeReads(lambda: full[0], lambda: 1), "")
     with trio.move_on_after(1) as waits:
-        await turn.look(LARGE_BYTES + 1)
+        await permit.check_size(LARGE_BYTES + 1)
     assert waits.cancelled_caught
     full[0] = False
-    turn.leave()
-    await turn.look(LARGE_BYTES + 1)
+    permit.release()
+    await permit.check_size(LARGE_BYTES + 1)
 
 
 async def test_a_worker_that_sends_too_slowly_loses_its_turn(autojump_clock: trio.testing.MockClock) -> None:
     reads = LargeReads(lambda: False, lambda: 1)
-    turn = Turn(reads, "")
-    await turn.look(LARGE_BYTES + 1)
+    permit = ReadPermit(reads, "")
+    await permit.check_size(LARGE_BYTES + 1)
     began_s = trio.current_time()
     with pytest.raises(AnswerGarbled, match=f"did not come within {READ_S:g} s"):
-        await turn.read(SLOW)
+        await permit.read(SLOW)
     assert trio.current_time() - began_s == READ_S
-    turn.leave()
-    assert not reads.taken
+    permit.release()
+    assert not reads.granted
 
 
-async def take(reads: LargeReads, tenant: str, count: int) -> list[Turn]:
-    """Those of so many that have a turn at once."""
-    turns = [Turn(reads, tenant) for _ in range(count)]
+async def take(reads: LargeReads, tenant: str, count: int) -> list[ReadPermit]:
+    """Those of so many that have a permit at once."""
+    permits = [ReadPermit(reads, tenant) for _ in range(count)]
     with trio.move_on_after(1):
         async with trio.open_nursery() as nursery:
-            for turn in turns:
-                nursery.start_soon(turn.look, LARGE_BYTES + 1)
-    has = [turn for turn in turns if turn in reads.taken]
-    for turn in turns:
-        if turn not in has:
-            turn.leave()
+            for permit in permits:
+                nursery.start_soon(permit.check_size, LARGE_BYTES + 1)
+    has = [permit for permit in permits if permit in reads.granted]
+    for permit in permits:
+        if permit not in has:
+            permit.release()
     return has
 
 
 async def test_a_tenant_with_slow_workers_takes_no_turns_from_another(autojump_clock: object) -> None:
-    """Four slow senders of one tenant had all turns, each for a minute."""
+    """Four slow senders of one tenant had all permits, each for a minute."""
     tenants = [1]
     reads = LargeReads(lambda: False, lambda: tenants[0])
     alone = await take(reads, "a", 9)
     assert len(alone) == LARGE_READ_MAX, "nobody else is here"
-    for turn in alone:
-        turn.leave()
+    for permit in alone:
+        permit.release()
     tenants[0] = 2
     slow = await take(reads, "a", 9)
     assert (len(slow), len(await take(reads, "b", 9))) == (2, 2)
     tenants[0] = 100
     assert not await take(reads, "c", 1)
-    slow[0].leave()
+    slow[0].release()
     assert len(await take(reads, "a", 1)) == 0, "it has its share"
     assert len(await take(reads, "c", 1)) == 1
 
@@ -113,30 +113,30 @@ async def test_who_waited_first_has_the_next_turn(autojump_clock: object) -> Non
     first = await take(reads, "", LARGE_READ_MAX)
 
     async def wait(number: int) -> None:
-        turn = Turn(reads, "")
-        await turn.look(LARGE_BYTES + 1)
+        permit = ReadPermit(reads, "")
+        await permit.check_size(LARGE_BYTES + 1)
         order.append(number)
-        turn.leave()
+        permit.release()
 
     async with trio.open_nursery() as nursery:
         for number in range(9):
             nursery.start_soon(wait, number)
             await trio.testing.wait_all_tasks_blocked()
-        first[0].leave()
+        first[0].release()
     assert order == [*range(9)]
 
 
 async def test_the_time_of_a_result_begins_when_the_disk_takes_it(autojump_clock: trio.testing.MockClock) -> None:
     """A disk that was full for a minute was charged to the worker: its result did not come in time."""
     full = [True]
-    turn = Turn(LargeReads(lambda: full[0], lambda: 1), "")
+    permit = ReadPermit(LargeReads(lambda: full[0], lambda: 1), "")
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(turn.look, LARGE_BYTES + 1)
+        nursery.start_soon(permit.check_size, LARGE_BYTES + 1)
         await trio.sleep(READ_S + 1)
         full[0] = False
     began_s = trio.current_time()
     with pytest.raises(AnswerGarbled):
-        await turn.read(SLOW)
+        await permit.read(SLOW)
     assert trio.current_time() - began_s == pytest.approx(READ_S)
 
 
@@ -183,8 +183,8 @@ async def test_a_worker_whose_result_waits_for_us_does_not_pay_for_it(
         house.take()
         assert not house.outcomes
         full[0] = False
-        for turn in others:
-            turn.leave()
+        for permit in others:
+            permit.release()
         await house.stopped(1)
         (outcome,) = house.outcomes.values()
         assert outcome.fate is Fate.SUCCEEDED, outcome.message
@@ -195,7 +195,7 @@ async def test_its_time_runs_on_when_it_waits_no_more_for_us(open_house: OpenHou
         others = await take(house.runner._post._large, "", LARGE_READ_MAX)
         await begin(house, trio.Event())
         await trio.sleep(4 * JOB_S)
-        others[0].leave()
+        others[0].release()
         began_s = trio.current_time()
         await house.stopped(1)
         (outcome,) = house.outcomes.values()

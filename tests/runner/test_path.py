@@ -69,7 +69,7 @@ async def test_a_success_is_ended_once(open_house: OpenHouse) -> None:
         with calls() as seen:
             await house.run_to_end(hold(1))
         ends = {code.co_qualname: count for code, count in seen.items() if "runner/" in code.co_filename}
-        once = ("Delivery.end", "DeliveryContext.end", "end_attempt", "InFlightJobs.stop", "CircuitBreaker.give")
+        once = ("Delivery.end", "DeliveryContext.outcome", "end_attempt", "InFlightJobs.stop", "CircuitBreaker.give")
         assert {name: ends[name] for name in once} == dict.fromkeys(once, 1)
         assert "finish" not in ends, "of what goes wrong nothing is asked"
 

@@ -13,7 +13,7 @@ from jqd.domain.address import ip_of
 from jqd.domain.errors import Invalid
 from jqd.runner import SsrfGuard, WorkerRegistry, WorkerSpec, ssrf
 from jqd.runner import look_up as looks
-from jqd.runner.ssrf import LOOK_UP_S, AddressPolicy, standing_of
+from jqd.runner.ssrf import LOOK_UP_S, AddressPolicy, policy_of
 from jqd.runner.transport import network, post
 from jqd.runner.transport.http1 import Origin
 from jqd.runner.transport.network import NEXT_ADDRESS_S
@@ -50,7 +50,7 @@ PEERS = {
 
 @pytest.mark.parametrize("peer", PEERS)
 def test_who_may_name_what(peer: str | None) -> None:
-    standing, reach = standing_of(peer), SsrfGuard()
+    standing, reach = policy_of(peer), SsrfGuard()
     for level, addresses in enumerate((PUBLIC, PRIVATE, LOOPBACK, NEVER)):
         for address in addresses:
             assert (reach.why_not(address, standing) is None) == (level <= PEERS[peer]), address
@@ -141,7 +141,7 @@ async def test_a_registration_is_judged_by_where_it_comes_from(
 
     if why is None:
         await register()
-        assert workers.list()[0].standing is standing_of(peer)
+        assert workers.list()[0].standing is policy_of(peer)
     else:
         with pytest.raises(Invalid, match=why) as refused:
             await register()

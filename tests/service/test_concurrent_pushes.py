@@ -11,7 +11,7 @@ async def test_who_shares_a_name_waits_and_who_waited_for_what_was_taken_goes_on
 
     async def push(name: str, names: set[str], *, fails: bool = False) -> None:
         try:
-            async with under.turn(names):
+            async with under.claim_names(names):
                 began.append(name)
                 await ends[name].wait()
                 if fails:
@@ -44,14 +44,14 @@ async def test_who_repeats_a_request_hears_that_it_stands_and_not_too_many_wait(
     under, ends, heard = ConcurrentPushes(), trio.Event(), list[object]()
 
     async def first() -> None:
-        async with under.request("x") as turn:
+        async with under.claim_request("x") as turn:
             await ends.wait()
-            turn.settle({7})
+            turn.mark_stored({7})
             await trio.sleep(2 * WAIT_S)
 
     async def repeat() -> None:
-        async with under.request("x") as turn:
-            heard.append(turn.first_refused)
+        async with under.claim_request("x") as turn:
+            heard.append(turn.refused_by_first)
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(first)
@@ -74,13 +74,13 @@ async def test_a_push_whose_disk_stands_still_holds_up_no_other_for_long(autojum
     async with trio.open_nursery() as nursery:
 
         async def stuck() -> None:
-            async with under.turn({"x"}):
+            async with under.claim_names({"x"}):
                 await trio.sleep_forever()
 
         nursery.start_soon(stuck)
         await wait_all_tasks_blocked()
         began_s = trio.current_time()
-        async with under.turn({"x"}):
+        async with under.claim_names({"x"}):
             assert trio.current_time() - began_s == pytest.approx(WAIT_S)
         nursery.cancel_scope.cancel()
     assert under._first == {}

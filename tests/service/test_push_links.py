@@ -189,7 +189,7 @@ async def test_what_a_daemon_journaled_before_it_died_is_told_by_its_next_start(
     await here.store.join_group("g", ["t"])
     await here.store.reserve_unique([UniqueWanted(unique_key("mail", "k"), "0", "ended")])
     here.clock.advance(PLACE_S + 1)
-    await Links(0, here.store, 1).confirm([job])
+    await Links(0, here.store, 1).write_groups([job])
     await here.store.apply_jobs("f" * 32, 0, 1, [job])
     assert await here.store.close_group("g") == Closing(0, [job.id])
     assert await here.store.reserve_unique([UniqueWanted(unique_key("mail", "k"), "t", "ended")]) == [job.id]
@@ -212,7 +212,7 @@ async def test_who_is_told_of_a_repeat_that_his_job_is_taken_finds_it_in_its_gro
     assert (await here.push(job_id="a", group="g")).duplicates == ["a"]
     here.clock.advance(PLACE_S + 1)
     closing = await here.store.close_group("g")
-    assert (closing.unsure, len(closing.job_ids)) == (0, 1)
+    assert (closing.unconfirmed, len(closing.job_ids)) == (0, 1)
     assert (await here.push(job_id="a", group="g")).duplicates == ["a"], "it is a member, closed or not"
 
 
@@ -243,9 +243,9 @@ async def test_a_job_that_is_in_the_journal_keeps_its_place_whatever_fails_behin
         patched.setattr(here.store, "confirm_names", away)
         with pytest.raises(NotYet):
             await here.push(job_id="a", group="g")
-    assert (await here.store.close_group("g")).unsure == 1, "who closes it waits for that job"
+    assert (await here.store.close_group("g")).unconfirmed == 1, "who closes it waits for that job"
     (job,) = decode_jobs(here.journal.frames[0][2])
-    await Links(0, here.store, 1).confirm([job])
+    await Links(0, here.store, 1).write_groups([job])
     here.clock.advance(PLACE_S + 1)
     assert await here.store.close_group("g") == Closing(0, [job.id])
 
@@ -261,9 +261,9 @@ async def test_a_store_that_lost_all_learns_that_a_group_was_closed(here: Here, 
     here.store.wipe()
     await here.store.look(fresh=True)
     links = Links(0, here.store, 1)
-    assert [links.concern(job) for job in jobs] == [True] * 3
+    assert [links.has_group_here(job) for job in jobs] == [True] * 3
     for job in reversed(jobs):
-        await links.confirm([job])
+        await links.write_groups([job])
     group = await here.store.get_group("g")
     assert group is not None
     assert group.closed_at_ms > 0
@@ -277,7 +277,7 @@ async def test_an_empty_group_is_closed_again_too(here: Here) -> None:
     (job,) = decode_jobs(here.journal.frames[-1][2])
     here.store.wipe()
     await here.store.look(fresh=True)
-    await Links(0, here.store, 1).confirm([job])
+    await Links(0, here.store, 1).write_groups([job])
     with pytest.raises(Conflict, match="closed"):
         await here.push(group="none")
 

@@ -32,7 +32,7 @@ class Emptied(Here):
 
     async def tell(self, *jobs: Job) -> None:
         """The next of its jobs come."""
-        await Links(0, self.store, 1).confirm(jobs)
+        await Links(0, self.store, 1).write_groups(jobs)
         at = (await self.store.applied(OTHER_JOURNAL))[Lane.JOBS]
         await self.store.apply_jobs(OTHER_JOURNAL, at, at + 1, jobs)
 

@@ -42,9 +42,9 @@ class WitnessedServer(Server):
         if name not in DEATHS or not given[DEATHS[name][1]]:
             return super().run(name, keys, arguments)
         sysid = given[0]
-        hand, before = places.hand(sysid), places.deaths()
+        hand, before = places.in_flight(sysid), places.deaths()
         answer = super().run(name, keys, arguments)
-        left, after = places.hand(sysid), places.deaths()
+        left, after = places.in_flight(sysid), places.deaths()
         if len(left) < len(hand):
             self._see(sysid, hand)
         for job_id in hand:

@@ -10,12 +10,12 @@ from msgspec.structs import replace
 
 from jqd.chaining import follow as following_module
 from jqd.chaining.outbox import Outbox
-from jqd.domain import brought as brought_module
-from jqd.domain.brought import has_jobs
+from jqd.domain import outcome_followers as outcome_followers_module
 from jqd.domain.charge import FREE, Charge
 from jqd.domain.errors import JqdError
 from jqd.domain.job import Job, Outcome
 from jqd.domain.jobid import made_id
+from jqd.domain.outcome_followers import has_jobs
 from jqd.domain.record import Lane
 from jqd.loops.outcomes import OutcomesLoop
 from jqd.loops.retention import retention as retention_module
@@ -130,7 +130,7 @@ FOLLOWED: dict[str, Mistake] = {
         1,
         "twice",
         "a follower gets another id each time that its outcome is read",
-        (brought_module, "decode_jobs", _draw_ids),
+        (outcome_followers_module, "decode_jobs", _draw_ids),
         follows=True,
     ),
     "followers-pass-by": mistake(

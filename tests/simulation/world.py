@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 import trio
 
-from jqd.domain.brought import followers_in
 from jqd.domain.flow import RESULTS_GONE
 from jqd.domain.job import INTERRUPTED, Fate, Job, Outcome, State
 from jqd.domain.jobid import partition_of
+from jqd.domain.outcome_followers import followers_in
 from jqd.journal import Journal
 from jqd.loops import claims
 from jqd.partition import Partition
@@ -360,7 +360,7 @@ class World(Stage):
             if not tale.words or not (tale.matter.name or tale.job_id):
                 continue
             store = self.stores[tale.home]
-            job_id = store.places.named(tale.matter.name) if tale.matter.name else tale.job_id
+            job_id = store.places.job_id_of(tale.matter.name) if tale.matter.name else tale.job_id
             view = await store.another_client().get_job(job_id) if job_id else None
             if isinstance(view, JobView):
                 tale.job_id = job_id or ""

@@ -220,8 +220,8 @@ class Cluster:
 async def _clean(store: EdgeStore, before_ms: int) -> int:
     """All that ended before that, two at a time."""
     gone = 0
-    while (cleaned := await store.clean_ended(before_ms, 2)).looked:
-        assert cleaned.looked <= 2
+    while (cleaned := await store.clean_ended(before_ms, 2)).examined:
+        assert cleaned.examined <= 2
         gone, before_ms = gone + cleaned.gone, cleaned.before_ms
     return gone
 

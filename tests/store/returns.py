@@ -18,7 +18,7 @@ from jqd.domain.record import Lane, cancel_of
 from jqd.domain.results import PIECE_BYTES
 from jqd.store import Ages, Log, NameJournaled, NameWanted, Owner, Release, StoreConfig, open_store
 from jqd.store.keys import Keys
-from jqd.store.links import NEW, Joined, ParentNote, Standing, UniqueWanted, WatchPair
+from jqd.store.links import NEW, Joined, ParentNote, ParentsState, UniqueWanted, WatchPair
 from jqd.store.types import JOINS_SOON_S
 from jqd.testing.clock import ManualClock
 from tests.contract.bench import JOURNAL, StoreBench, changed, holds, outcome, setting
@@ -184,7 +184,7 @@ class Round:
             (given,) = due.ended
             await store.drop_links({one.entry: () for one in due.blocked})
             told = await store.note_parents([ParentNote(child.id, parent.id, given.how)])
-            assert told == {child.id: Standing(True, "")}
+            assert told == {child.id: ParentsState(True, "")}
             await store.drop_links({given.entry: [child.id]}, 0)
             edit = await store.reserve_edit(child.id, 0)
             assert edit is not None

@@ -90,7 +90,7 @@ async def test_a_filter_looks_at_few_large_outcomes_in_one_call(
     scale.weights.clear()
     page = await bench.store.list_jobs(*asked, 50, "", tried=True)
     assert (page.jobs, page.cursor) == ([], "")
-    assert 0 < page.looked <= SEVERAL
+    assert 0 < page.examined <= SEVERAL
     assert max(scale.weights) < BYTES_MAX
 
 

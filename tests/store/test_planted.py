@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import redis
 
-from jqd.domain.brought import brought
 from jqd.domain.errors import StoreRefused
 from jqd.domain.followers import follower_id
 from jqd.domain.job import Change, ChangeKind, Fate, Job, Wanted
 from jqd.domain.jobid import made_id
+from jqd.domain.outcome_followers import encode_as_jobs
 from jqd.domain.record import Lane
 from jqd.store import (
     Ages,
@@ -230,7 +230,7 @@ async def test_a_call_that_meets_a_planted_key_loses_nothing(here: Furnished, na
 async def test_a_success_that_meets_a_planted_key_loses_nothing_of_what_follows(here: Furnished, by: str) -> None:
     parent = here.held[0].job.id
     items = [{"name": name, "argument": None} for name in ("mail", "next")]
-    follows = brought(items, parent, "mail", 0, 5, options=[]) if by == "outcome" else b"\x92\xa0\x90"
+    follows = encode_as_jobs(items, parent, "mail", 0, 5, options=[]) if by == "outcome" else b"\x92\xa0\x90"
     ends = [outcome(here.held[0], Fate.SUCCEEDED, follows=follows), outcome(here.held[1], Fate.DEAD)]
     refused = 0
     for key_name in PLANTED:

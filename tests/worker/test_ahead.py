@@ -67,7 +67,7 @@ def test_jobs_that_did_not_run_say_nothing_of_the_speed() -> None:
 def test_nothing_goes_ahead_for_a_while_if_told_so() -> None:
     ahead = Ahead()
     now_s = worked(ahead, "quick", 0.002, 0.0)
-    ahead.rest(now_s)
+    ahead.stop_asking_ahead(now_s)
     assert ahead.window(SLOTS, now_s) == SLOTS
     now_s = worked(ahead, "quick", 0.002, now_s + MEMORY_S)
     assert ahead.window(SLOTS, now_s) > SLOTS

@@ -68,7 +68,7 @@ def test_prints_become_lines() -> None:
 
 def test_progress_goes_from_0_to_1() -> None:
     output = AttemptOutput()
-    item = SimpleNamespace(cancelled=False, speak=lambda: output)
+    item = SimpleNamespace(cancelled=False, get_output=lambda: output)
     context = Context("id", "name", 1, 0, 0, of=cast("Item", item))
     context.progress(0.5, "x" * 999)
     assert context.output.far == (0.5, "x" * 200)

@@ -13,7 +13,7 @@ from jqd.domain.clock import SystemClock
 from jqd.worker import process as processes
 from jqd.worker.attempt import Attempts
 from jqd.worker.batch import Batch, Item
-from jqd.worker.child import Errand
+from jqd.worker.child import SingleJobBatch
 from jqd.worker.crash_isolation import CrashIsolation, CrashSuspects
 from jqd.worker.frames import Declaration
 from jqd.worker.process import Held
@@ -72,7 +72,7 @@ async def beside(argument, /):
 
 
 async def test_nobody_waits_for_a_job_that_was_given_up_once_it_ends() -> None:
-    batch = Errand(JSON, 1, lambda *_, **__: None)
+    batch = SingleJobBatch(JSON, 1, lambda *_, **__: None)
     item = Item(batch, JobIn(id="1", name="a"), SimpleNamespace())
     batch.give_up(item, b"")
     batch.put(item, b"")
@@ -145,7 +145,9 @@ async def test_a_job_pays_for_its_process_only_if_that_held_no_other(ended: tupl
         if is_over:
             batch.put(item, b"given up")
     held = {number: Held(number, item, 0.0, is_trial=False) for number, item in enumerate(items)}
-    dead: Any = SimpleNamespace(held=held, was_killed=False, how="-", pid=1, bring_in=lambda: None, kill=lambda: None)
+    dead: Any = SimpleNamespace(
+        held=held, was_killed=False, how="-", pid=1, collect_output=lambda: None, kill=lambda: None
+    )
     isolation = CrashIsolation(attempts, suspects)
     if is_late:
         isolation.end_late(dead, items[:1])

@@ -44,7 +44,7 @@ def unsent() -> Generator[None]:
             yield
             raise KeyError
     except KeyError:
-        assert not app.gathers
+        assert not app.keeps_pushes
 
 
 def test_right_calls_keep_the_types_of_the_function() -> None:

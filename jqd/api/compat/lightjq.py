@@ -135,7 +135,9 @@ async def push_job(parts: ApiContext, request: Request) -> Response:
     push.expect_open(parts.services)
     job = read_body(request, LightJob)
     # Only this default is LightJQ's: jqd's limits of a job, and the options of its jobtype, hold here too.
-    if job.max_retry is UNSET and not parts.services.options.says(parts.services.qualified_name(job.name), "max_retry"):
+    if job.max_retry is UNSET and not parts.services.options.sets_option(
+        parts.services.qualified_name(job.name), "max_retry"
+    ):
         job.max_retry = MAX_RETRY
     batch = read_array(msgspec.msgpack.encode([job]), True, parts.config)
     pushed = await push.push(parts.services, batch)

@@ -82,7 +82,7 @@ async def list_jobs(parts: ApiContext, request: Request) -> Response:
     """
     query = read_query(request, JobsQuery)
     page = await listing.list_jobs(parts.services, query, query.limit)
-    looked, of = await listing.examined_of(parts.services, query, page.cursor, page.looked)
+    looked, of = await listing.examined_of(parts.services, query, page.cursor, page.examined)
     return await answer_rows(
         request,
         Jobs([], page.cursor, looked, of, page.in_parts or UNSET),

@@ -51,8 +51,8 @@ async def _ready(parts: ApiContext, request: Request) -> Ready:
     status: Literal["ready", "degraded", "not ready"]
     status = "not ready" if not push.ready else "ready" if run.ready and not warnings else "degraded"
     if not who.sees_all:  # warnings name workers and schedules of all tenants
-        owed = control.owed_text(who.tenant)
-        warnings = [] if owed is None else [owed]
+        warning = control.quota_wait_warning(who.tenant)
+        warnings = [] if warning is None else [warning]
     own, siblings = Ready(status, push, run, warnings), parts.siblings
     if not siblings.asked(request):
         return own

@@ -179,7 +179,7 @@ def _row(parts: ApiContext, worker: Worker) -> responses.Worker:
         headers=[*worker.headers],
         signed=bool(worker.secrets),
         options={bare(name): described_options for name, described_options in worker.options.items()},
-        overruled=[*map(bare, parts.services.options.others(worker.options))],
+        overruled=[*map(bare, parts.services.options.changed(worker.options))],
         state=how.state,
         why=how.why,
         in_flight=parts.services.control.posted(worker.id) if worker.url is not None else None,

@@ -36,10 +36,11 @@ class Horizon:
     """Decides which endings (outcomes, cancels) are needed, by our marks (positions of our journal at a moment) and the
     reports of other journals in one partition."""
 
-    def __init__(self, journal_id: str, *, forgot: bool = False) -> None:
-        """`forgot`: whether the store may have been emptied before this start, and lost other journals' reports."""
+    def __init__(self, journal_id: str, *, may_be_emptied: bool = False) -> None:
+        """`may_be_emptied`: whether the store may have been emptied before this start, and lost other journals'
+        reports."""
         self._journal_id = journal_id
-        self._forgot = forgot
+        self._may_be_emptied = may_be_emptied
         """Whether the store was emptied before this start. Certain once it answered: then it lacks our report."""
         self._began = 0
         """When the store's life began that we met first. A journal's silence before that does not count."""
@@ -51,7 +52,7 @@ class Horizon:
         applied before the call; `written`: the position of our journal's end."""
         if not self._marks:
             self._began = answer.began
-            self._forgot = self._forgot and not answer.journals[self._journal_id].since
+            self._may_be_emptied = self._may_be_emptied and not answer.journals[self._journal_id].since
         mark = Mark(answer.now, applied, written)
         if len(self._marks) > 1 and self._marks[-2][1:] == self._marks[-1][1:] == mark[1:]:
             del self._marks[-1]  # of marks with equal positions the first matters for endings, the last for jobs
@@ -63,7 +64,7 @@ class Horizon:
                 known = self._others.get(journal_id, report)
                 self._others[journal_id] = DurableReply(max(report.since, known.since), max(report.at, known.at))
 
-    def since(self, retired: int) -> int:
+    def jobs_written_after(self, retired: int) -> int:
         """Return what to report to other journals: a number of the store's growing sequence. All our jobs from position
         `retired` on were written after it."""
         return max((mark.now - EDIT_US for mark in self._marks if mark.written <= retired), default=0)
@@ -72,7 +73,7 @@ class Horizon:
         """Return the position before which no ending is needed; None: there is no other journal.
 
         Ignores journals that reported nothing for `others_s` seconds."""
-        if self._forgot and self._now - self._began <= others_s * 1_000_000:
+        if self._may_be_emptied and self._now - self._began <= others_s * 1_000_000:
             return 0  # daemons that are away have had too little time to report again
         since = [report.since for report in self._living(others_s).values()]
         return max((mark.applied for mark in self._marks if mark.now <= min(since)), default=0) if since else None

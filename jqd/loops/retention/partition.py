@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from jqd.domain.brought import has_jobs
 from jqd.domain.errors import JournalDamaged
 from jqd.domain.fields import DECODE_ERRORS
 from jqd.domain.followers import read_entry
 from jqd.domain.job import NIL, Outcome
 from jqd.domain.jobid import partition_of
+from jqd.domain.outcome_followers import has_jobs
 from jqd.domain.record import Lane
 from jqd.loops.ingest import Ingest
 from jqd.loops.membership import Membership

@@ -73,7 +73,7 @@ class Retention:
         self.backoff = LoopBackoff("retention", source=source)
         self._journal, self._partitions, self._settings, self._clock = journal, partitions, settings, clock
         self._horizons = [
-            Horizon(journal.journal_id, forgot=journal.opened_at > 0 and not partition.membership.sole)
+            Horizon(journal.journal_id, may_be_emptied=journal.opened_at > 0 and not partition.membership.sole)
             for partition in partitions
         ]
         self._copied: JournalCopies | None = None  # of a piece that is not retired yet
@@ -118,7 +118,7 @@ class Retention:
             try:
                 if (state := partition.applied_state()) is not None:
                     has_come = last_id if journal.read_point(Lane.JOBS, number) >= end else ""
-                    since, position = horizon.since(journal.retired), state.positions[Lane.JOBS]
+                    since, position = horizon.jobs_written_after(journal.retired), state.positions[Lane.JOBS]
                     answer = await partition.store.save_kept(journal.journal_id, since, position, has_come)
                     horizon.note(answer, applied=applied, written=journal.written)
             except (StoreAway, StoreRefused) as error:

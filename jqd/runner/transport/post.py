@@ -20,9 +20,9 @@ from jqd.runner.config import RunnerConfig
 from jqd.runner.endpoint import server_of
 from jqd.runner.protocols import STYLES
 from jqd.runner.protocols.protocol import READ_AT_ONCE_BYTES, Answer, Judgement, Reader, Sending, WorkerProtocol
-from jqd.runner.ssrf import AddressPolicy, standing_here
+from jqd.runner.ssrf import AddressPolicy, policy_here
 from jqd.runner.transport.http1 import LostError, Origin, Wire
-from jqd.runner.transport.large_reads import LargeReads, Turn
+from jqd.runner.transport.large_reads import LargeReads, ReadPermit
 from jqd.runner.transport.network import UnreachedError
 from jqd.runner.transport.pool import OURS, Connections, CrowdedError, Pool
 
@@ -167,7 +167,7 @@ def _place(url: str | None, standing: AddressPolicy, where: str, tenant: str) ->
     where it was registered."""
     assert url is not None, "something is to be sent to a worker without a URL"
     scheme, host, port = server_of(url)
-    return url.split("/", 3)[2], Origin(scheme, host, port, standing_here(standing, where), tenant)
+    return url.split("/", 3)[2], Origin(scheme, host, port, policy_here(standing, where), tenant)
 
 
 def _unsent(error: JqdError) -> Ending:
@@ -218,14 +218,14 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 async def _read_answer(
     wire: Wire, style: WorkerProtocol, sending: Sending, delivery: "Delivery", config: RunnerConfig, large: LargeReads
 ) -> Ending:
-    turn: Turn | None = None
+    permit: ReadPermit | None = None
     coding, size = wire.headers.get(b"content-encoding", "identity").strip().lower(), 0
     # Compressed bytes are not of the type that the head names.
     content_type = wire.headers.get(b"content-type", "") if coding == "identity" else ""
     value_bytes_max = config.result_bytes_max + FOLLOWERS_BYTES_MAX + FIELDS_BYTES
     reader = style.reader(sending, content_type, value_bytes_max, wire.status)
     try:
-        while chunk := await (wire.read() if turn is None else turn.read(wire)):
+        while chunk := await (wire.read() if permit is None else permit.read(wire)):
             if coding != "identity" and not reader.is_decided:
                 raise AnswerGarbled(f"the answer is encoded as {coding[:50]!r}, which was not asked for")
             size += len(chunk)
@@ -241,9 +241,9 @@ async def _read_answer(
                 answers = reader.feed(chunk)
             delivery.receive(answers)
             if size > LARGE_BYTES:
-                turn = turn or Turn(large, sending.worker.tenant)
+                permit = permit or ReadPermit(large, sending.worker.tenant)
                 with delivery.pause_timeouts():
-                    await turn.look(reader.held)
+                    await permit.check_size(reader.held)
         if not size and b"transfer-encoding" in wire.headers:
             delivery.receive(reader.feed(b""))  # a chunked body is a body, also an empty one: it names no job
         if size > READ_AT_ONCE_BYTES and reader.is_costly(b""):
@@ -260,8 +260,8 @@ async def _read_answer(
         delivery.receive(last)
         return Ending(End.COMPLETE, status=wire.status)
     finally:
-        if turn is not None:
-            turn.leave()
+        if permit is not None:
+            permit.release()
 
 
 async def _read_status(wire: Wire, judgement: Judgement, config: RunnerConfig) -> Ending:

@@ -131,7 +131,9 @@ class TrialDaemon:
         self._owner: Owner = await self._store.reserve_sysid(NAME, True, through=True)
         config, workers = ApiConfig(), WorkerRegistry(None, clock=self.clock)
         # These fakes have only what the allowed requests need.
-        journal, runner, control = (cast("Any", each) for each in (self._journal, Hand(self._running), Control(self)))
+        journal, runner, control = (
+            cast("Any", each) for each in (self._journal, FakeRunner(self._running), Control(self))
+        )
         self._services = Services(config, journal, self._store, runner, workers, control, self.clock, HOOKS)
         self._flows = Flows(0, [self._store], control.settled, self._release, clock=self.clock, source=self._source)
         self._api = Api(ApiContext(config, self._services, Authenticator(self._services.tokens)), ROUTES)
@@ -275,13 +277,13 @@ class Journal:
         return self.end
 
 
-class Hand:
+class FakeRunner:
     """Stands in for the runner. Tells which jobs are running."""
 
     def __init__(self, running: Mapping[str, int]) -> None:
         self._running = running
 
-    def of(self, job_id: str) -> "Hand":
+    def of(self, job_id: str) -> "FakeRunner":
         """Return the runner for the partition in which a job is: always this one, as there is only one partition."""
         return self
 
@@ -332,17 +334,17 @@ class Control:
         await self._daemon.apply()
         return True
 
-    def owed(self, tenant: str) -> int:
+    def waiting_parents(self, tenant: str) -> int:
         """Return how many jobs have followers that wait until their tenant's quota has room: always 0, there are no
         quotas."""
         return 0
 
-    def owes(self, tenant: str) -> bool:
+    def waits_for_quota(self, tenant: str) -> bool:
         """Return whether a tenant has followers that wait until its quota has room: always False, there are no
         quotas."""
         return False
 
-    def owed_text(self, tenant: str) -> str | None:
+    def quota_wait_warning(self, tenant: str) -> str | None:
         """Return a sentence about a tenant's followers that wait for its quota: always None, there are no quotas."""
         return None
 

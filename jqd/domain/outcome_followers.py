@@ -12,13 +12,14 @@ from msgspec import Raw
 
 from jqd.domain.dates import instant_ms
 from jqd.domain.errors import JournalDamaged
-from jqd.domain.followers import Item, is_nil, named, with_ids
+from jqd.domain.followers import Item, encode_as_outbox_entry, is_nil, with_ids
 from jqd.domain.job import Job, Outcome
 from jqd.domain.job_spec import JobOptions
 from jqd.domain.record import Head, decode_jobs, encode_jobs
 from jqd.domain.tenant import tenant_of
 
-BY_PUSH = ("job_id", "group", "unique", "callback")  # fields that need more than writing the job: only a push does it
+# Fields that need more than writing the job: only a push does it.
+PUSH_ONLY_FIELDS = ("job_id", "group", "unique", "callback")
 PARENT = b"\xa6parent"  # the encoded name of a field that each follower has
 _FIXMAP, _MAP16 = 8, 0xDE  # MessagePack: upper half of a small map's first byte; first byte of a larger map
 
@@ -34,11 +35,11 @@ FollowerOptions = Callable[[str, Sequence[Item]], Options | None]
 pushed separately."""
 
 
-def by_push(*_: object) -> None:
+def push_separately(*_: object) -> None:
     """Return None for any followers, so that they are pushed separately and not applied with the outcome."""
 
 
-def following(
+def encode_followers(
     items: Sequence[Item],
     parent: str,
     jobtype: str,
@@ -51,16 +52,16 @@ def following(
     or as an outbox entry if `options` says that they have to be pushed separately. `items`: the validated followers."""
     parents = parent, jobtype, generation, ended_at_ms, trace
     if (given := options(tenant_of(jobtype), items)) is None:
-        return named(items, *parents)
-    return brought(items, *parents, options=given)
+        return encode_as_outbox_entry(items, *parents)
+    return encode_as_jobs(items, *parents, options=given)
 
 
 def need_push(items: Sequence[Item]) -> bool:
     """Return whether any of the followers has a field that only a separate push can handle."""
-    return any(not is_nil(item.get(field)) for item in items for field in BY_PUSH)
+    return any(not is_nil(item.get(field)) for item in items for field in PUSH_ONLY_FIELDS)
 
 
-def brought(
+def encode_as_jobs(
     items: Sequence[Item],
     parent: str,
     jobtype: str,
