@@ -302,3 +302,15 @@ async def test_a_list_tells_a_queue_that_is_parked_and_let_go_again_and_again_me
         begun |= {each.job.id for each in await claim(store_bench, owner)}
     assert not cursor
     assert waiting - begun <= told
+
+
+async def test_jobs_that_ended_come_by_their_ends_with_a_kept_result_and_without(store_bench: StoreBench) -> None:
+    owner, ids = await store_bench.join(), list[str]()
+    for number in range(9):
+        ids.append((await store_bench.push("mail", keep_result=number % 2 == 1)).id)
+        (held,) = await store_bench.claim(owner, "mail")
+        result = b"\x01" if number % 2 else b""
+        await store_bench.settle(outcome(held, Fate.SUCCEEDED, result=result))
+        store_bench.clock.advance(1)
+    found = await pages(store_bench, State.SUCCEEDED, None, None, 3)
+    assert [view.id for page in found for view in page.jobs] == ids[::-1]

@@ -63,19 +63,16 @@ register('apply_outcomes', {'allow-oom'}, function()
     end
 
     -- Puts the followers of an end that counts (not of a note) into the outbox, and keeps its result, under the job's
-    -- id or that of the note. Returns the job's score among the ended: if a result is kept the instant when that is
-    -- dropped, so that others are trimmed first.
+    -- id or that of the note.
     function keep_result(outcome, name)
       if outcome.follows and not name then
         waits[#waits + 1], waits[#waits + 2] = now_ms, outcome.id .. ' ' .. outcome.follows
       elseif outcome.brings and not name then
         brought[outcome.place] = outcome
       end
-      if outcome.fate ~= Outcomes.SUCCEEDED or outcome.result == '' then
-        return outcome.date_ms
+      if outcome.fate == Outcomes.SUCCEEDED and outcome.result ~= '' then
+        Results.put(name or outcome.id, outcome.result, outcome.date_ms + result_ttl_ms)
       end
-      Results.put(name or outcome.id, outcome.result, outcome.date_ms + result_ttl_ms)
-      return outcome.date_ms + result_ttl_ms
     end
 
     -- Returns whether a job ends as cancelled: a cancel was noted, it did not succeed, and it is not of a later
@@ -95,7 +92,8 @@ register('apply_outcomes', {'allow-oom'}, function()
       end
       local set = outcome.fate == Outcomes.DEAD and not cancelled and dead or ended
       packed[#packed + 1], packed[#packed + 2] = id, cancelled and Move.CANCELLED .. outcome.kept or outcome.kept
-      set[#set + 1], set[#set + 2] = keep_result(outcome), id
+      keep_result(outcome)
+      set[#set + 1], set[#set + 2] = outcome.date_ms, id
       Logs.keep(outcome, outcome.fate == Outcomes.SUCCEEDED)
       if has_notes then
         cleared[#cleared + 1] = 'c' .. id
@@ -212,7 +210,8 @@ register('apply_outcomes', {'allow-oom'}, function()
       end
       redis.call('ZREM', K.dead, outcome.id)
       replace_end(outcome)
-      redis.call('ZADD', K.ended, keep_result(outcome), outcome.id)
+      keep_result(outcome)
+      redis.call('ZADD', K.ended, outcome.date_ms, outcome.id)
       redis.call('HSET', K.outcome, outcome.id, outcome.kept)
       return true
     end

@@ -121,10 +121,9 @@ function Change.ended_at(kept, now_ms)
   return math.min(now_ms, math.max(finished_ms, math.floor(fence / MICROS)))
 end
 
--- Returns the score, among the ended, of a job whose end was noted before it came: with a kept result when that goes.
+-- Returns when a job ended whose end was noted before it came.
 function Change.noted_end(id, now_ms)
-  local drop_at_ms = tonumber(redis.call('ZSCORE', K.results, id) or nil)
-  return drop_at_ms or Change.ended_at(redis.call('HGET', K.outcome, id) or '', now_ms)
+  return Change.ended_at(redis.call('HGET', K.outcome, id) or '', now_ms)
 end
 
 -- Forgets the end of a job, or of a note `z`.
