@@ -1,5 +1,6 @@
 """Whole clusters from a seed: all promises hold, and a seed is the same run everywhere."""
 
+import itertools
 import os
 import subprocess
 import sys
@@ -139,6 +140,12 @@ def test_a_seed_is_the_same_run_in_every_process() -> None:
         text=True,
     )
     assert there.stdout == "".join(f"{simulate(seed).digest}\n" for seed in (4, 9))
+
+
+def test_a_seed_is_the_same_run_on_a_slow_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = simulate(9).digest
+    monkeypatch.setattr("jqd.domain.array_split.thread_s", itertools.count(step=0.01).__next__)
+    assert simulate(9).digest == before
 
 
 def test_a_daemon_that_two_would_start_at_once_is_started_once() -> None:
