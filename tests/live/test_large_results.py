@@ -196,7 +196,7 @@ def test_a_full_store_refuses_it_by_name(here: Pair, server: str) -> None:
 
 @pytest.mark.long
 def test_a_daemon_killed_between_journal_and_store_keeps_it(server: str) -> None:
-    with pair(LONG_LEASE) as here:
+    with pair(LONG_LEASE | {"JQD_LOG__LEVEL": "debug"}) as here:
         here.two.kill()
         card = {"name": "late", "url": server + "/late", "jobs": ["large late"], "max_jobs": 1, "style": "webhook"}
         assert httpx2.post(here.one.url + "/v1/workers", json=card).status_code == 201
