@@ -44,13 +44,15 @@ async def test_jobs_that_owe_their_end_hide_none_from_a_purge(store_bench: Store
 
 
 async def test_kept_results_are_nothing_to_go_on_for(store_bench: StoreBench) -> None:
-    """They have their date already: each call would find the same."""
+    """Once met they lie behind the date of their results: else each call would find the same."""
     await store_bench.add(*(store_bench.make(keep_result=True) for _ in range(8)))
     owner = await store_bench.join()
     for held in await store_bench.claim(owner):
         await store_bench.settle(outcome(held, Fate.SUCCEEDED, result=b"\x07", keep_result=True))
-    found = [await store_bench.store.purge(100) for _ in range(3)]
-    assert found == [Purged(0, 0)] * 3, "five ended jobs are kept, and these for their results"
+    found = [await store_bench.store.purge(100) for _ in range(6)]
+    assert [one.rows for one in found] == [0] * 6, "five ended jobs are kept, and these for their results"
+    assert sum(one.moved for one in found) == 8, "each is met once"
+    assert found[3:] == [Purged(0, 0)] * 3
 
 
 async def test_large_jobs_that_owe_their_end_are_looked_at_in_one_call(store_bench: StoreBench) -> None:
