@@ -1,6 +1,6 @@
 """A large array that is read in pieces is the same batch, or the same refusal, as one that is read at once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import msgspec
 import pytest
@@ -67,8 +67,23 @@ def test_of_so_many_wrong_jobs_all_is_said_and_in_many_steps(job):
     assert count(read_in_pieces(data, CONFIG)) >= 2 * DESCRIBED_MAX / 3
 
 
+@pytest.fixture(autouse=True, scope="module")
+def cut_always() -> Iterator[None]:
+    """Short arrays of good jobs are read at once; here they are cut all the same."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("jqd.service.batch.READ_JOBS", -1)
+        yield
+
+
 def test_pieces_have_as_many_jobs_as_take_a_millisecond():
     assert count(read_in_pieces(pack([{"name": "mail"}] * 1_000), CONFIG)) >= 2 * 1_000 / PIECE_ITEMS
+
+
+def test_a_short_array_of_good_jobs_is_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jqd.service.batch.READ_JOBS", 10)
+    for jobs, steps in (10, 0), (11, 1):
+        assert (count(read_in_pieces(pack([{"name": "mail"}] * jobs), CONFIG)) > 0) == steps
+    assert count(read_in_pieces(pack([{"name": "mail"}] * 9 + [{}]), CONFIG)) > 0
 
 
 def count(steps: Steps[Batch]) -> int:
