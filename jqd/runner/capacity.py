@@ -4,7 +4,7 @@ job."""
 import random
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
@@ -17,7 +17,7 @@ from jqd.runner.callbacks import Receivers
 from jqd.runner.circuit_breaker import CircuitBreaker
 from jqd.runner.config import RunnerConfig
 from jqd.runner.crash_isolation import CrashIsolation
-from jqd.runner.crash_site import Request, Site
+from jqd.runner.crash_site import Site
 from jqd.runner.demand import Demand, Linger
 from jqd.runner.endpoint import host_of
 from jqd.runner.protocols import STYLES
@@ -27,6 +27,9 @@ from jqd.runner.ssrf import SsrfGuard
 from jqd.runner.transport import Connections
 from jqd.runner.versions import VersionRoom, follower
 from jqd.runner.worker import Worker
+
+if TYPE_CHECKING:
+    from jqd.runner.delivery import Delivery
 
 Claim = tuple[str, int]
 Posted = tuple[Worker, CircuitBreaker]
@@ -66,7 +69,7 @@ class Capacity:
         self.breakers: dict[str, CircuitBreaker] = {}
         self.receivers = Receivers(source)
         self.crash_isolation = CrashIsolation()
-        self.requests: dict[Request, None] = {}
+        self.requests: dict[Delivery, None] = {}
         """All requests that wait to be sent or are not answered yet."""
         self.sites: dict[tuple[str, str], Site] = {}
         """(Tenant, host and port) → its crash site. Each tenant has its own, so that none slows down another."""
@@ -87,7 +90,7 @@ class Capacity:
                 name: breaker for name, breaker in self.breakers.items() if name in known or breaker.in_flight
             }
             here = {breaker.place for breaker in self.breakers.values()}
-            self.sites = {at: site for at, site in self.sites.items() if at in here or site.machine.at_work}
+            self.sites = {at: site for at, site in self.sites.items() if at in here or site.at_work}
             urls = {breaker.url for breaker in self.breakers.values()}
             for site in self.sites.values():
                 site.keep(urls)

@@ -10,28 +10,21 @@ So the first loss costs no job an attempt. A job pays (loses an attempt) only fo
 at its worker. Where other jobs run there all the time, a job that is alone in its request pays from its fourth loss on,
 so that no job is tried for ever.
 
-Connections to one host and port that break within half a second are one burst: one process that died. Its jobs are sent
-again in groups of an eighth of the burst. A group that ends well is cleared as a whole; one that is lost is cut into
+Connections to one worker that break within half a second are one burst: one process that died. Its jobs are sent again
+in groups of an eighth of the burst. A group that ends well is cleared as a whole; one that is lost is cut into
 eighths.
 
 A suspect has a worker to itself for a second, and four times as long after each further loss: a job that crashes its
 worker does so sooner or later. Then other jobs are sent beside it, so that no long job keeps a worker for itself.
+Suspects and all other jobs take turns, a second each.
 
-Workers registered at one URL count as one: a restarted process has a new id there, and for a while its old one. Behind
-one host and port there may be several workers: paths of one process, or processes behind a gateway. The broken requests
-tell which, for a process that dies breaks all its requests and answers nothing more. A suspect normally needs only its
-own worker to itself. It needs more if three things are true of its burst: requests to another worker there broke, too;
-all requests that were running there broke; and nothing sent later was answered meanwhile.
-
-Even then two processes behind one gateway may have died at once. So after the first such burst a suspect has only its
-own worker to itself, while suspects of other workers there wait. If its request breaks those of other workers again,
-they are one process, and the suspect gets the whole host and port. Suspects and all other jobs take turns, a second
-each.
+Workers registered at one URL count as one: a restarted process has a new id there, and for a while its old one. Several
+URLs of one host and port may be paths of one process, or processes behind a gateway. Nobody knows which. So a suspect
+has only its own URL to itself, but pays only if nothing else ran at the whole host and port.
 """
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
-from enum import IntEnum
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 SUSPECTS_MAX = 20_000  # the latest that are kept; a forgotten job's next loss counts as its first, which costs nothing
@@ -42,19 +35,8 @@ SETTLE_S = 0.5  # after a loss, until the next suspect is sent: a process that d
 EMPTYING_S = 5.0  # at most so long a worker gets no new jobs, so that it becomes empty for a suspect
 AGAIN_S = 60.0  # if it still has jobs then, suspects are sent beside them for so long
 HELD_S = 1.0  # after so long no further suspect gets the worker; the present one keeps it
-RECESS_S = 1.0  # then other jobs get the worker, so one that only shares the gateway loses half of its time
+RECESS_S = 1.0  # then other jobs get the worker, so suspects take at most half of its time
 COMPANY_LOSSES = 4  # from this loss on a job alone in its request loses an attempt, even if others ran there
-
-
-class Extent(IntEnum):
-    """How much is reserved for a suspected job while it runs alone: more if workers beside its own broke, too."""
-
-    OWN = 0
-    """Only the suspect's own worker."""
-    PERHAPS = 1
-    """The suspect's own worker. Meanwhile suspects of other workers at this host and port wait."""
-    ALL = 2
-    """All workers at the suspect's host and port."""
 
 
 class Suspicion(NamedTuple):
@@ -65,40 +47,11 @@ class Suspicion(NamedTuple):
 
 @dataclass(slots=True)
 class Burst:
-    """A burst: connections of one host and port that broke within half a second, probably because one process died."""
+    """Connections of one worker that broke within half a second, probably because one process died."""
 
     begun_s: float = 0.0
-    last: int = 0
-    """Number of the last request sent before the first connection broke."""
     jobs: int = 0
     """Number of jobs that were in flight over these connections."""
-    workers: set[str] = field(default_factory=set)
-    """Ids of the workers whose broken requests were running when the first connection broke. A dead process has no
-    later ones."""
-    spared: set[int] = field(default_factory=set)
-    """Numbers of the requests that were running when the first connection broke, and have not broken themselves."""
-    answered: bool = False
-    """Whether a request that was sent after the first connection broke has been answered."""
-    outlived: bool = False
-    """Whether a request from before the burst broke after `answered` was set. Then it was not a single process that
-    died."""
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether all signs say that one process died, and that it served several workers."""
-        return len(self.workers) > 1 and not self.is_refuted
-
-    @property
-    def is_refuted(self) -> bool:
-        """Whether a request at this host and port outlived the broken connections, so that it was not one process that
-        died."""
-        return self.outlived or bool(self.spared)
-
-    def take(self, number: int, worker: str) -> None:
-        if number in self.spared:
-            self.spared.remove(number)
-            self.workers.add(worker)
-            self.outlived |= self.answered
 
 
 class _Loss(NamedTuple):
@@ -106,14 +59,6 @@ class _Loss(NamedTuple):
     most: int | None
     """The most jobs that the request of the job could have; None: any number."""
     burst: Burst
-    before: Extent
-    """The extent that followed from the losses before this one."""
-
-    @property
-    def extent(self) -> Extent:
-        if self.burst.is_refuted:
-            return Extent.OWN
-        return Extent(min(self.before + self.burst.is_shared, Extent.ALL))
 
     @property
     def group(self) -> int:
@@ -136,18 +81,13 @@ class CrashIsolation:
         burst.jobs += len(job_ids)
         for job_id in job_ids:
             before = self.known.pop(job_id, None)
-            most = before.group if before else None
-            extent = before.extent if before else Extent.OWN
-            self.known[job_id] = _Loss(before.losses + 1 if before else 1, most, burst, extent)
+            self.known[job_id] = _Loss(before.losses + 1, before.group, burst) if before else _Loss(1, None, burst)
         while len(self.known) > SUSPECTS_MAX:
             del self.known[next(iter(self.known))]
 
     def cleared(self, job_ids: Iterable[str]) -> None:
         for job_id in job_ids:
             self.known.pop(job_id, None)
-
-    def extent(self, job_ids: Collection[str]) -> Extent:
-        return max((self.known[job_id].extent for job_id in job_ids if job_id in self.known), default=Extent.OWN)
 
     def of(self, job_id: str) -> Suspicion | None:
         loss = self.known.get(job_id)
@@ -165,7 +105,7 @@ class _Owner(NamedTuple):
 
 
 class Isolation:
-    """Reserves one worker, or one host and port, for a request of suspected jobs (each may have crashed a worker).
+    """Reserves one worker for a request of suspected jobs (each may have crashed a worker).
 
     `entered` counts the jobs of each request when it is sent; the count falls as they end."""
 
@@ -176,23 +116,17 @@ class Isolation:
         """Number of requests of suspected jobs that wait until nothing else runs there."""
         self._owners: dict[object, _Owner] = {}
         self._coming: set[object] = set()  # requests of ordinary jobs that are connecting
-        self._alone: object | None = None  # the request beside which no other has run since it was sent
         self._held_since_s = float("-inf")  # since when suspects have the worker, apart from pauses below RECESS_S
         self._held_until_s = float("-inf")  # when the latest suspect gave the worker free
         self._recess_until_s = float("-inf")  # until when only other jobs get the worker
         self._emptying_since_s: float | None = None  # since when no new jobs are sent, so that it becomes empty
         self._company_until_s = float("-inf")  # until when suspects are sent beside other jobs
-        self._settled_at_s = float("-inf")  # SETTLE_S after the last loss
+        self.settled_at_s = float("-inf")
+        """SETTLE_S after the last loss."""
         self._burst = Burst(float("-inf"))  # the latest burst
-        self._there: dict[object, tuple[int, str]] = {}  # request that runs there → its number, its worker
-        self._holder = ""  # the worker whose suspects run now, see Extent.PERHAPS
-        self._holding_since_s = float("-inf")
-        self._holding: dict[object, float] = {}  # request of its suspects → until when suspects of other workers wait
-        self._number = 0  # number of the last request sent
 
     def is_kept(self, now_s: float) -> bool:
-        """Return whether no new jobs may be sent to this worker, or host and port, because a suspected job runs alone
-        or waits to."""
+        """Return whether no new jobs may be sent to this worker, because a suspected job runs alone or waits to."""
         return self.wait_s(now_s) > 0 or (bool(self.waiting) and now_s >= self._recess_until_s)
 
     def admit_or_wait_s(
@@ -206,7 +140,7 @@ class Isolation:
         wait_s = self.wait_s(now_s)
         if not losses:
             return wait_s
-        if (rest_s := max(self._settled_at_s, self._recess_until_s) - now_s) > 0:
+        if (rest_s := max(self.settled_at_s, self._recess_until_s) - now_s) > 0:
             return max(wait_s, rest_s)
         owners = self._owners.values()
         most = min((owner.group for owner in owners), default=0)  # the smallest group limits how many run together
@@ -242,68 +176,31 @@ class Isolation:
         """Note that a request of ordinary jobs is about to be sent. Until it has ended, suspected jobs wait."""
         self._coming.add(request)
 
-    def entered(self, request: object, jobs: int, losses: int, now_s: float, worker: str = "") -> None:
+    def entered(self, request: object, jobs: int, losses: int, now_s: float) -> None:
         self._coming.discard(request)
-        # A request sent just after a break may reach the dying process, so it does not count as alone.
-        self._alone = None if self.at_work or now_s < self._settled_at_s else request
-        self._number += 1
-        self._there[request] = self._number, worker
         self.at_work += jobs
-        alone_s = ALONE_S * ALONE_GROWTH ** (min(losses, 16) - 1) if losses else 0.0
-        if request in self._holding:
-            self._holding[request] = now_s + min(alone_s, EMPTYING_S)
         if request in self._owners:
+            alone_s = ALONE_S * ALONE_GROWTH ** (min(losses, 16) - 1) if losses else 0.0
             self._owners[request] = self._owners[request]._replace(jobs=jobs, until_s=now_s + alone_s)
         else:
             self._free(now_s, *self._owners)
 
-    def is_alone(self, request: object) -> bool:
-        """Return whether no other request ran at this worker, or host and port, since this one was sent. False if a
-        connection had broken just before it was sent."""
-        return self._alone is request
-
-    def lost(self, now_s: float, request: object = None) -> Burst:
+    def lost(self, now_s: float) -> Burst:
         """Note that a request's connection broke. Returns the burst: all connections that broke at about the same
         time."""
-        self._settled_at_s = now_s + SETTLE_S
+        self.settled_at_s = now_s + SETTLE_S
         if now_s - self._burst.begun_s >= SETTLE_S:
-            self._burst = Burst(now_s, self._number, spared={number for number, _ in self._there.values()})
-        self._burst.take(*self._there.get(request, (0, "")))
+            self._burst = Burst(now_s)
         return self._burst
-
-    def answered(self, request: object) -> None:
-        """Note that a request was answered. If it was sent after the latest burst began, some process at this host and
-        port survived the burst."""
-        self._burst.answered |= self._there.get(request, (0, ""))[0] > self._burst.last
 
     def left(self, request: object, now_s: float) -> None:
         self._coming.discard(request)
-        self._there.pop(request, None)
-        self._holding.pop(request, None)
         self._free(now_s, request)
-        if self._alone is request:
-            self._alone = None
         if not self.waiting:
             self._emptying_since_s = None  # no suspect waits for it to become empty
 
     def wait_s(self, now_s: float) -> float:
         return max((owner.until_s - now_s for owner in self._owners.values() if owner.until_s > now_s), default=0.0)
-
-    def others_s(self, worker: str, now_s: float) -> float:
-        """Return for how many seconds suspected jobs of this worker must wait for suspected jobs of other workers; 0:
-        they need not wait."""
-        left_s = max((until_s - now_s for until_s in self._holding.values()), default=0.0)
-        if left_s <= 0 or (worker == self._holder and now_s - self._holding_since_s < HELD_S):
-            return 0.0
-        return min(left_s, HELD_S)
-
-    def hold_others(self, request: object, worker: str, now_s: float, send_s: float) -> None:
-        """Note that a request with jobs that may crash their worker is being sent to `worker`. Such jobs of other
-        workers on the same host wait until it is answered, or `send_s` seconds are over. `request`: any object that
-        stands for the request."""
-        if worker != self._holder or all(until_s <= now_s for until_s in self._holding.values()):
-            self._holder, self._holding_since_s = worker, now_s
-        self._holding[request] = now_s + send_s
 
     def _free(self, now_s: float, *requests: object) -> None:
         for request in requests:

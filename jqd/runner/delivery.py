@@ -100,7 +100,7 @@ class DeliveryContext:
 
 
 class Delivery:
-    """The jobs of one request to a worker, driven by the transport. Implements `Request` for crash isolation."""
+    """The jobs of one request to a worker, driven by the transport."""
 
     def __init__(
         self,
@@ -151,8 +151,8 @@ class Delivery:
         shared = self._shared
         if self.isolated is not None:
             now_s, wait_free = shared.clock.mono_s, shared.capacity.wait_free
-            send_s, crash_isolation = shared.config.connect_timeout_s, shared.capacity.crash_isolation
-            await self.isolated.wait_admitted(self, crash_isolation, self.losses, send_s, now_s, wait_free)
+            send_s, suspects = shared.config.connect_timeout_s, shared.capacity.crash_isolation
+            await self.isolated.wait_admitted(self, suspects, send_s, now_s, wait_free)
         self.set_out_at_s = shared.clock.mono_s()
         known = shared.workers.get(self.worker.id) is not None and not shared.workers.is_disowned(self.worker)
         is_here = known and not self.breaker.is_open(self.set_out_at_s)
@@ -191,8 +191,6 @@ class Delivery:
         """Note that the worker answered. Close its circuit breaker if the status shows that it works."""
         self.has_status = True
         self._shared.workers.reached(self.worker.id)
-        if self.isolated is not None:
-            self.isolated.answered()
         if self.is_callback and judgement is Judgement.READ:
             self._shared.capacity.receivers.answered(self.worker.place)
             self.report_all(Report())  # a success, whatever the body says

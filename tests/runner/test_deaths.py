@@ -9,7 +9,7 @@ import trio.testing
 
 from jqd.domain.job import Fate
 from jqd.runner import crash_isolation as suspects_module
-from jqd.runner.crash_isolation import ALONE_S, COMPANY_LOSSES, Extent
+from jqd.runner.crash_isolation import ALONE_S, COMPANY_LOSSES
 from jqd.runner.crash_site import IsolatedRequest
 from jqd.testing.clock import ManualClock
 from tests.harness.worker import Reply, Request, answer, in_turn, open_worker, succeed
@@ -162,43 +162,6 @@ async def test_others_wait_while_a_suspect_has_the_worker_and_no_longer(open_hou
         await house.stopped(4)
 
 
-async def test_what_two_workers_lost_together_twice_was_one_process_and_its_suspects_have_all_of_it(
-    open_house: OpenHouse,
-) -> None:
-    """Two paths of it."""
-    clock = ManualClock()  # both break in one moment, on a busy machine, too
-    replies: list[Reply] = []
-
-    async def script(request: Request, reply: Reply) -> None:
-        replies.append(reply)
-        await trio.sleep_forever()
-
-    async with open_worker(script) as worker, open_house(clock=clock) as house:
-        old, new = (house.register(f"{worker.url}/{name}", name=name, batch=1) for name in ("old", "new"))
-        known = house.runner._capacity.crash_isolation
-        first, (suspect,) = hold(1), hold(1)
-        for round_, extent in enumerate((Extent.PERHAPS, Extent.ALL)):
-            house.runner.run_jobs(old.id, "mail", first)
-            house.runner.run_jobs(new.id, "mail", [suspect])
-            await worker.request(2 * round_ + 1)
-            await trio.testing.wait_all_tasks_blocked()  # both are in `replies`
-            for reply in replies:
-                await reply.reset()
-            replies.clear()
-            await house.stopped(2 * round_ + 2)
-            assert known.extent([suspect.job.id]) is extent
-            house.runner.forget(claims([*first, suspect]))
-            first = hold(1)
-            clock.advance(2 * suspects_module.SETTLE_S)
-        house.runner.run_jobs(old.id, "mail", first)
-        await worker.request(4)
-        house.runner.run_jobs(new.id, "mail", [suspect])
-        await trio.testing.wait_all_tasks_blocked()
-        assert len(worker.requests) == 5, "it waits for the other to end"
-        assert house.runner.offer("mail", 0) is None
-        house.runner.stop_work()
-
-
 async def test_a_worker_that_was_started_again_is_one_with_what_is_still_registered_of_it(
     open_house: OpenHouse,
 ) -> None:
@@ -260,7 +223,7 @@ async def test_what_a_worker_keeps_for_itself_is_no_company(open_house: OpenHous
         house.runner._capacity.crash_isolation.lost(ids(suspect))
         (outcome,) = await house.run_out(suspect)
         assert outcome.fate is Fate.SUCCEEDED
-        assert house.runner._capacity.isolate(("", worker.url.split("/")[2])).machine.at_work == 0
+        assert house.runner._capacity.isolate(("", worker.url.split("/")[2])).at_work == 0
 
 
 async def test_a_suspect_that_waits_is_let_go(open_house: OpenHouse) -> None:
