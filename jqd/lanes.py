@@ -40,7 +40,7 @@ class Applied(NamedTuple):
 
 
 MATCH_S = 0.01  # the longest time to match jobs with constraints at once, because it blocks the event loop
-GATHER_S = 0.002  # pushes that arrive within this time become one call of the store; a job may begin so much later
+GATHER_S = 0.005  # pushes that arrive within this time become one call of the store; a job may begin so much later
 
 
 class PartitionLanes:

@@ -11,7 +11,7 @@ that ran between two starts of ours while records of the first were not applied 
     journal            ├─ frame ─┤─ frame ─┤─ frame ─┤  record k of a frame has position frame start + k
 
 With a backlog, up to FLIGHTS_MAX chunks are in flight, applied in order. New records gather until all are answered.
-After a call that was not full they gather for `gather_s` more, up to GATHERS_MAX times as long if it had many records.
+After a call that was not full they gather for `gather_s` more.
 """
 
 import math
@@ -36,10 +36,6 @@ RESERVE_RECORDS = 4_000  # records read at once: some 20 ms of decoding, eight c
 FLIGHTS_MAX = 3  # chunks unanswered: one being applied, one queued there, one on its way
 IDLE_TURNS = 20  # rounds without progress: a few are ordinary when the store changed, or answers crossed
 IDLE_S = 0.5  # pause in each further round, so that the loop does not take a whole core; `progress` reports it
-# A call costs the event loop as much as 40 records. After a call of GATHERED_RECORDS, records gather for `gather_s`;
-# after one of twice as many, for twice as long, and so on: 10,000 pushes a second make some 170 calls.
-GATHERED_RECORDS = 16
-GATHERS_MAX = 3
 SKIP_BYTES = 16 << 20  # a quiet lane advances its position in the store this often: a restart re-reads no more
 
 Record = TypeVar("Record")
@@ -79,8 +75,8 @@ class LaneRules(NamedTuple, Generic[Record]):
     """Returns whether a record takes several calls of the store. Then the next chunk waits until it is applied, so as
     not to overtake it."""
     gather_s: float = 0.0
-    """How long (s) records gather after a call that was not full. To apply each of 2,000 single pushes a second at once
-    would cost the event loop as much as the pushes do."""
+    """How long (s) records gather after a call that was not full. A call costs the event loop as much as 40 records: to
+    apply each of 1,000 single pushes a second at once would cost as much as the pushes do."""
 
 
 class Ingest(Generic[Record]):
@@ -321,8 +317,7 @@ class Ingest(Generic[Record]):
             return False
         self._flights.append(flight := Flight(self._end, chunk.end, chunk.records, gone))
         if self._settings.gather_s and len(chunk.records) < CHUNK_RECORDS:
-            times = min(max(1.0, len(chunk.records) / GATHERED_RECORDS), GATHERS_MAX)
-            self._due_s = trio.current_time() + times * self._settings.gather_s
+            self._due_s = trio.current_time() + self._settings.gather_s
         await self._send(nursery, flight)
         return True
 

@@ -12,7 +12,7 @@ from jqd.domain.errors import JqdError, StoreAway, StoreRefused
 from jqd.domain.job import Job, State
 from jqd.domain.record import Lane
 from jqd.lanes import GATHER_S
-from jqd.loops.ingest import GATHERED_RECORDS, GATHERS_MAX, SKIP_BYTES
+from jqd.loops.ingest import SKIP_BYTES
 from jqd.loops.lane_records import CHUNK_BYTES, CHUNK_RECORDS
 from jqd.store import JobView
 from tests.loops.lane import bench, run
@@ -143,25 +143,6 @@ async def test_single_pushes_gather_behind_a_call_that_was_not_full(mock_clock: 
         await made.push(1)
         await made.drained()  # nothing gathers behind one that was full
         assert len(made.answers) == 5
-        nursery.cancel_scope.cancel()
-
-
-@pytest.mark.parametrize(
-    ("pushed", "times"), [(1, 1), (GATHERED_RECORDS, 1), (2 * GATHERED_RECORDS, 2), (CHUNK_RECORDS - 1, GATHERS_MAX)]
-)
-async def test_behind_a_call_of_many_records_more_gather(pushed: int, times: int, mock_clock: MockClock) -> None:
-    async with bench() as made, trio.open_nursery() as nursery:
-        made.ingest._settings = made.ingest._settings._replace(gather_s=GATHER_S)
-        await made.push(pushed)
-        await run(made, nursery)
-        await made.drained()
-        await made.push(1)
-        mock_clock.jump((times - 0.5) * GATHER_S)
-        await trio.testing.wait_all_tasks_blocked()
-        assert len(made.answers) == 1
-        mock_clock.jump(0.5 * GATHER_S)
-        await made.drained()
-        assert len(made.answers) == 2
         nursery.cancel_scope.cancel()
 
 
