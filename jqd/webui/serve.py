@@ -26,7 +26,7 @@ BACKLOG = 256  # connections not yet accepted: browsers of a team that come back
 KEEP_ALIVE_S = 75.0  # longer than proxies keep theirs
 WRITE_S = 30.0  # after so long the kernel cuts off a browser that reads nothing
 LAST_S = 10.0  # for the last part of an answer to be sent
-CLOSE_S = 2.0  # for answers under way at a stop; streams of open pages end then
+CLOSE_S = 2.0  # for answers under way at a stop
 REQUESTS_MAX = 10**9  # of one connection: hypercorn's own 1,000 breaks streams beside it
 
 _log = get_logger("webui")
@@ -47,14 +47,10 @@ async def serve(config: UiConfig, *, ready: Callable[[str], None], stop: trio.Ev
     guard_connections()
     ui = create_app(config)
 
-    async def stopped() -> None:
-        await stop.wait()
-        ui.close_streams()
-
     async with trio.open_nursery() as nursery:
         await nursery.start(_stop_at_signal, stop)
         async with trio.open_nursery() as serving:
-            await serving.start(partial(serve_hypercorn, _ending(ui.app), settings, shutdown_trigger=stopped))
+            await serving.start(partial(serve_hypercorn, _ending(ui.app), settings, shutdown_trigger=stop.wait))
             ready(url)
         nursery.cancel_scope.cancel()
 

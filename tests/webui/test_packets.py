@@ -12,7 +12,7 @@ import pytest
 from tests.webui.conftest import NOBODY, UiProcess
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"
-SOCKET = b"GET /live HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+SOCKET = b"GET /login HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
 RESETS = 1_100  # more than hypercorn's tree of streams holds
 HELD = 950  # fewer
 

@@ -25,7 +25,7 @@ DONE = {
 
 
 def register(ui: Addresses) -> None:
-    @ui.page("/tokens", nav="Tokens", needs=MASTER, takes=("cursor", "done"), is_shared=False)
+    @ui.page("/tokens", nav="Tokens", needs=MASTER, takes=("cursor", "done"))
     async def show(visit: Visit) -> Response:
         answer, links = await visit.listed("/v1/tokens", PAGE_TOKENS)
         return visit.render(
@@ -37,7 +37,7 @@ def register(ui: Addresses) -> None:
             **links,
         )
 
-    @ui.page("/token", needs=MASTER, is_shared=False)
+    @ui.page("/token", needs=MASTER)
     async def new(visit: Visit) -> Response:
         return _form(visit, NEW)
 
