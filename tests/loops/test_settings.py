@@ -3,7 +3,6 @@
 import io
 import random
 from collections import deque
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,15 +25,12 @@ from jqd.loops.settings import (
     DELETED_S,
     ENDED_S,
     FIRED_S,
-    SILENT_S,
     SettingsSync,
-    SettingsUpkeep,
     carried,
     find_unneeded,
 )
 from jqd.runner import WorkerRegistry, WorkerSpec
 from jqd.runner.handler import Handler
-from jqd.runner.registry import body_of
 from jqd.runner.worker_health import VIEW
 from jqd.service import leases
 from jqd.service import settings as service_settings
@@ -45,6 +41,7 @@ from jqd.testing.store import FakeStore
 from tests.harness.files import MemoryFiles
 from tests.journal.conftest import opened
 from tests.loops.house import TrioClock, until
+from tests.loops.settings_house import House, Member, silent_for_long
 
 KNOWN_S = 2.0
 SHORT: dict[str, Any] = {"segment_bytes": 512, "segment_age_s": 1.0, "retention_s": 0, "retention_bytes": 0}
@@ -196,48 +193,6 @@ async def test_however_many_ask_for_what_there_is_not_the_store_is_asked_ten_tim
         await look("nobody")
         assert waited_s[-1] <= 1.01
         nursery.cancel_scope.cancel()
-
-
-class Member:
-    life, is_alone = "a.b", False
-
-
-class House:
-    """A daemon's rules over stores, asked and tidied by hand."""
-
-    def __init__(self, clock: ManualClock, stores: list[FakeStore]) -> None:
-        nothing: Any = None
-        views: Any = SimpleNamespace(look=lambda: Setting("view", "d", 0, 0), stale=list)
-        member: Any = Member()
-        self.workers = workers = WorkerRegistry(SettingTable(), clock=clock)
-        shared: dict[str, Any] = {"workers": workers, "views": views, "clock": clock, "source": random.Random(1)}
-
-        async def save(make: Any) -> None:
-            make()
-
-        self.follows = [
-            SettingsSync(store=store, membership=member, own_applied=lambda: True, **shared) for store in stores
-        ]
-        self.upkeep = SettingsUpkeep(journal=nothing, follows=self.follows, save=save, unneeded=dict, **shared)
-
-    async def ask(self) -> None:
-        for follow in self.follows:
-            await follow._ask()
-
-
-async def silent_for_long(clock: ManualClock, stores: list[FakeStore], houses: list[House]) -> None:
-    """A registration, whose worker nobody hears of for so long that it is of no use any more."""
-    card = WorkerSpec(name="w", id="w", max_jobs=1, ttl_s=10.0)
-    body = body_of(houses[0].workers.check(card))
-    said = houses[0].workers.settings.make({("worker", "w"): body}, now_ms=clock.wall_ms(), origin=1)
-    for store in stores:
-        await store.look(fresh=True)
-        await store.apply_settings("ab" * 16, 0, 5, said)
-    for _ in range(round(SILENT_S / 2) + 20):
-        for house in houses:
-            await house.ask()
-        clock.advance(2.0)
-    assert [house.workers.get("w") for house in houses] == [None] * len(houses)
 
 
 async def test_what_another_fired_while_a_schedule_was_deleted_goes_a_week_later() -> None:
@@ -439,69 +394,3 @@ async def test_settings_that_the_disk_does_not_give_are_waited_for_until_a_store
         assert gives or all(table.get("k", name * 60) is not None for name in "abcd")
         await until(table.synced.is_set) if is_there and seen != "not looked at" else None
         nursery.cancel_scope.cancel()
-
-
-MANY = [Setting("k", str(number), number + 1, 1, msgspec.Raw(b"\x01")) for number in range(9)]
-
-
-@pytest.fixture
-def turns(monkeypatch: pytest.MonkeyPatch) -> Callable[[SettingTable], list[int]]:
-    """Counts, for each setting of a table as it is put into force, how often another task had its turn before."""
-    monkeypatch.setattr("jqd.domain.array_split.HELD_S", 0)
-
-    def watched(table: SettingTable) -> list[int]:
-        had, seen = [0], list[int]()
-        table.watch("k", lambda _: seen.append(had[0]))
-
-        async def another() -> None:
-            while len(seen) < len(MANY):
-                had[0] += 1
-                await trio.lowlevel.checkpoint()
-
-        trio.lowlevel.spawn_system_task(another)
-        return seen
-
-    return watched
-
-
-async def test_other_tasks_have_their_turn_between_the_settings_of_an_answer(
-    turns: Callable[[SettingTable], list[int]],
-) -> None:
-    """A tenant's hundred constraints take seconds to compile."""
-    clock = ManualClock()
-    house = House(clock, [store := FakeStore(clock)])
-    await store.look(fresh=True)
-    await store.apply_settings("ab" * 16, 0, len(MANY), MANY)
-    seen = turns(house.workers.settings)
-    await house.ask()
-    assert seen[-1] - seen[0] >= len(MANY) - 2, "which of two tasks goes first is drawn"
-
-
-async def test_other_tasks_have_their_turn_between_the_settings_of_a_journals_frame(
-    turns: Callable[[SettingTable], list[int]],
-) -> None:
-    clock = ManualClock()
-    house = House(clock, [FakeStore(clock)])
-    async with opened(MemoryFiles()) as journal:
-        house.upkeep._journal = journal
-        await journal.wsync(journal.write(Lane.RULES, len(MANY), encode_rules(MANY)))
-        seen = turns(house.workers.settings)
-        await house.upkeep._read_own()
-    assert seen[-1] - seen[0] >= len(MANY) - 2, "which of two tasks goes first is drawn"
-
-
-async def test_an_answer_whose_asker_went_away_in_the_middle_is_journaled_whole(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("jqd.domain.array_split.HELD_S", 0)
-    clock = ManualClock()
-    house = House(clock, [store := FakeStore(clock)])
-    (follow,) = house.follows
-    await store.look(fresh=True)
-    await store.apply_settings("ab" * 16, 0, len(MANY), MANY)
-    with trio.CancelScope() as asker:
-        house.workers.settings.watch("k", lambda setting: asker.cancel() if setting.name == "4" else None)
-        await house.ask()
-    assert asker.cancelled_caught
-    await house.ask()
-    assert [*follow.learned] == [setting.key for setting in MANY]
