@@ -27,9 +27,7 @@ from jqd.webui.security import FRESH, HEADERS, is_own_form, is_own_host, local_p
 from jqd.webui.sessions import Me, Session, Sessions
 from jqd.webui.visit import Addresses, Handler, Page, Visit
 
-BODY_TIMEOUT_S = 30  # for a form to arrive
 AGAIN_S = 5  # after so long a browser reloads a page that found no daemon
-LOOKS = ("GET", "HEAD", "OPTIONS")
 MULTIPART = "multipart/form-data"  # Quart itself limits its fields
 FORMS = ("application/x-www-form-urlencoded", MULTIPART, "")
 AWAY = (Unreachable, TimedOut, Unavailable)
@@ -62,13 +60,12 @@ class Ui(Addresses):
         self._open_api = Api(connect(config.token), self.answers, "open")
         self._open: Session | None = None
         self.app = QuartTrio("jqd.webui", static_folder=None, template_folder=None)
-        self.app.config.update(MAX_CONTENT_LENGTH=BODY_BYTES_MAX, BODY_TIMEOUT=BODY_TIMEOUT_S, RESPONSE_TIMEOUT=None)
+        self.app.config.update(MAX_CONTENT_LENGTH=BODY_BYTES_MAX, BODY_TIMEOUT=None, RESPONSE_TIMEOUT=None)
         self.app.after_request(_secured)
         self.app.register_error_handler(Exception, self._failed)
-        self.app.before_serving(self._begin)
-        self.app.after_serving(self._end)
         for part in (assets, login, *pages.ALL):
             part.register(self)
+        _templates()  # load them now: an update may replace the files
 
     # ------------------------------------------------------------ what pages declare
 
@@ -109,7 +106,6 @@ class Ui(Addresses):
         if content.count(b"&") >= FIELDS_MAX and request.mimetype != MULTIPART:
             raise RequestEntityTooLarge(f"this form has more than {FIELDS_MAX} fields")
         sent = await request.form
-        g.is_read = True
         form = sent.to_dict()
         for name in form:
             if len(sent.getlist(name)) > 1:
@@ -202,10 +198,8 @@ class Ui(Addresses):
                 session = await self._open_session()
         return Visit(self, request.path, request.args.to_dict(), {}, session)
 
-    async def _begin(self) -> None:
-        _templates()  # load them now: an update may replace the files
-
-    async def _end(self) -> None:
+    async def close(self) -> None:
+        """Log everybody out."""
         await login.revoke_all(self.sessions.all())
         self.sessions.close()
         self._open_api.close()
@@ -234,9 +228,6 @@ async def _secured(answer: Response) -> Response:
     for name, value in HEADERS.items():
         answer.headers[name] = value
     answer.headers.setdefault("cache-control", FRESH)
-    if request.method not in LOOKS and request.http_version.startswith("1") and not g.get("is_read"):
-        # A connection with an unread body cannot take another request.
-        answer.headers["connection"] = "close"
     return answer
 
 

@@ -137,7 +137,7 @@ async def test_a_part_of_no_login_leads_the_whole_page_to_one(guarded: Guarded) 
     part = await browser.get("/jobs", headers=headers | {"hx-request": "true"})
     assert part.headers["hx-redirect"] == "/login?next=%2Fjobs&why=ended"
     assert (await browser.get("/jobs", headers=headers)).status_code == 303
-    await ui._end()
+    await ui.close()
 
 
 async def test_pages_that_look_within_a_second_ask_each_thing_once(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,4 +161,4 @@ async def test_pages_that_look_within_a_second_ask_each_thing_once(site: Site, m
             for _ in range(5):
                 nursery.start_soon(look)
         assert len(asked) == len(set(asked)), asked
-    await ui._end()
+    await ui.close()
