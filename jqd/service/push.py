@@ -93,7 +93,8 @@ async def push(services: Services, batch: Batch, wanted: Ack = FSYNC, *, atomic:
         if services.principal.scopes:
             await expect_groups_seen(services, batch.jobs)
     if batch.refused and not batch.single and atomic:
-        why = f"nothing was taken: it is all of them or none, and {len(_refused_places(batch))} are wrong"
+        wrong = len({fault.place for fault in batch.refused})
+        why = f"nothing was taken: it is all of them or none, and {wrong} are wrong"
         raise Incomplete(why, batch.shown(batch.refused))
     if not batch.jobs:
         raise _all_refused(batch)
@@ -131,9 +132,6 @@ async def _push_good(
     if not batch.plain and has_names(batch.jobs):
         expect_first(batch)
         async with _claim(services, batch) as in_progress:
-            # If other jobs were refused than in the first push, it is no repeat: another token may push those.
-            if in_progress.refused_by_first is not None and in_progress.refused_by_first == _refused_places(batch):
-                return _repeated(batch)
             return await _push_named(services, batch, wanted, charge, in_progress, links, atomic=atomic)
     if links is not None:
         await links.join(batch.jobs)
@@ -147,20 +145,10 @@ def _claim(services: Services, batch: Batch) -> AbstractAsyncContextManager[InPr
     """Return a context (`async with`) during which other pushes of the same Idempotency-Key, or of the same own ids
     without `replace`, wait."""
     if batch.key:
-        return services.concurrent_pushes.claim_request(f"{services.qualified_name(batch.key)} {batch.request}")
+        name = f"{services.qualified_name(batch.key)} {batch.request}"
+        return services.concurrent_pushes.claim_names({name}, is_request=True)
     names = {services.qualified_name(job.job_id) for job in batch.jobs if job.job_id is not None and not job.replace}
     return services.concurrent_pushes.claim_names(names)
-
-
-def _refused_places(batch: Batch) -> set[int | None]:
-    """Return the indexes in the request of the jobs that `batch` refuses."""
-    return {fault.place for fault in batch.refused}
-
-
-def _repeated(batch: Batch) -> Pushed:
-    """Return the result for a request that repeats one with the same Idempotency-Key: all jobs are duplicates."""
-    names = [str(job.job_id) for job in batch.jobs]
-    return Pushed(batch.ids_of_all(names), None, sorted(names), batch.shown(batch.refused))
 
 
 async def _push_named(
@@ -190,7 +178,7 @@ async def _push_named(
         if batch.key and lapsed:
             raise overtaken()
         if batch.key and places[-1] == len(agreed.jobs) - 1:
-            in_progress.mark_stored(_refused_places(batch))
+            in_progress.mark_stored()
 
     taken: Accepted | None = None
     if links is not None:
@@ -215,8 +203,6 @@ async def _push_named(
         raise Conflict(refused[0].detail, batch.shown(refused))
     if refused and not new and not agreed.known:
         raise Conflict(f"none of the {batch.size} jobs can be taken", batch.shown(refused))
-    if batch.key and not new:
-        in_progress.mark_stored(_refused_places(batch))  # all jobs were known already
     ids = iter(new)
     good = (agreed.known.get(n) or (None if n in agreed.refused else next(ids)) for n in range(len(batch.jobs)))
     ack = taken.ack if taken and new else None

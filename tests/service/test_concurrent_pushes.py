@@ -3,7 +3,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from jqd.domain.errors import Overloaded
-from jqd.service.concurrent_pushes import REPEATS_MAX, WAIT_S, ConcurrentPushes
+from jqd.service.concurrent_pushes import WAIT_S, ConcurrentPushes
 
 
 async def test_who_shares_a_name_waits_and_who_waited_for_what_was_taken_goes_on_with_the_others() -> None:
@@ -40,32 +40,31 @@ async def test_who_shares_a_name_waits_and_who_waited_for_what_was_taken_goes_on
     assert (began, under._first) == (["a", "c", "b", "d"], {})
 
 
-async def test_who_repeats_a_request_hears_that_it_stands_and_not_too_many_wait(autojump_clock: None) -> None:
-    under, ends, heard = ConcurrentPushes(), trio.Event(), list[object]()
+async def test_a_repeat_goes_on_once_the_first_is_stored_and_else_is_told_to_come_again(autojump_clock: None) -> None:
+    under, stored, went_on = ConcurrentPushes(), trio.Event(), list[float]()
 
     async def first() -> None:
-        async with under.claim_request("x") as turn:
-            await ends.wait()
-            turn.mark_stored({7})
+        async with under.claim_names({"x"}, is_request=True) as push:
+            await stored.wait()
+            push.mark_stored()
             await trio.sleep(2 * WAIT_S)
 
     async def repeat() -> None:
-        async with under.claim_request("x") as turn:
-            heard.append(turn.refused_by_first)
+        async with under.claim_names({"x"}, is_request=True):
+            went_on.append(trio.current_time())
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(first)
         await wait_all_tasks_blocked()
-        for _ in range(REPEATS_MAX):
+        with pytest.raises(Overloaded, match="counts once"):
+            await repeat()
+        for _ in range(3):
             nursery.start_soon(repeat)
         await wait_all_tasks_blocked()
         began_s = trio.current_time()
-        with pytest.raises(Overloaded, match="counts once"):
-            await repeat()
-        ends.set()
+        stored.set()
         await wait_all_tasks_blocked()
-        await repeat()
-        assert (heard, trio.current_time()) == ([{7}] * (REPEATS_MAX + 1), began_s), "whatever the first waits for yet"
+        assert went_on == [began_s] * 3, "whatever the first waits for yet"
     assert under._first == {}
 
 
