@@ -1,8 +1,8 @@
 """Releases a job that waited for its parents: it gets their results and starts, or is cancelled or failed if a parent
 did not succeed."""
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import msgspec
@@ -11,7 +11,7 @@ from msgspec import Raw
 
 from jqd.chaining.callbacks import ended, event_body
 from jqd.domain.clock import Clock
-from jqd.domain.errors import Conflict, Invalid, NotFound, NotYet, Overtaken, StoreError, StoreUnsettled
+from jqd.domain.errors import Conflict, Invalid, NotFound, NotYet, Overtaken, StoreUnsettled
 from jqd.domain.fields import DECODE_ERRORS
 from jqd.domain.flow import CALLBACK, NO_FIELD, RESULTS_GONE, RESULTS_TOO_LARGE, Flow, put_into
 from jqd.domain.job import NIL, State
@@ -28,7 +28,8 @@ from jqd.store import WHOLE_MAX, JobView
 from jqd.store.links import ParentNote, ParentsState
 
 RELEASES = 32  # at once in the whole daemon: results, argument and frame of one are some 4 MiB (4 job_bytes_max)
-LOOKS = 32  # parents read at once in the whole daemon: a row and its result are some 3 MiB; so 224 MiB in all
+SEVERAL = 2  # of them read results of several parents
+PARENTS = SEVERAL * WHOLE_MAX  # read at once by these in the whole daemon: a row and its result are some 3 MiB
 TRIES = 5  # in a row, where the job is changed meanwhile; then it rests, so that a busy pusher costs no more
 
 _encoder = msgspec.msgpack.Encoder()
@@ -40,28 +41,12 @@ class ReleaseLimits:
 
     def __init__(self, _: SettingTable, __: Clock) -> None:
         self._limiters: dict[tuple[str, int], trio.CapacityLimiter] = {}
-        self._turns: dict[int, trio.Lock] = {}
 
     def limiter(self, what: str, most: int, services: Services, job_id: str) -> trio.CapacityLimiter:
         """Return the limiter named `what` of the job's partition. `most`: the limit of all partitions together, of
         which each has an equal share."""
         key = what, partition_of(job_id, services.partitions)
         return self._limiters.setdefault(key, trio.CapacityLimiter(max(1, most // services.partitions)))
-
-    @asynccontextmanager
-    async def reading_slots(self, services: Services, job_id: str, count: int) -> AsyncIterator[None]:
-        """Hold `count` slots for reading parents during the `async with` block, in the job's partition. Only one caller
-        at a time takes slots: two callers with half of their slots each would wait for each other for ever."""
-        limiter, taken = self.limiter("look", LOOKS, services, job_id), list[object]()
-        try:
-            async with self._turns.setdefault(partition_of(job_id, services.partitions), trio.Lock()):
-                for look in [object() for _ in range(count)]:
-                    await limiter.acquire_on_behalf_of(look)
-                    taken.append(look)
-            yield
-        finally:
-            for look in taken:
-                limiter.release_on_behalf_of(look)
 
 
 class ResultBudget:
@@ -181,39 +166,25 @@ async def _results(services: Services, view: JobView, flow: Flow, bytes_max: int
     """Return parent → its kept result, nil for a parent without one. If the job cannot get the results, return the
     reason as a text. Raises NotYet, StoreError."""
     found: dict[str, bytes] = {}
-    odd: list[str] = []
-    limits = services.feature(ReleaseLimits)
     budget = ResultBudget(bytes_max)
     ids = await _ids_of(services, flow.after)
-
-    async def some(parents: Sequence[str], cancel: trio.CancelScope) -> None:
-        async with limits.reading_slots(services, view.id, len(parents)):
-            try:
-                known = [ids[parent] for parent in parents]
-                views = iter(await services.store.get_jobs([job_id for job_id in known if job_id is not None]))
-                for parent, job_id in zip(parents, known, strict=True):
-                    parent_view = ended(services, parent, job_id, next(views) if job_id is not None else None)
-                    result = await _result(services, parent_view, view, flow, budget)
-                    if isinstance(result, bytes):
-                        found[parent] = result
-                    elif result == RESULTS_GONE and flow.on_parent_failure == "run":
-                        found[parent] = NIL
-                    else:
-                        odd.append(result)
-                        cancel.cancel()
-                        return
-            except (NotYet, StoreError) as error:
-                failed.append(error)  # raised below: the nursery would wrap it in a group
-                cancel.cancel()
-
-    failed: list[NotYet | StoreError] = []
-    async with trio.open_nursery() as nursery:
-        step = min(WHOLE_MAX, max(1, LOOKS // services.partitions // 2))
+    several = services.feature(ReleaseLimits).limiter("results", SEVERAL, services, view.id)
+    step = min(WHOLE_MAX, max(1, PARENTS // services.partitions))
+    async with several if len(flow.after) > 1 else nullcontext():
         for at in range(0, len(flow.after), step):
-            nursery.start_soon(some, flow.after[at : at + step], nursery.cancel_scope)
-    if failed:
-        raise failed[0]
-    return odd[0] if odd else found
+            parents = flow.after[at : at + step]
+            known = [ids[parent] for parent in parents]
+            views = iter(await services.store.get_jobs([job_id for job_id in known if job_id is not None]))
+            for parent, job_id in zip(parents, known, strict=True):
+                parent_view = ended(services, parent, job_id, next(views) if job_id is not None else None)
+                result = await _result(services, parent_view, view, flow, budget)
+                if isinstance(result, bytes):
+                    found[parent] = result
+                elif result == RESULTS_GONE and flow.on_parent_failure == "run":
+                    found[parent] = NIL
+                else:
+                    return result
+    return found
 
 
 async def _ids_of(services: Services, parents: Sequence[str]) -> dict[str, str | None]:
