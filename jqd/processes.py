@@ -20,7 +20,8 @@ from jqd.domain.record import Lane, decode_rules
 from jqd.domain.settings import Setting
 from jqd.journal import Files
 from jqd.journal.files import holding
-from jqd.journal.inspect import Good, SegmentView, snapshot, walk
+from jqd.journal.frame import Frame
+from jqd.journal.inspect import SegmentView, snapshot, walk
 from jqd.loops.settings import is_stale
 from jqd.loops.systemd import Manager
 
@@ -130,7 +131,7 @@ def _is_needed(journal: Path, stay: Sequence[Path]) -> bool:
     settings, now_ms = dict[tuple[str, str], Setting](), SystemClock().wall_ms()
     for seen in snapshot(Files(), journal):
         found = chain(seen.places, walk(Files(), seen, kinds=JOBS))
-        if seen.header is None or any(isinstance(each, Good) or each.kind.is_damage for each in found):
+        if seen.header is None or any(isinstance(each, Frame) or each.kind.is_damage for each in found):
             return True
         for setting in _settings(seen):
             if setting.supersedes(settings.get(setting.key)):
@@ -148,5 +149,5 @@ def _is_needed(journal: Path, stay: Sequence[Path]) -> bool:
 def _settings(seen: SegmentView) -> Iterator[Setting]:
     """Yield the settings in one segment of a journal. Raises JournalDamaged."""
     for each in walk(Files(), seen, kinds=[Lane.RULES]):
-        if isinstance(each, Good):
+        if isinstance(each, Frame):
             yield from decode_rules(each.body)

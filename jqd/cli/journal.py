@@ -36,7 +36,8 @@ from jqd.domain.job import Job
 from jqd.domain.record import Lane
 from jqd.domain.units import has_unit, seconds
 from jqd.journal import Files
-from jqd.journal.inspect import Good, Kind, SegmentView, snapshot, walk
+from jqd.journal.frame import Frame
+from jqd.journal.inspect import Kind, SegmentView, snapshot, walk
 from jqd.journal.repair import repair as mend
 from jqd.processes import journals
 from jqd.store import (
@@ -166,13 +167,13 @@ def cat(
         if seen.following is not None and seen.following.created_at_ms < begin_ms:
             continue  # all records of this segment are older
         for piece in walk(files, seen, kinds=kinds):
-            if not isinstance(piece, Good):
+            if not isinstance(piece, Frame):
                 damaged += complain(piece)
                 continue
             try:
                 found = list(records(piece))
             except JournalDamaged as error:
-                damaged += complain(seen.place(Kind.BAD_BODY, piece.frame.start, piece.frame.end, str(error)))
+                damaged += complain(seen.place(Kind.BAD_BODY, piece.start, piece.end, str(error)))
                 continue
             for record in found:
                 if begin_ms <= record.at_ms < end_ms and (not type_ or record.jobtype in type_):
@@ -196,9 +197,9 @@ def verify(*, where: Where = Where(), output: OutputFlag = "table") -> int:
         for checked.holder, seen in found:
             checked.segment(seen)
             for piece in walk(files, seen):
-                if isinstance(piece, Good):
+                if isinstance(piece, Frame):
                     checked.frame(piece)
-                    advance(piece.frame.end - piece.frame.start)
+                    advance(piece.end - piece.start)
                 else:
                     checked.place(piece)
     return checked.end()

@@ -18,7 +18,7 @@ from jqd.domain.json_ext import show_packed
 from jqd.domain.record import DECODERS, Lane, split_cancel
 from jqd.domain.settings import Setting
 from jqd.domain.tenant import bare, tenant_of
-from jqd.journal.inspect import Good
+from jqd.journal.frame import Frame
 
 SECRETS = frozenset({"headers", "secrets", "hash"})  # fields of workers and tokens that are hidden
 HIDDEN = "(not shown)"
@@ -45,14 +45,13 @@ class Record(NamedTuple):
         return _encoder.encode(fields | _fields(self.what)).decode()
 
 
-def records(good: Good) -> Iterator[Record]:
+def records(frame: Frame) -> Iterator[Record]:
     """Yield the records of a frame, decoded. Raises JournalDamaged if the frame's checksum is right, but its body
     cannot be decoded."""
-    header = good.frame.header
-    lane = Lane(header.kind)
-    for number, what in enumerate(DECODERS[lane](good.body)):
-        at_ms = what.created_at_ms if isinstance(what, Job) else header.at_ms
-        yield Record(good.frame.start + number, lane, at_ms, what)
+    lane = Lane(frame.kind)
+    for position, what in enumerate(DECODERS[lane](frame.body), frame.start):
+        at_ms = what.created_at_ms if isinstance(what, Job) else frame.at_ms
+        yield Record(position, lane, at_ms, what)
 
 
 def _named(jobtype: str) -> dict[str, str]:

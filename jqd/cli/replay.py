@@ -32,7 +32,8 @@ from jqd.domain.outcome_followers import followers_in, has_jobs
 from jqd.domain.record import DECODERS, Lane
 from jqd.domain.settings import Setting
 from jqd.journal import Files
-from jqd.journal.inspect import Good, Kind, Place, SegmentView, retired_in, walk
+from jqd.journal.frame import Frame
+from jqd.journal.inspect import Kind, Place, SegmentView, retired_in, walk
 from jqd.loops.lane_records import CHUNK_BYTES, CHUNK_RECORDS, RECORD_BYTES, job_bytes, outcome_bytes
 from jqd.store import EdgeStore, JobView, Store
 
@@ -324,8 +325,8 @@ def _batches(files: Files, segments: Sequence[SegmentView], lane: Lane, since_ms
                     continue
                 size = _size(record)
                 if batch.is_full(size):
-                    yield batch.taken(piece.frame.start - looked)
-                    looked = piece.frame.start
+                    yield batch.taken(piece.start - looked)
+                    looked = piece.start
                 batch.add(position, record, size)
         yield batch.taken(seen.end - looked)
 
@@ -350,15 +351,15 @@ class _Gathered:
         return Batch(self._segment, records, end, looked)
 
 
-def _decoded(piece: Good, lane: Lane, seen: SegmentView, tally: Tally) -> Iterator[tuple[int, Any]]:
-    start = piece.frame.start
+def _decoded(piece: Frame, lane: Lane, seen: SegmentView, tally: Tally) -> Iterator[tuple[int, Any]]:
+    start = piece.start
     try:
         for position, record in enumerate(DECODERS[lane](piece.body), start):
             # A copy counts as an original, as this store never had the journal that it was copied in.
             copied = isinstance(record, Job) and record.copied is not None
             yield position, structs.replace(record, copied=None) if copied else record
     except JournalDamaged as error:
-        tally.note(seen.place(Kind.BAD_BODY, start, piece.frame.end, str(error)))
+        tally.note(seen.place(Kind.BAD_BODY, start, piece.end, str(error)))
 
 
 def _size(record: Job | Outcome | Setting | str) -> int:

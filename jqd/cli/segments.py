@@ -14,7 +14,8 @@ from jqd.cli.printing import counted, print_note
 from jqd.cli.render import Output, show
 from jqd.domain.dates import iso
 from jqd.journal import Files
-from jqd.journal.inspect import Good, Kind, Place, SegmentView, frames_of, walk
+from jqd.journal.frame import Frame
+from jqd.journal.inspect import Kind, Place, SegmentView, frames_of, walk
 from jqd.journal.segment import DAMAGED
 
 LOCKS = Path("/proc/locks")  # which process holds which lock (Linux)
@@ -93,9 +94,9 @@ class Checked:
         for place in seen.places:
             self.place(place)
 
-    def frame(self, good: Good) -> None:
+    def frame(self, frame: Frame) -> None:
         self._counts["frames"] += 1
-        self._counts["records"] += good.frame.header.records
+        self._counts["records"] += frame.records
 
     def place(self, place: Place) -> None:
         """Print a part of a segment that is no good frame, and count it if it is damage; for `-o json`, keep it and

@@ -92,7 +92,7 @@ class Commits:
         """`end`: position up to which everything is on disk. `written`: end of the last frame, durable or not."""
         self.last_end: dict[int, int] = dict.fromkeys(Lane, found.end)
         """End of each lane's last durable frame; at first an upper bound."""
-        self._tails = {int(lane): Tail(lane, found.end) for lane in Lane}
+        self._tails = {int(lane): Tail(found.end) for lane in Lane}
         self.pending_bytes = 0
         self.figures = Figures()
         self._accepted_end = found.accepted_end

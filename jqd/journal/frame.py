@@ -19,6 +19,7 @@ disk when the frame was written, so bad bytes there are damage, and were not tor
 
 import struct
 import zlib
+from collections.abc import Collection
 from typing import NamedTuple
 
 import msgspec
@@ -41,7 +42,8 @@ _SUMMED_FROM = 8  # offset in a frame header, after its magic and its own checks
 NO_JOURNAL = bytes(16)
 TORN_KIND = 0  # bytes that a power cut tore inside a commit, sealed as a frame: nobody reads them
 _LANES = frozenset(map(int, Lane))
-_KINDS = frozenset({TORN_KIND, *_LANES})
+KINDS = frozenset({TORN_KIND, *_LANES})
+AT_ONCE = 500  # frames decoded at once; more would take more memory, not less time
 
 
 class SegmentHeader(NamedTuple):
@@ -72,8 +74,8 @@ class FrameHeader(NamedTuple):
     kind: int
 
 
-class Plain(msgspec.Struct, gc=False):
-    """A frame whose header and body are good. Cheaper to make than a `Frame`."""
+class Frame(msgspec.Struct, gc=False):
+    """A good frame."""
 
     start: int
     end: int
@@ -83,7 +85,7 @@ class Plain(msgspec.Struct, gc=False):
     at_ms: int
     kind: int
     body: bytes
-    """Empty when the caller does not want it."""
+    """Empty, and not verified, when the caller does not want it."""
 
 
 def pack_head(header: SegmentHeader) -> bytes:
@@ -140,7 +142,7 @@ def unpack_frame_header(segment_id: bytes, position: int, data: bytes, offset: i
     summed = data[offset + _SUMMED_FROM : offset + FRAME_HEADER_BYTES]
     if zlib.crc32(summed, _seed(segment_id, position)) != crc or not 1 <= records <= length:
         return None
-    if flags or zero or kind not in _KINDS:
+    if flags or zero or kind not in KINDS:
         return None
     return FrameHeader(length, body_crc, records, back, seq, at_ms, kind)
 
@@ -150,19 +152,18 @@ def body_holds(segment_id: bytes, position: int, header: FrameHeader, body: byte
     return len(body) == header.length and zlib.crc32(body, _seed(segment_id, position)) == header.body_crc
 
 
-def plain_frames(
-    segment_id: bytes, position: int, data: bytes, offset: int, end: int, *, lane: Lane | None, frames_max: int
-) -> list[Plain]:
-    """Return the good frames in `data` from `offset` on, at most `frames_max`. Stop before the first frame that is bad,
-    sealed, or not wholly in `data`.
+def good_frames(
+    segment_id: bytes, position: int, data: bytes, offset: int, end: int, kinds: Collection[int]
+) -> list[Frame]:
+    """Return the good frames in `data` from `offset` on, at most AT_ONCE. Stop before the first that is bad, sealed, or
+    not wholly in `data`: the caller examines it with `unpack_frame_header` and `body_holds`, at five times the cost.
 
-    The caller examines the frame where this stopped with `unpack_frame_header` and `body_holds`, which cost five times
-    as much. With `lane` only the bodies of that lane are verified and returned; without it all bodies are verified and
-    none is returned. `position`: that of `offset`. `end`: the position behind the last frame to return."""
-    found: list[Plain] = []
+    `position`: that of `offset`. `end`: the position behind the last frame to return. `kinds`: only bodies of these
+    kinds are verified and returned."""
+    found: list[Frame] = []
     take, unpack, crc32, base = found.append, _PLAIN.unpack_from, zlib.crc32, zlib.crc32(segment_id)
     last = min(len(data), offset + end - position)
-    while offset + FRAME_HEADER_BYTES < last and len(found) < frames_max:
+    while offset + FRAME_HEADER_BYTES < last and len(found) < AT_ONCE:
         magic, crc, length, body_crc, records, back, seq, at_ms, kind = unpack(data, offset)
         body_at = offset + FRAME_HEADER_BYTES
         following = body_at + length
@@ -172,13 +173,11 @@ def plain_frames(
         if crc32(data[offset + _SUMMED_FROM : body_at], seed) != crc:
             break
         body = b""
-        if lane is None or kind == lane:
+        if kind in kinds:
             body = data[body_at:following]
             if crc32(body, seed) != body_crc:
                 break
-            if lane is None:
-                body = b""
         start, position = position, position + following - offset
-        take(Plain(start, position, records, back, seq, at_ms, kind, body))
+        take(Frame(start, position, records, back, seq, at_ms, kind, body))
         offset = following
     return found

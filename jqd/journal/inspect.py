@@ -16,9 +16,18 @@ from typing import NamedTuple
 
 from jqd.domain.errors import JournalRefused, JournalVersion
 from jqd.journal.files import Files, closing, read_whole
-from jqd.journal.frame import HEAD_BYTES, HEADER_COPY_BYTES, TORN_KIND, SegmentHeader, pack_head, unpack_head
+from jqd.journal.frame import (
+    HEAD_BYTES,
+    HEADER_COPY_BYTES,
+    KINDS,
+    TORN_KIND,
+    Frame,
+    SegmentHeader,
+    pack_head,
+    unpack_head,
+)
 from jqd.journal.recover import read_retired
-from jqd.journal.segment import DAMAGED, Frame, Gap, Walker, first_of, name_of
+from jqd.journal.segment import DAMAGED, Gap, Walker, first_of, name_of
 
 
 class Kind(enum.StrEnum):
@@ -66,13 +75,6 @@ class Place(NamedTuple):
     def __str__(self) -> str:
         note = f"; {self.note}" if self.note else ""
         return f"{self.file}: byte {self.offset}: {self.kind}, {self.size} bytes{note}"
-
-
-class Good(NamedTuple):
-    """A frame whose checksums are good."""
-
-    frame: Frame
-    body: bytes
 
 
 @dataclass(slots=True)
@@ -229,7 +231,7 @@ def _reaches(files: Files, seen: SegmentView, position: int) -> bool:
         return False
     reaches = False
     with closing(files, files.open(seen.path)) as fd:
-        pieces = Walker(files, fd, seen.header).frames(seen.first, seen.file_end, check=True)
+        pieces = Walker(files, fd, seen.header).frames(seen.first, seen.file_end)
         reaches = any(isinstance(piece, Frame) and piece.end > position for piece in pieces)
     return reaches
 
@@ -253,11 +255,11 @@ def _bound(seen: SegmentView, following: SegmentView) -> None:
 # ---------------------------------------------------------------- the frames
 
 
-def walk(files: Files, seen: SegmentView, *, kinds: Collection[int] | None = None) -> Iterator[Good | Place]:
+def walk(files: Files, seen: SegmentView, *, kinds: Collection[int] = KINDS) -> Iterator[Frame | Place]:
     """Yield the good frames of a segment, oldest first, and the bad places between them.
 
-    `kinds`: yield only frames of these kinds, and do not read other bodies. A disk error is a bad place, too. A segment
-    that was deleted meanwhile yields nothing."""
+    `kinds`: yield only frames of these kinds; other bodies are not verified. A disk error is a bad place, too. Of a
+    segment that was deleted meanwhile nothing is yielded."""
     if seen.header is None:
         return
     judge = _Judge(seen)
@@ -271,20 +273,14 @@ def walk(files: Files, seen: SegmentView, *, kinds: Collection[int] | None = Non
         yield seen.place(Kind.UNREADABLE, judge.position, seen.end, str(error))
 
 
-def _walk(walker: Walker, judge: "_Judge", kinds: Collection[int] | None) -> Iterator[Good | Place]:
-    seen = judge.seen
-    for piece in walker.frames(seen.first, seen.end, check=False):
+def _walk(walker: Walker, judge: "_Judge", kinds: Collection[int]) -> Iterator[Frame | Place]:
+    for piece in walker.frames(judge.seen.first, judge.seen.end, kinds):
         if isinstance(piece, Gap):
-            yield from judge.gap(piece, Kind.BAD_HEADER)
-            continue
-        wanted = kinds is None or piece.header.kind in kinds
-        body = walker.body(piece) if wanted else b""
-        if body is None:
-            yield from judge.gap(Gap(piece.start, piece.end), Kind.BAD_BODY)
+            yield from judge.gap(piece)
             continue
         yield from judge.good(piece)
-        if wanted:
-            yield Good(piece, body)
+        if piece.kind in kinds:
+            yield piece
     yield from judge.rest()
 
 
@@ -296,32 +292,35 @@ class _Judge:
         self.position = seen.first
         """Position up to which the segment was read."""
         self._good_end = seen.first
-        self._doubtful: list[tuple[Gap, Kind]] = []  # gaps that no later frame has proved to be damage
+        self._doubtful: list[Gap] = []  # gaps that no later frame has proved to be damage
 
-    def gap(self, gap: Gap, kind: Kind) -> Iterator[Place]:
+    def gap(self, gap: Gap) -> Iterator[Place]:
         """Note a gap; yield it if it is certainly damage."""
         self.position = gap.end
         if self.seen.following is None:
-            self._doubtful.append((gap, kind))
+            self._doubtful.append(gap)
         else:
-            yield self.seen.place(kind, *gap)
+            yield self._damage(gap)
 
     def good(self, frame: Frame) -> Iterator[Place]:
         """Note a good frame; yield the gaps before its commit: they were on disk once, so they are damage."""
         self.position = self._good_end = frame.end
-        if frame.header.kind != TORN_KIND and self._doubtful:
-            synced = frame.start - frame.header.back
-            yield from (self.seen.place(kind, *gap) for gap, kind in self._doubtful if gap.start < synced)
-            self._doubtful = [(gap, kind) for gap, kind in self._doubtful if gap.start >= synced]
+        if frame.kind != TORN_KIND and self._doubtful:
+            synced = frame.start - frame.back
+            yield from (self._damage(gap) for gap in self._doubtful if gap.start < synced)
+            self._doubtful = [gap for gap in self._doubtful if gap.start >= synced]
+
+    def _damage(self, gap: Gap) -> Place:
+        return self.seen.place(Kind.BAD_BODY if gap.has_header else Kind.BAD_HEADER, gap.start, gap.end)
 
     def rest(self) -> Iterator[Place]:
         """Yield, as torn, the gaps that are not known to be damage. They lie within the segment's last commit, or
         behind its last good frame."""
         doubtful, self._doubtful = self._doubtful, []
-        tail = [gap.start for gap, _ in doubtful if gap.end > self._good_end]
-        for gap, _ in doubtful:
+        tail = [gap.start for gap in doubtful if gap.end > self._good_end]
+        for gap in doubtful:
             if gap.end <= self._good_end:
-                yield self.seen.place(Kind.TORN_INSIDE, *gap, "never acknowledged")
+                yield self.seen.place(Kind.TORN_INSIDE, gap.start, gap.end, "never acknowledged")
         if tail:
             yield self.seen.place(Kind.TORN, tail[0], self.seen.end, "never acknowledged")
 
@@ -334,7 +333,7 @@ def frames_of(files: Files, seen: SegmentView) -> int | None:
         return seen.following.first_seq - seen.header.first_seq
     try:
         with closing(files, files.open(seen.path)) as fd:
-            pieces = Walker(files, fd, seen.header).frames(seen.first, seen.end, check=False)
+            pieces = Walker(files, fd, seen.header).frames(seen.first, seen.end, ())
             return sum(isinstance(piece, Frame) for piece in pieces)
     except OSError:
         return None  # `verify` says why

@@ -1,7 +1,7 @@
 """Reads reserved ranges of positions back from the segments, with the `Walker` that recovery uses. Runs in a thread."""
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -9,11 +9,12 @@ import msgspec
 from jqd.domain.errors import JournalStuck
 from jqd.domain.record import Lane
 from jqd.journal.files import Files
-from jqd.journal.segment import Frame, Gap, Segment, Walker, quarantine
+from jqd.journal.frame import Frame
+from jqd.journal.segment import Gap, Segment, Walker, quarantine
+from jqd.journal.writer import Pending
 
 FRAMES_MAX = 20_000  # frames scanned in one read, other lanes' included: some 50 ms
 DAMAGED_MAX = 100  # damaged places that are listed
-PLAIN_FRAMES = 1_000  # frames decoded at once: a window holds about so many single jobs
 
 
 @dataclass(slots=True)
@@ -42,16 +43,30 @@ class Slice(msgspec.Struct, gc=False):
     """Position after the last record of this slice."""
 
 
-@dataclass(slots=True)
-class Left:
-    """How many records and bytes one read may still return, and how many frames it may still scan."""
-
-    records: int
-    bytes: int
-    frames: int
-
-    def out(self) -> bool:
-        return self.records <= 0 or self.bytes <= 0 or self.frames <= 0
+def cut(frames: Iterable[Frame | Pending], token: Reservation) -> list[Slice]:
+    """Return the lane's records in `frames` that lie in the reserved range, up to the token's limits. If these are
+    reached, token.end is lowered to where that was."""
+    slices: list[Slice] = []
+    lane, position, records_left, bytes_left = token.lane, token.start, token.records_max, token.bytes_max
+    frames_left = FRAMES_MAX
+    for frame in frames:
+        # Frames before the range count towards no limit; else a range deep in a segment would never be reached: half a
+        # million single jobs fill a segment.
+        if frame.end <= position:
+            continue
+        first, position = max(0, position - frame.start), frame.end
+        frames_left -= 1
+        if frame.kind == lane and first < frame.records:
+            stop = min(frame.records, first + records_left)
+            if stop < frame.records:
+                position = frame.start + stop
+            slices.append(Slice(lane, frame.start, frame.body, first, stop, position))
+            records_left -= stop - first
+            bytes_left -= frame.end - frame.start
+        if records_left <= 0 or bytes_left <= 0 or frames_left <= 0:
+            token.end = position
+            break
+    return slices
 
 
 class Reader:
@@ -60,10 +75,8 @@ class Reader:
     def __init__(self, files: Files) -> None:
         self._files = files
         self._segment: Segment | None = None
-        self._walker: Walker | None = None
         self._fd: int | None = None
         self._frame_start = 0  # a position where a frame of the open segment begins
-        self._left = Left(0, 0, 0)
         self.damaged: list[str] = []
 
     def read(self, token: Reservation, segments: Sequence[Segment]) -> list[Slice]:
@@ -73,7 +86,7 @@ class Reader:
         Raises OSError, and JournalStuck when token.end would not lie behind token.start. After such an error the next
         call opens the segment again, and no record is skipped."""
         try:
-            slices = self._read(token, segments)
+            slices = cut(self._frames(token, segments), token)
             _expect_progress(token, slices)
             return slices
         except (OSError, JournalStuck):
@@ -82,92 +95,30 @@ class Reader:
 
     def close(self) -> None:
         fd, self._fd = self._fd, None
-        self._segment = self._walker = None
+        self._segment = None
         if fd is not None:
             # The file was only read: nothing depends on closing it.
             with contextlib.suppress(OSError):
                 self._files.close(fd)
 
-    def _read(self, token: Reservation, segments: Sequence[Segment]) -> list[Slice]:
-        slices: list[Slice] = []
-        position, self._left = token.start, Left(token.records_max, token.bytes_max, FRAMES_MAX)
+    def _frames(self, token: Reservation, segments: Sequence[Segment]) -> Iterator[Frame]:
+        """Yield all good frames up to token.end, from one on that begins at token.start or before, with the bodies of
+        the lane. Reports what is damaged between them."""
         for segment in segments:
-            if segment.end <= position:
+            if segment.end <= token.start:
                 continue
             if segment.first >= token.end:
                 break
-            position = max(position, segment.first)
-            at, stop = self._begin(segment, position), min(segment.end, token.end)
-            assert self._walker is not None
-            while at < stop:
-                # Most frames are whole and good, and are taken many at once. Others are judged one by one.
-                if at < position:
-                    at = self._skip_plain(token.lane, at, min(position, stop))
-                if at >= position:
-                    at = position = self._take_plain(token.lane, at, stop, slices)
-                if at < stop and not self._left.out():
-                    piece = self._walker.piece_at(at, stop)
-                    at = piece.end
-                    position = self._take(segment, piece, token.lane, position, slices)
-                if self._left.out():
-                    token.end = position
-                    return slices
-        return slices
+            walker, at = self._begin(segment, max(token.start, segment.first))
+            for piece in walker.frames(at, min(segment.end, token.end), (int(token.lane),)):
+                if isinstance(piece, Gap):
+                    self._report(segment, piece)
+                else:
+                    self._frame_start = piece.start
+                    yield piece
 
-    def _skip_plain(self, lane: Lane, at: int, position: int) -> int:
-        """Walk from `at` to `position`, or to the first frame that is bad or sealed. Return the position reached.
-
-        Frames before the range count towards no limit; else a range deep in a segment would never be reached: half a
-        million single jobs fill a segment, and are passed in half a second."""
-        assert self._walker is not None
-        while plain := self._walker.plain(at, position, lane, PLAIN_FRAMES):
-            self._frame_start, at = plain[-1].start, plain[-1].end
-        return at
-
-    def _take_plain(self, lane: Lane, at: int, stop: int, slices: list[Slice]) -> int:
-        """Append to `slices` the whole good frames of the lane from `at` on, but none behind `stop`. Return the
-        position where this stopped."""
-        assert self._walker is not None
-        left, self._frame_start = self._left, at
-        while not left.out() and (plain := self._walker.plain(at, stop, lane, min(left.frames, PLAIN_FRAMES))):
-            for frame in plain:
-                if frame.kind == lane:
-                    if left.out() or frame.records > left.records:
-                        return at
-                    slices.append(Slice(lane, frame.start, frame.body, 0, frame.records, frame.end))
-                    left.records -= frame.records
-                    left.bytes -= frame.end - frame.start
-                left.frames -= 1
-                self._frame_start = at = frame.end
-        return at
-
-    def _take(self, segment: Segment, piece: Frame | Gap, lane: Lane, position: int, slices: list[Slice]) -> int:
-        """Append to `slices` the lane's records in `piece` from `position` on; if `piece` is damaged, report that.
-        Return the position to read next."""
-        left = self._left
-        left.frames -= piece.end > position  # frames before the range count towards no limit
-        behind = max(position, piece.end)
-        if isinstance(piece, Gap):
-            self._report(segment, piece)
-            return behind
-        self._frame_start = piece.start
-        first = max(0, position - piece.start)
-        if first >= piece.header.records or piece.header.kind != lane:
-            return behind
-        assert self._walker is not None
-        body = self._walker.body(piece)
-        if body is None:
-            self._report(segment, Gap(piece.start, piece.end))
-            return behind
-        stop = min(piece.header.records, first + left.records)
-        end = piece.end if stop == piece.header.records else piece.start + stop
-        slices.append(Slice(lane, piece.start, body, first, stop, end))
-        left.records -= stop - first
-        left.bytes -= piece.end - piece.start
-        return end
-
-    def _begin(self, segment: Segment, position: int) -> int:
-        """Open `segment`; return a position where a frame begins, at or before `position`."""
+    def _begin(self, segment: Segment, position: int) -> tuple[Walker, int]:
+        """Open `segment`; return a walker, and a position where a frame begins, at or before `position`."""
         if self._segment is not segment:
             self.close()
             self._fd = self._files.open(segment.path)
@@ -175,8 +126,8 @@ class Reader:
             self._frame_start = segment.first
         assert self._fd is not None
         # A new walker each time: the window of the last one may end in bytes that were not written yet.
-        self._walker = Walker(self._files, self._fd, segment.header)
-        return self._frame_start if self._frame_start <= position else segment.first
+        walker = Walker(self._files, self._fd, segment.header)
+        return walker, self._frame_start if self._frame_start <= position else segment.first
 
     def _report(self, segment: Segment, gap: Gap) -> None:
         sentence = quarantine(self._files, segment, gap)

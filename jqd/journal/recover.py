@@ -16,7 +16,6 @@ segments may stay longer, for outcomes and cancels of other daemons' jobs (docs/
 is older than the file; then the file is ignored, and all jobs are read.
 """
 
-import itertools
 import re
 import zlib
 from collections.abc import Callable
@@ -47,7 +46,6 @@ RETIRED = "retired"
 
 _LINE = re.compile(rb"(jqd-retired 1 (\d{1,20}) (\d{1,20}) )([0-9a-f]{8})\n")
 _BYTES_MAX = 128
-PLAIN_FRAMES = 1_000  # frames decoded at once; more would take more memory, not less time
 
 
 class Retired(NamedTuple):
@@ -179,27 +177,17 @@ def _scan_newest(files: Files, found: Recovered) -> Scan:
     segment = found.segments[-1]
     found.next_seq = segment.header.first_seq
     found.last_at_ms = segment.header.created_at_ms
-    doubtful, synced, position = list[Gap](), segment.first, segment.first
-    good_end, end = position, segment.end
+    doubtful, synced, good_end = list[Gap](), segment.first, segment.first
     with closing(files, files.open(segment.path)) as fd:
-        walker = Walker(files, fd, segment.header)
-        while position < end:
-            if plain := walker.plain(position, end, None, PLAIN_FRAMES):
-                synced = max(synced, *(frame.start - frame.back for frame in plain))
-                last = plain[-1]
-                good_end = position = last.end
-                found.next_seq, found.last_at_ms = last.seq + 1, max(found.last_at_ms, last.at_ms)
-                continue
-            (piece,) = itertools.islice(walker.frames(position, end, check=True), 1)
-            position = piece.end
+        for piece in Walker(files, fd, segment.header).frames(segment.first, segment.end):
             if isinstance(piece, Gap):
                 doubtful.append(piece)
                 continue
             good_end = piece.end
-            if piece.header.kind != TORN_KIND:
-                synced = max(synced, piece.start - piece.header.back)
-                found.next_seq = piece.header.seq + 1
-                found.last_at_ms = max(found.last_at_ms, piece.header.at_ms)
+            if piece.kind != TORN_KIND:
+                synced = max(synced, piece.start - piece.back)
+                found.next_seq = piece.seq + 1
+                found.last_at_ms = max(found.last_at_ms, piece.at_ms)
     for gap in doubtful:
         if gap.start < synced:
             scan.damage.append(gap)

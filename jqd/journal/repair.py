@@ -33,10 +33,11 @@ from jqd.journal.frame import (
     HEAD_BYTES,
     HEADER_COPY_BYTES,
     TORN_KIND,
+    Frame,
     SegmentHeader,
     pack_head,
 )
-from jqd.journal.inspect import Good, Kind, Place, SegmentView, snapshot, walk
+from jqd.journal.inspect import Kind, Place, SegmentView, snapshot, walk
 from jqd.journal.segment import DAMAGED, NEW, SUFFIX, TORN, WINDOW_BYTES, Gap, Walker, copy_damaged, seal
 
 VOTES_MAX = 1_000  # places that look like a frame; those of one segment agree, so a few would do
@@ -100,7 +101,7 @@ class _Mender:
         seen.header = header
         places, anything_good = list[Place](), False
         for piece in walk(self._files, seen):
-            if isinstance(piece, Good):
+            if isinstance(piece, Frame):
                 anything_good = True
             else:
                 _refuse(piece)
@@ -262,12 +263,12 @@ def found_head(
         for crc in _candidates(files, fd, seen):
             header = like._replace(segment_id=id_with(crc, random_bytes), first=seen.first)
             good, is_first_known = 0, False
-            for frame in Walker(files, fd, header).frames(seen.first, seen.end, check=True):
+            for frame in Walker(files, fd, header).frames(seen.first, seen.end):
                 if isinstance(frame, Gap):
                     continue
                 good += frame.end - frame.start
-                if not is_first_known and frame.header.kind != TORN_KIND:
-                    header = header._replace(first_seq=frame.header.seq, created_at_ms=frame.header.at_ms)
+                if not is_first_known and frame.kind != TORN_KIND:
+                    header = header._replace(first_seq=frame.seq, created_at_ms=frame.at_ms)
                     is_first_known = True
             if good > most:
                 best, most = header, good

@@ -1,25 +1,25 @@
 """Segments on disk: their names, a walk through their frames, and how bytes that are no frame are kept and sealed."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from jqd.domain.log import get_logger
-from jqd.domain.record import Lane
 from jqd.journal.files import Files, closing, read_whole, write_whole
 from jqd.journal.frame import (
     FRAME_HEADER_BYTES,
     FRAME_MAGIC,
     HEAD_BYTES,
+    KINDS,
     TORN_KIND,
+    Frame,
     FrameHeader,
-    Plain,
     SegmentHeader,
     body_holds,
+    good_frames,
     pack_frame_header,
-    plain_frames,
     unpack_frame_header,
 )
 
@@ -56,17 +56,13 @@ class Segment:
         return self.end - self.first
 
 
-class Frame(NamedTuple):
-    start: int
-    end: int
-    header: FrameHeader
-
-
 class Gap(NamedTuple):
     """A range of positions without a good frame: damage, or a torn tail if no good frame follows."""
 
     start: int
     end: int
+    has_header: bool = False
+    """Whether it is one frame whose header is good, and whose body is bad."""
 
 
 def name_of(first: int) -> str:
@@ -116,49 +112,37 @@ class Walker:
         self._window = b""
         self._window_at = 0  # file offset of the window
 
-    def frames(self, position: int, end: int, *, check: bool) -> Iterator[Frame | Gap]:
-        """Yield frames from `position` (where a frame begins) to `end`, and the gaps between good frames. Raises
+    def frames(self, position: int, end: int, kinds: Collection[int] = KINDS) -> Iterator[Frame | Gap]:
+        """Yield the good frames from `position` (where a frame begins) to `end`, and the gaps between them. Raises
         OSError.
 
-        `check`: verify bodies, too; without it only headers are verified."""
+        `kinds`: only bodies of these kinds are verified and returned."""
         while position < end:
-            piece = self.piece_at(position, end)
-            bad = check and isinstance(piece, Frame) and self.body(piece) is None
-            yield Gap(piece.start, piece.end) if bad else piece
-            position = piece.end
+            data, offset = self._look(position, FRAME_HEADER_BYTES)
+            # Nearly all frames are decoded many at once; one that is bad, sealed or larger than the window by itself.
+            pieces: Sequence[Frame | Gap] = good_frames(self._id, position, data, offset, end, kinds)
+            pieces = pieces or [self._piece(position, end, kinds)]
+            yield from pieces
+            position = pieces[-1].end
 
-    def plain(self, position: int, end: int, lane: Lane | None, frames_max: int) -> list[Plain]:
-        """Return the good frames from `position` on that are wholly in the window (the part of the file that was read
-        ahead), perhaps none. Stops before the first frame that is bad or stands for torn bytes (sealed), at `end`, and
-        after `frames_max` frames.
+    def _piece(self, position: int, end: int, kinds: Collection[int]) -> Frame | Gap:
+        """Return the frame that begins at `position`, or the gap up to the next good frame."""
+        header = self._header(position, end)
+        if header is None:
+            return Gap(position, self._next_good(position, end))
+        body_at, body = position + FRAME_HEADER_BYTES, b""
+        behind = body_at + header.length
+        if header.kind in kinds:
+            body = self._read(body_at, header.length)
+            if not body_holds(self._id, position, header, body):
+                return Gap(position, behind, has_header=True)
+        return Frame(position, behind, header.records, header.back, header.seq, header.at_ms, header.kind, body)
 
-        `lane`: return and verify the bodies of this lane only; None: verify all bodies and return none."""
-        data, offset = self._look(position, FRAME_HEADER_BYTES)
-        return plain_frames(self._id, position, data, offset, end, lane=lane, frames_max=frames_max)
-
-    def piece_at(self, position: int, end: int) -> Frame | Gap:
-        """Return the frame that begins at `position`, or the gap up to the next good frame; a body is not verified."""
-        return self.frame_at(position, end) or Gap(position, self._next_good(position, end))
-
-    def frame_at(self, position: int, end: int) -> Frame | None:
-        """Return the frame with a good header at `position`; None if there is none, or if the frame would end behind
-        `end`."""
+    def _header(self, position: int, end: int) -> FrameHeader | None:
+        """Return the good frame header at `position`; None if there is none, or if the frame would end behind `end`."""
         data, offset = self._look(position, FRAME_HEADER_BYTES)
         header = unpack_frame_header(self._id, position, data, offset)
-        if header is None or position + FRAME_HEADER_BYTES + header.length > end:
-            return None
-        return Frame(position, position + FRAME_HEADER_BYTES + header.length, header)
-
-    def body(self, frame: Frame) -> bytes | None:
-        """Return the body of a frame; None if its checksum is wrong."""
-        length = frame.header.length
-        at = frame.start + FRAME_HEADER_BYTES
-        if length > WINDOW_BYTES:
-            body = self._read(at, length)
-        else:
-            data, offset = self._look(at, length)
-            body = data[offset : offset + length]
-        return body if body_holds(self._id, frame.start, frame.header, body) else None
+        return None if header is None or position + FRAME_HEADER_BYTES + header.length > end else header
 
     def _next_good(self, position: int, end: int) -> int:
         """Return the next position with a good frame header of this segment; `end` if there is none."""
@@ -172,7 +156,7 @@ class Walker:
                 at += len(data) - offset - len(FRAME_MAGIC) + 1
                 continue
             at += found - offset
-            if self.frame_at(at, end) is not None:
+            if self._header(at, end) is not None:
                 return at
             at += 1
         return end

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from itertools import islice
 from operator import attrgetter
 
-from jqd.domain.record import Lane
-from jqd.journal.reader import Reservation, Slice
+from jqd.journal.reader import Reservation, Slice, cut
 from jqd.journal.writer import Pending
 
 TAIL_BYTES = 2 << 20  # per lane: some tenths of a second of single pushes; older frames are read from disk
@@ -17,9 +16,8 @@ _end = attrgetter("end")
 class Tail:
     """The newest frames of one lane, without a gap."""
 
-    def __init__(self, lane: Lane, end: int) -> None:
+    def __init__(self, end: int) -> None:
         """`end`: the journal's end when this process started."""
-        self._lane = lane
         self._begin = end
         """`_frames` holds every frame of the lane behind this position."""
         self._frames: list[Pending] = []
@@ -46,23 +44,7 @@ class Tail:
         """Return the reserved records, as `Reader.read` does; None if the range begins before the frames kept here."""
         if token.start < self._begin:
             return None
-        slices: list[Slice] = []
-        records, size = token.records_max, token.bytes_max
-        for frame in self._within(token):
-            if records <= 0 or size <= 0:
-                token.end = slices[-1].end
-                break
-            first = max(0, token.start - frame.start)
-            if first >= frame.records:  # token.start lies behind this frame's last record
-                continue
-            stop = min(frame.records, first + records)
-            end = frame.end if stop == frame.records else frame.start + stop
-            slices.append(Slice(self._lane, frame.start, frame.body, first, stop, end))
-            records -= stop - first
-            size -= frame.end - frame.start
-            if end < frame.end:
-                token.end = end
-        return slices
+        return cut(self._within(token), token)
 
     def _within(self, token: Reservation) -> Iterable[Pending]:
         first = bisect_right(self._frames, token.start, key=_end)

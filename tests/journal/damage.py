@@ -14,8 +14,8 @@ import trio
 
 from jqd.domain import log
 from jqd.domain.record import Lane
-from jqd.journal.frame import HEAD_BYTES
-from jqd.journal.inspect import Good, Kind, Place, snapshot, walk
+from jqd.journal.frame import HEAD_BYTES, Frame
+from jqd.journal.inspect import Kind, Place, snapshot, walk
 from jqd.journal.repair import repair
 from jqd.testing.clock import ManualClock
 from tests.harness.files import MemoryFiles
@@ -28,8 +28,8 @@ def said(files: MemoryFiles) -> tuple[list[Place], list[bytes]]:
     for seen in snapshot(files, DIRECTORY):
         places += seen.places
         for piece in walk(files, seen):
-            if isinstance(piece, Good):
-                bodies += [piece.body] if piece.frame.header.kind == Lane.JOBS else []
+            if isinstance(piece, Frame):
+                bodies += [piece.body] if piece.kind == Lane.JOBS else []
             else:
                 places.append(piece)
     return places, bodies

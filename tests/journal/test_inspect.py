@@ -1,7 +1,7 @@
 """Looking at a journal: every damage is named by file, offset and kind, nothing whole is, and nothing is touched."""
 
 import errno
-from collections.abc import Iterable
+from collections.abc import Collection
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
@@ -10,8 +10,8 @@ import pytest
 from jqd.domain.errors import JournalRefused
 from jqd.domain.record import Lane
 from jqd.journal import Journal, JournalConfig, open_journal
-from jqd.journal.frame import HEAD_BYTES, HEADER_COPY_BYTES, pack_head, unpack_head
-from jqd.journal.inspect import Good, Kind, Place, frames_of, snapshot, walk
+from jqd.journal.frame import HEAD_BYTES, HEADER_COPY_BYTES, KINDS, Frame, pack_head, unpack_head
+from jqd.journal.inspect import Kind, Place, frames_of, snapshot, walk
 from jqd.journal.repair import repair
 from jqd.testing.clock import ManualClock
 from tests.harness.files import MemoryFile, MemoryFiles
@@ -34,13 +34,13 @@ async def filled(*lives: int) -> MemoryFiles:
     return files
 
 
-def looked(files: MemoryFiles, kinds: Iterable[int] | None = None) -> tuple[list[Place], list[Good]]:
+def looked(files: MemoryFiles, kinds: Collection[int] = KINDS) -> tuple[list[Place], list[Frame]]:
     """What is said of a directory, and what is read of it. Holds the look to changing nothing."""
     before, calls, descriptors = files.contents, len(files.calls), files.open_descriptors
-    places, good = list[Place](), list[Good]()
+    places, good = list[Place](), list[Frame]()
     for seen in snapshot(files, DIRECTORY):
         places += seen.places
-        for piece in walk(files, seen, kinds=None if kinds is None else set(kinds)):
+        for piece in walk(files, seen, kinds=kinds):
             if isinstance(piece, Place):
                 places.append(piece)
             else:
@@ -55,10 +55,10 @@ async def test_a_whole_journal_is_read_and_nothing_is_said_of_it() -> None:
     files = await filled(3, 2)
     places, good = looked(files)
     assert places == []
-    assert [piece.frame.header.kind for piece in good] == [1, 1, 1, 2, 3, 1, 1, 2, 3]
+    assert [piece.kind for piece in good] == [1, 1, 1, 2, 3, 1, 1, 2, 3]
     assert {piece.body for piece in good} == {BODY}
     _, good = looked(files, [Lane.OUTCOMES])
-    assert [(piece.frame.header.kind, piece.body) for piece in good] == [(2, BODY)] * 2
+    assert [(piece.kind, piece.body) for piece in good] == [(2, BODY)] * 2
     assert [frames_of(files, seen) for seen in snapshot(files, DIRECTORY)] == [5, 4]
 
 

@@ -5,8 +5,8 @@ A read that came back to where it began once kept a core busy and every later pu
 
 import itertools
 import random
+from collections.abc import Iterable
 from contextlib import aclosing
-from typing import Any
 
 import pytest
 import trio
@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from jqd.domain.errors import JournalStuck
 from jqd.domain.record import Lane
-from jqd.journal import Journal, Reservation, Slice
-from jqd.journal.reader import Reader
+from jqd.journal import Journal, Reservation, Slice, reader
+from jqd.journal.frame import Frame
 from jqd.journal.segment import Segment
 from tests.harness.files import MemoryFiles
 from tests.journal.conftest import opened, push
@@ -37,14 +37,14 @@ async def _written(frames: Frames, files: MemoryFiles) -> tuple[list[Segment], i
 
 def read_all(files: MemoryFiles, segments: list[Segment], end: int, reserve: int) -> list[int]:
     """The positions of all records of the jobs lane, as reads of `reserve` records give them."""
-    reader, position, given = Reader(files), 0, list[int]()
+    disk, position, given = reader.Reader(files), 0, list[int]()
     while position < end:
         token = Reservation(Lane.JOBS, position, end, reserve, 4 << 20)
-        for piece in reader.read(token, segments):
+        for piece in disk.read(token, segments):
             given += range(piece.start + piece.first, piece.start + piece.stop)
         assert token.end > position, f"a read of {reserve} records from {position} on came back to {token.end}"
         position = token.end
-    reader.close()
+    disk.close()
     return given
 
 
@@ -98,10 +98,10 @@ async def test_the_array_that_was_seen_to_stop_it() -> None:
 @pytest.mark.parametrize("mistake", ["backwards", "nowhere", "slices that go back"])
 async def test_a_reader_that_does_not_go_on_is_refused_in_words(monkeypatch: pytest.MonkeyPatch, mistake: str) -> None:
     """Whoever reads on from what such a read says would read for ever, or apply what it has applied."""
-    real = Reader._read
+    real = reader.cut
 
-    def planted(self: Reader, token: Reservation, segments: Any) -> list[Slice]:
-        slices = real(self, token, segments)
+    def planted(frames: Iterable[Frame], token: Reservation) -> list[Slice]:
+        slices = real(frames, token)
         if mistake == "slices that go back":
             return [*slices, *slices]
         token.end = max(0, token.start - random.Random(1).randrange(10)) if mistake == "backwards" else token.start
@@ -114,14 +114,14 @@ async def test_a_reader_that_does_not_go_on_is_refused_in_words(monkeypatch: pyt
 
     async with opened(MemoryFiles()) as journal:
         await push(journal, b"one", b"two")
-        monkeypatch.setattr(Reader, "_read", planted)
+        monkeypatch.setattr(reader, "cut", planted)
         token = journal.read_reserve(Lane.JOBS, 10)
         assert token is not None
         with pytest.raises(JournalStuck, match=r"lane jobs .* position 0 "):
             await journal.read(token)
         with pytest.raises(JournalStuck):
             await ranges(journal)
-        monkeypatch.setattr(Reader, "_read", real)
+        monkeypatch.setattr(reader, "cut", real)
         journal.read_cancel(token.lane, token.start)
         token = journal.read_reserve(Lane.JOBS, 10)
         assert token is not None

@@ -10,7 +10,7 @@ import trio.testing
 
 from jqd.domain.errors import JournalDamaged, JournalStuck
 from jqd.domain.record import Lane
-from jqd.journal import Journal, Slice, reader
+from jqd.journal import Journal, Slice, frame, reader
 from jqd.journal.frame import HEAD_BYTES
 from tests.harness.files import MemoryFiles
 from tests.journal.conftest import always, no_failure, once, opened, push, read_lane, segments, until
@@ -179,7 +179,7 @@ async def test_a_range_is_reached_however_many_frames_lie_before_it(
 ) -> None:
     """What a store forgot is read again from deep in a segment, by a reader that knows no frame of it."""
     monkeypatch.setattr(reader, "FRAMES_MAX", 4)
-    monkeypatch.setattr(reader, "PLAIN_FRAMES", 3)
+    monkeypatch.setattr(frame, "AT_ONCE", 3)
     files = MemoryFiles()
     async with opened(files) as journal:
         for _ in range(8):

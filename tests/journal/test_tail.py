@@ -63,7 +63,7 @@ async def test_memory_gives_what_the_disk_gives() -> None:
             lane = source.choice((Lane.JOBS, Lane.JOBS, Lane.OUTCOMES))
             journal.write(lane, records, bytes(records) + b"x" * source.randrange(20))
         await journal.wsync()
-        disk, kept = Reader(files), tail.Tail(Lane.JOBS, 0)
+        disk, kept = Reader(files), tail.Tail(0)
         whole = Reservation(Lane.JOBS, 0, journal.end, 1_000, 1 << 20)
         frames = disk.read(whole, journal.segments)
         for one in frames:

@@ -19,7 +19,8 @@ import trio
 from jqd.client import Client
 from jqd.domain.record import Lane, decode_rules
 from jqd.journal import Files
-from jqd.journal.inspect import Good, snapshot, walk
+from jqd.journal.frame import Frame
+from jqd.journal.inspect import snapshot, walk
 from jqd.worker.app import App
 from jqd.worker.serve import serve
 from tests.directories import short_directory
@@ -142,7 +143,7 @@ def kept(data_dir: Path, *, deleted: bool = False) -> set[str]:
     """Of what the journal of a daemon has rules, wherever they were said: half a second after they hold there."""
     files = Files()
     found = [piece for seen in snapshot(files, data_dir / "journal") for piece in walk(files, seen, kinds={Lane.RULES})]
-    settings = [setting for piece in found if isinstance(piece, Good) for setting in decode_rules(piece.body)]
+    settings = [setting for piece in found if isinstance(piece, Frame) for setting in decode_rules(piece.body)]
     return {setting.name for setting in settings if setting.is_deleted or not deleted}
 
 

@@ -2,7 +2,7 @@
 
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -10,8 +10,8 @@ import trio
 
 from jqd.domain.errors import PositionMismatch
 from jqd.domain.record import Lane
-from jqd.journal import Journal, Reservation, Slice
-from jqd.journal.reader import Reader
+from jqd.journal import Journal, Reservation, Slice, reader
+from jqd.journal.frame import Frame
 from jqd.loops.ingest import IDLE_TURNS
 from jqd.loops.progress import LOOK_S, STALLED_S
 from jqd.testing.store import FakeStore
@@ -36,24 +36,24 @@ async def came_in(here: Pair) -> int:
 async def test_a_reader_that_does_not_go_on_turns_health_red_and_takes_no_core(
     autojump_clock: None, logged: io.StringIO, monkeypatch: pytest.MonkeyPatch, mistake: str
 ) -> None:
-    real, reads = Reader._read, 0
+    real, reads = reader.cut, 0
 
-    def planted(self: Reader, token: Reservation, segments: Sequence[Any]) -> list[Slice]:
+    def planted(frames: Iterable[Frame], token: Reservation) -> list[Slice]:
         nonlocal reads
         reads += 1
-        slices = real(self, token, segments)
+        slices = real(frames, token)
         token.end = token.start - (1 if mistake == "backwards" else 0)
         return slices
 
     async with pair() as here, trio.open_nursery() as nursery:
         await here.start(nursery)
-        monkeypatch.setattr(Reader, "_read", planted)
+        monkeypatch.setattr(reader, "cut", planted)
         await here.push(HERE, HERE)
         await trio.sleep(LONG_S)
         assert "lane jobs cannot be read from position 0 on" in str(here.control.run_ready())
         assert here.control.push_ready() is None, "the journal takes jobs as ever"
         assert reads <= 2 * LONG_S * TURNS_S, "of two partitions"
-        monkeypatch.setattr(Reader, "_read", real)
+        monkeypatch.setattr(reader, "cut", real)
         await until(lambda: here.control.run_ready() is None)
         assert await here.control.wait_caught_up(Lane.JOBS, here.journal.end, 5, {0, 1})
         assert await came_in(here) == 2
