@@ -4,7 +4,7 @@ from collections import Counter
 from itertools import chain
 
 import trio
-from prometheus_client import Metric, ProcessCollector
+from prometheus_client import ProcessCollector
 
 from jqd.api.context import ApiContext
 from jqd.api.siblings import SCRAPE_S, labelled
@@ -23,6 +23,7 @@ from jqd.store import TypeView
 UP = "jqd_process_up", "1 while that process of `jqd serve --processes` answers the one that was asked, else 0"
 KINDS = (PLAIN.kind, (OPEN.kind,))
 _process = ProcessCollector(registry=None)
+"""Memory, processor time and open files of this process; of thousands of files it takes a while."""
 
 
 async def metrics(parts: ApiContext, request: Request) -> Response:
@@ -31,10 +32,14 @@ async def metrics(parts: ApiContext, request: Request) -> Response:
     meter = services.feature(Meter)
     labels = ("tenant", "type") if meter.config.tenants else ("type",)
     common_now = await _read(services, meter, request)
-    process = await trio.to_thread.run_sync(_look_at_process)
     meter.tally.settle()
-    families = chain(meter.own(), work.families(meter.totals, labels), common.families(common_now, labels), process)
-    own = await in_steps(render(families, form), request.breathe)
+    of_daemon = [*meter.own()]
+
+    def render_all() -> bytes:
+        ours = work.families(meter.totals, labels)
+        return render(chain(of_daemon, ours, common.families(common_now, labels), _process.collect()), form)
+
+    own = await trio.to_thread.run_sync(render_all, limiter=parts.shown)
     return Response(200, await _of_all(parts, request, own, form) if parts.siblings.asked(request) else own, form.kind)
 
 
@@ -42,15 +47,9 @@ async def _of_all(parts: ApiContext, request: Request, own: bytes, form: Format)
     """Return the metrics of all processes that share the port, as one document. Each sample has the label `process`."""
     found = {parts.siblings.process.number: own} | await parts.siblings.ask(request, request.path, form.kind, SCRAPE_S)
     rows = [((str(number),), isinstance(document, bytes)) for number, document in sorted(found.items())]
-    head = await in_steps(render(gauges(*UP, ("process",), rows), form), request.breathe)
+    head = render([gauges(*UP, ("process",), rows)], form)
     documents = {number: document for number, document in sorted(found.items()) if isinstance(document, bytes)}
     return head.removesuffix(END) + await trio.to_thread.run_sync(labelled, documents) + (END if form is OPEN else b"")
-
-
-def _look_at_process() -> list[Metric]:
-    """Return memory, processor time and open files of this process. Blocks: call it in a thread; files may be
-    thousands."""
-    return [*_process.collect()]
 
 
 async def _read(services: Services, meter: Meter, request: Request) -> Common:
@@ -66,8 +65,8 @@ async def _read(services: Services, meter: Meter, request: Request) -> Common:
     else:
         why: dict[str, str] = {}
         await in_steps(_stalled(services, views, takers, why), request.breathe)
-        steps = common.by_label(views, meter.config, services.clock.wall_ms(), why)
-        found.types = await in_steps(steps, request.breathe)
+        now_ms = services.clock.wall_ms()
+        found.types = await trio.to_thread.run_sync(common.by_label, views, meter.config, now_ms, why)
     return found
 
 

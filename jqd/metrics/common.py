@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 from prometheus_client import Metric
 
-from jqd.domain.array_split import Steps
 from jqd.domain.job import State
 from jqd.domain.lease import Peer
 from jqd.domain.tenant import tenant_of
@@ -45,7 +44,7 @@ class Common:
 
 def by_label(
     views: Iterable[TypeView], config: MetricsConfig, now_ms: int, why: Mapping[str, str]
-) -> Steps[Mapping[Key, TypeRow]]:
+) -> Mapping[Key, TypeRow]:
     """Sum up jobtypes by label. The first `types_max` have their own label: by name the first of each tenant, then the
     second of each, and so on. So all daemons choose the same labels, and no tenant displaces labels of another.
 
@@ -66,43 +65,42 @@ def by_label(
             row.oldest_s = max(row.oldest_s, (now_ms - view.oldest_ms) / 1000)
         if reason := why.get(view.jobtype):
             row.stalled[reason] += view.counts.waiting + view.counts.retrying
-        yield
     return rows
 
 
 def families(common: Common, labels: tuple[str, ...]) -> Iterator[Metric]:
     """Yield the metric families. `labels`: `type`, or `tenant` and `type`."""
     store, rows = common.store, [(key[-len(labels) :], row) for key, row in sorted(common.types.items())]
-    yield from gauge("jqd_store_up", "1 while the store answers this daemon, else 0", store is not None)
-    yield from gauge(
+    yield gauge("jqd_store_up", "1 while the store answers this daemon, else 0", store is not None)
+    yield gauge(
         "jqd_store_partitions_unreachable",
         "Partitions of the store that did not answer: their jobs are missing in the numbers",
         len(store.unreachable) if store else 0,
     )
     if store is not None:
-        yield from gauge("jqd_store_memory_bytes", "Memory that the store's servers use", store.used_memory)
-        yield from gauges(
+        yield gauge("jqd_store_memory_bytes", "Memory that the store's servers use", store.used_memory)
+        yield gauges(
             "jqd_jobs",
             "Jobs in the store by state, the same at every daemon. failed: dead, kept until somebody deals with them",
             (*labels, "state"),
             (((*key, name), count) for key, row in rows for name, count in zip(STATES, row.counts, strict=True)),
         )
-        yield from gauges(
+        yield gauges(
             "jqd_oldest_ready_age_seconds",
             "For how long the job that is next (of the best priority) could have begun; 0: none is ready",
             labels,
             ((key, max(0.0, row.oldest_s)) for key, row in rows),
         )
-        yield from gauges(
+        yield gauges(
             "jqd_jobs_stalled",
             "Jobs ready or to be tried again whose jobtype nobody runs now, by why; the same at every daemon",
             (*labels, "reason"),
             (((*key, why), count) for key, row in rows for why, count in row.stalled.items()),
         )
     workers = sorted(common.workers.items())
-    yield from gauges("jqd_workers", "Workers by health", ("state",), (((name,), count) for name, count in workers))
-    yield from gauge("jqd_worker_slots", "Jobs that the workers take at once, all together", common.slots)
+    yield gauges("jqd_workers", "Workers by health", ("state",), (((name,), count) for name, count in workers))
+    yield gauge("jqd_worker_slots", "Jobs that the workers take at once, all together", common.slots)
     words = {True: "living", False: "silent", None: "unknown"}
     living = Counter(words[one.living] for one in common.daemons)
     text = "Daemons of the store, as this one sees them"
-    yield from gauges("jqd_daemons", text, ("state",), (((name,), living[name]) for name in words.values()))
+    yield gauges("jqd_daemons", text, ("state",), (((name,), living[name]) for name in words.values()))

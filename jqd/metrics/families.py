@@ -1,9 +1,7 @@
-"""Makes metric families, each in parts: one with 40,000 samples would block the loop for a quarter of a second."""
+"""Makes metric families."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
-from typing import TypeVar
 
 from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -11,55 +9,36 @@ from prometheus_client.utils import floatToGoString
 
 from jqd.domain.histogram import Histogram
 
-PART = 60  # samples in one part of a family: encoding them takes a third of a millisecond
 Labels = Sequence[str]
 Samples = Iterable[tuple[Labels, float]]
-T = TypeVar("T")
 
 
-def _families(
-    kind: type[CounterMetricFamily | GaugeMetricFamily], name: str, help_text: str, labels: Labels, samples: Samples
-) -> Iterator[Metric]:
-    for part in _parts(samples, PART):
-        family = kind(name, help_text, labels=labels)
-        for values, value in part:
-            family.add_metric(values, value)
-        yield family
+def counters(name: str, help_text: str, labels: Labels, samples: Samples) -> Metric:
+    """Return a family of counters. `name`: without `_total`."""
+    family = CounterMetricFamily(name, help_text, labels=labels)
+    for values, value in samples:
+        family.add_metric(values, value)
+    return family
 
 
-counters = partial(_families, CounterMetricFamily)
-"""Yields the parts of a family of counters. `name`: without `_total`."""
-gauges = partial(_families, GaugeMetricFamily)
+def gauges(name: str, help_text: str, labels: Labels, samples: Samples) -> Metric:
+    family = GaugeMetricFamily(name, help_text, labels=labels)
+    for values, value in samples:
+        family.add_metric(values, value)
+    return family
 
 
-def histograms(
-    name: str, help_text: str, labels: Labels, samples: Iterable[tuple[Labels, Histogram]]
-) -> Iterator[Metric]:
-    for part in _parts(samples, PART // 15):
-        family = HistogramMetricFamily(name, help_text, labels=labels)
-        for values, one in part:
-            names = [*map(floatToGoString, one.bounds), "+Inf"]
-            family.add_metric(values, [*zip(names, accumulate(one.counts), strict=True)], one.total)
-        yield family
+def histograms(name: str, help_text: str, labels: Labels, samples: Iterable[tuple[Labels, Histogram]]) -> Metric:
+    family = HistogramMetricFamily(name, help_text, labels=labels)
+    for values, one in samples:
+        names = [*map(floatToGoString, one.bounds), "+Inf"]
+        family.add_metric(values, [*zip(names, accumulate(one.counts), strict=True)], one.total)
+    return family
 
 
-def counter(name: str, help_text: str, value: float) -> Iterator[Metric]:
+def counter(name: str, help_text: str, value: float) -> Metric:
     return counters(name, help_text, (), [((), value)])
 
 
-def gauge(name: str, help_text: str, value: float) -> Iterator[Metric]:
+def gauge(name: str, help_text: str, value: float) -> Metric:
     return gauges(name, help_text, (), [((), value)])
-
-
-def _parts(samples: Iterable[T], most: int) -> Iterator[list[T]]:
-    """Split samples into lists of at most `most`. Yields at least one list, so that a family without samples has its
-    head."""
-    part: list[T] = []
-    is_yielded = False
-    for sample in samples:
-        part.append(sample)
-        if len(part) == most:
-            yield part
-            part, is_yielded = [], True
-    if part or not is_yielded:
-        yield part

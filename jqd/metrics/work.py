@@ -56,19 +56,19 @@ ATTEMPTS = OUTCOMES[:-1]  # without `cancelled`, which ends no attempt; a runnin
 def families(totals: Totals, labels: tuple[str, ...]) -> Iterator[Metric]:
     """Yield the metric families. `labels`: `type`, or `tenant` and `type`."""
     rows = [(key[-len(labels) :], row) for key, row in sorted(totals.rows.items())]
-    yield from counters(
+    yield counters(
         "jqd_jobs_pushed",
         "Jobs acknowledged to their pushers by this daemon, those of schedules and follow-ups included",
         labels,
         ((key, row.pushed) for key, row in rows),
     )
-    yield from counters(
+    yield counters(
         "jqd_attempts_started",
         "Attempts that this daemon gave to workers; some come back untried",
         labels,
         ((key, row.started) for key, row in rows),
     )
-    yield from counters(
+    yield counters(
         "jqd_attempts_ended",
         "Attempts whose end this daemon brought into the store. failed: the worker said that the job cannot succeed; "
         "dead: its retries are used up, or it expired without one; retried: tried again later; put_off and interrupted "
@@ -76,13 +76,13 @@ def families(totals: Totals, labels: tuple[str, ...]) -> Iterator[Metric]:
         (*labels, "outcome"),
         (((*key, name), count) for key, row in rows for name, count in zip(ATTEMPTS, row.ended, strict=False)),
     )
-    yield from histograms(
+    yield histograms(
         "jqd_job_wait_seconds",
         "From when a job could begin to when this daemon gave it to a worker; first attempts of jobs without parents",
         labels,
         ((key, Histogram(WAIT_S, row.wait, row.wait_ms / 1000)) for key, row in rows if row.started),
     )
-    yield from histograms(
+    yield histograms(
         "jqd_job_run_seconds",
         "From when an attempt was sent to its worker to its end",
         labels,
