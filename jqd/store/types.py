@@ -302,13 +302,13 @@ class QueuePlace(NamedTuple):
     ahead: int
     """How many jobs of the same type are before it."""
     exact: bool
-    """Whether `ahead` is exact; if not, it is an upper bound."""
+    """Whether `ahead` is exact; if not, it is an upper bound, as where jobs age."""
     deaths: int
     """At how many deaths of daemons the job was in flight."""
     suspect: bool
     """Whether the job runs alone, at an otherwise empty daemon."""
     better_types: int
-    """How many other jobtypes have a job that runs before the best job of this type."""
+    """How many other jobtypes have a job that runs before the best job of this type; 0 where jobs age."""
     better: list[tuple[str, int]]
     """Some of these better jobtypes, and how many ready jobs each has."""
     limited_by: str = ""

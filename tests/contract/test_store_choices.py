@@ -108,7 +108,7 @@ async def _walk(seed: int, ages: bool) -> None:
         start = bench.at[Lane.RULES]
         bench.at[Lane.RULES] += 100
         await store.apply_settings(JOURNAL, start, start + 100, [setting])
-    died, seen = False, 0
+    died = False
     for step in range(STEPS):
         match (
             source.choice(("push", "push", "claim", "claim", "end", "retry", "die", "wait"))
@@ -136,7 +136,7 @@ async def _walk(seed: int, ages: bool) -> None:
                     rows = await store.get_waiting_jobtypes([Wanted("mail", least, most)], 9, ages=True)
                     again = await store.get_waiting_jobtypes([Wanted(None, least, most)], 9, ages=True)
                     assert [row[:4] for row in rows] == [row[:4] for row in again], f"step {step}"
-                    seen += await _check_place(bench, model, source)
+                    await _check_place(bench, model, source)
                 bound = source.choice(order)[0] if order and source.random() < 0.5 else float("inf")
                 claim = Ages(int(min(bound, 2**53)), 0) if ages else None
                 least_worst = {"priority_min": least, "priority_max": most if ages else int(min(most, bound))}
@@ -161,20 +161,18 @@ async def _walk(seed: int, ages: bool) -> None:
                 held.clear()
             case _:
                 clock.advance(source.choice((0.05, 0.4, 1.0, 3.1)))
-    assert not ages or has_dates or seen
 
 
-async def _check_place(bench: StoreBench, model: Model, source: random.Random) -> int:
-    """Of some job the store tells how many of its queue are before it. Whether it knew that exactly."""
+async def _check_place(bench: StoreBench, model: Model, source: random.Random) -> None:
+    """Of some job the store tells how many of its queue may be before it."""
     order = [job for _, job in model.in_order(-9, 9)]
     if not order:
-        return 0
+        return
     job = source.choice(order)
     place = await bench.store.queue_place(job.id, model.period_ms > 0)
     assert place is not None
     ahead = [one.queue for one in order[: order.index(job)]].count(job.queue)
-    assert not place.exact or place.ahead == ahead
-    return place.exact
+    assert place.ahead == ahead or not place.exact and place.ahead > ahead
 
 
 async def _die(bench: StoreBench, owner: Owner, period_ms: int) -> Owner:

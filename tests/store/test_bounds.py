@@ -105,9 +105,8 @@ async def test_a_look_costs_the_same_however_much_waits_that_nobody_can_run(benc
 PLACE_PAGES, PAGE = 12, 100
 
 
-@pytest.mark.parametrize("ages", [False, True])
 async def test_what_waits_before_a_job_is_counted_in_so_many_pages_of_all_priorities(
-    bench: StoreBench, count: Count, monkeypatch: pytest.MonkeyPatch, ages: bool
+    bench: StoreBench, count: Count, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queries, "PLACE_PAGES", PLACE_PAGES)
     levels, each = 4, 10 * PAGE
@@ -115,9 +114,9 @@ async def test_what_waits_before_a_job_is_counted_in_so_many_pages_of_all_priori
         await bench.add(*(bench.make(priority=priority) for _ in range(each)))
     for priority, exact in ((0, True), (levels, False)):
         last = await bench.push(priority=priority)
-        await bench.store.queue_place(last.id, ages)  # loads the script
+        await bench.store.queue_place(last.id)  # loads the script
         count.look()
-        place = await bench.store.queue_place(last.id, ages)
+        place = await bench.store.queue_place(last.id)
         assert count.look().inside <= 2 * PLACE_PAGES + 120, "the rest looks for the first job behind in each level"
         assert place is not None
         least, most = (each, each) if exact else (levels * each + 1, levels * each + PAGE)

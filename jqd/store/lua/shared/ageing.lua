@@ -167,11 +167,11 @@ function Ageing.until_id(level, rank, id)
 end
 
 -- Returns a function that returns row, score and rank of the next row of an index, nil at its end.
-function Ageing.walk(index, least, most, wanted)
+function Ageing.walk(index, least, most)
   local function first(from, to)
     return unpack(redis.call('ZRANGE', index, from, to, 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES'))
   end
-  local pool = Ageing.levels(least, most, wanted, {index}, first)
+  local pool = Ageing.levels(least, most, nil, {index}, first)
   -- Steps to the next row of a level; rows are read when the second one is wanted. Returns whether there is one.
   local function step(level)
     if not level.rows then
