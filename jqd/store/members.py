@@ -75,7 +75,8 @@ class MemberMethods(ScriptMethods):
         # Our earlier epochs are revoked by now. Their jobs are put back here, unless we are not through recovery yet:
         # then our outcomes are applied first, for some of these jobs have ended.
         total = 0
-        while through and (moved := await self._left("give_back", *owner, STEP_JOBS, BYTES_MAX, crash_limit)):
+        limits = STEP_JOBS, BYTES_MAX, crash_limit
+        while through and (moved := await self._left("give_back", *owner, *limits, int(total == 0))):
             total += moved
         if unburnt == 1:
             died(total)

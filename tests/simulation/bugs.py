@@ -283,7 +283,7 @@ MISTAKES: dict[str, Mistake] = {
         62,
         "innocent",
         "a dead daemon's hand is as large as what its last steps left of it",
-        in_scripts("math.max(size, Deaths.held_noted(sysid)) == 1", "size == 1"),
+        in_scripts("is_first and redis.call('ZCARD', held) == 1", "redis.call('ZCARD', held) == 1"),
     ),
     **AGED,
     **APART,

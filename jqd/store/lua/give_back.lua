@@ -1,5 +1,5 @@
 -- Makes the jobs ready that earlier epochs of this daemon hold: their fences are below its epoch.
--- ARGV     now_ms, sysid, epoch, limit, bytes_max, crash_limit: 0: no daemon died
+-- ARGV     now_ms, sysid, epoch, limit, bytes_max, crash_limit: 0: no daemon died, 1 in the first of several such calls
 -- Returns  number of jobs given back; 0: none is left
 -- Errors   JQD_STALE_OWNER, JQD_BAD_VALUE, JQD_ARGUMENT
 -- Cost     O(limit · log waiting), and the bytes
@@ -10,5 +10,5 @@ register('give_back', {'allow-oom'}, function()
     number(ARGV[6], 'crash_limit')
 
   Members.own(sysid, epoch)
-  return Giveback.give_back(sysid, digits(epoch), limit, bytes_max, now_ms, crash_limit)
+  return Giveback.give_back(sysid, digits(epoch), limit, bytes_max, now_ms, crash_limit, ARGV[7] == '1')
 end)

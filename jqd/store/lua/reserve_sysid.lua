@@ -57,7 +57,6 @@ register('reserve_sysid', {'allow-oom'}, function()
     redis.call('HSET', K.life, field, math.min(times + 1, joins_max) .. ' ' .. digits(now_us) .. ' ' .. identity)
     redis.call('HDEL', K.life, 'settled')
     forget_joins()
-    Deaths.forget_held(sysid)
   end
   local epoch = Members.next_fence(now_us)
   Members.set_member(sysid, math.max((counter or 0) + 1, now_us), epoch, through and identity or '')

@@ -2,7 +2,6 @@
 --
 --     deaths   hash  id → "deaths:deaths alone in flight"
 --                    "@<sysid>" → "until_ms id": which job that daemon runs alone, and until when
---                    "#<sysid>" → how many jobs it held when giving them back began, while some are left
 local SUSPECT = 2  -- deaths from which on a job runs alone, so that no other job suffers from it
 function starts.has_deaths() return is_here('deaths') end
 
@@ -59,26 +58,4 @@ function Deaths.runs_alone(sysid, now_ms, alone_ms)
   local until_ms, id = (call.has_deaths and redis.call('HGET', K.deaths, '@' .. sysid) or ''):match('^(%d+) (%S+)$')
   local left_ms = (tonumber(until_ms) or 0) - now_ms  -- above alone_ms the clock was set back
   return left_ms > 0 and left_ms <= alone_ms and redis.call('ZSCORE', held_key(sysid), id) ~= false
-end
-
--- Returns how many jobs that daemon held when giving them back began, or 0.
-function Deaths.held_noted(sysid)
-  return tonumber(call.has_deaths and redis.call('HGET', K.deaths, '#' .. sysid) or 0) or 0
-end
-
--- Forgets how many jobs a daemon held.
-function Deaths.forget_held(sysid)
-  if call.has_deaths then
-    redis.call('HDEL', K.deaths, '#' .. sysid)
-  end
-end
-
--- Notes how many jobs a daemon held, after a step that gave back `gone` of `size`; forgets it when none are left.
-function Deaths.note_held(sysid, size, gone)
-  if size > gone then
-    redis.call('HSET', K.deaths, '#' .. sysid, math.max(size, Deaths.held_noted(sysid)))
-    call.has_deaths = true
-  else
-    Deaths.forget_held(sysid)
-  end
 end

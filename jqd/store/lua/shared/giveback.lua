@@ -3,11 +3,10 @@
 -- Takes up to `limit` jobs from a holder, of claims below the fence `below`; returns how many. Each job is added to its
 -- new place before it is removed; a job that has not come yet just loses its record. `crash_limit`: not 0: the daemon
 -- died, which is a death for each job, and a job that was alone in flight at so many is put among the dead. A job is
--- alone if it was alone when the first step began: not the last one of many.
-function Giveback.give_back(sysid, below, limit, bytes_max, now_ms, crash_limit)
+-- alone if it was alone when the first step began (`is_first`): not the last one of many.
+function Giveback.give_back(sysid, below, limit, bytes_max, now_ms, crash_limit, is_first)
   local held = held_key(sysid)
-  local size = redis.call('ZCARD', held)
-  local alone = math.max(size, Deaths.held_noted(sysid)) == 1
+  local alone = is_first and redis.call('ZCARD', held) == 1
   local ids = redis.call('ZRANGE', held, '-inf', '(' .. below, 'BYSCORE', 'LIMIT', 0, limit)
   local rows, holds = Move.rows_within(ids, bytes_max), About.look(ids)
   for position, row in ipairs(rows) do
@@ -29,14 +28,13 @@ function Giveback.give_back(sysid, below, limit, bytes_max, now_ms, crash_limit)
   if call.has_deaths then
     redis.call('HDEL', K.deaths, '@' .. sysid)
   end
-  Deaths.note_held(sysid, size, #rows)
   return #rows
 end
 
 -- Revokes a daemon's epoch, gives its jobs back in steps, then ends its membership. Returns how many jobs moved.
-function Giveback.leave(sysid, counter, limit, bytes_max, now_ms, crash_limit)
+function Giveback.leave(sysid, counter, limit, bytes_max, now_ms, crash_limit, is_first)
   Members.set_member(sysid, counter, 0, '')
-  local moved = Giveback.give_back(sysid, '+inf', limit, bytes_max, now_ms, crash_limit)
+  local moved = Giveback.give_back(sysid, '+inf', limit, bytes_max, now_ms, crash_limit, is_first)
   if moved == 0 then
     if redis.call('ZCARD', K.asked .. sysid) > 0 then  -- fails if the key has another type
       redis.call('UNLINK', K.asked .. sysid)
