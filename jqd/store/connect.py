@@ -19,7 +19,6 @@ import trio
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from jqd.domain.clock import SystemClock
 from jqd.domain.errors import ConfigError, StoreAway, StoreChanged, StoreMisplaced, StoreRefused
 from jqd.domain.log import get_logger
 from jqd.domain.record import Lane
@@ -213,10 +212,10 @@ class RedisStore(Store):
         self._finder = finder = finder_of(config.url, keys)
         self._bulk = Connection(config, keys, config.connections_max, now_ms, finder)
         self._beat = Connection(config, keys, HEART_CALLS, now_ms, finder)
-        # A call that waits for a sync would block other calls on its connection.
+        # A call that waits for replicas would block other calls on its connection.
         patient = replace(config, timeout_s=config.timeout_s + CALL_S)
         self._waiting = Connection(patient, keys, 1, now_ms, finder)
-        self._durability = Durability(self._waiting, SystemClock())
+        self._durability = Durability(self._waiting)
         self._config, self._keys, self._now_ms = config, keys, now_ms
         super().__init__(config, keys, self._bulk, self._beat)
 

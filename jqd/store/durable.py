@@ -1,10 +1,9 @@
-"""Finds out when applied records would survive a crash of the server. Servers differ, and some answer wrongly.
+"""Finds out when applied records would survive a crash of the server.
 
 appendfsync always     the answer to a write comes after its sync
-WAITAOF                waits for the sync of this connection's last write. A trial shows whether the server is honest:
-                       Valkey 9.1.2 and Redis 7.4.0 to 7.4.2 answer at once under `everysec`, before any sync
 everysec               the server syncs every second, by itself: a write is safe two syncs later, unless the server
-                       cannot write, or a sync is still running
+                       cannot write, or a sync is still running. WAITAOF would say so sooner, but Valkey 9.1.2 and
+                       Redis 7.4.0 to 7.4.2 answer it before any sync
 snapshots only         a snapshot that began after the write and succeeded
 nothing                the operator accepted that a crash of the server loses its data
 """
@@ -17,11 +16,6 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import redis
 import trio
 
-from jqd.domain.clock import Clock
-
-HONEST_S = 0.05  # the second WAITAOF within a second waits for the next sync; a dishonest answer comes sooner
-TRIAL_MS = 1_500  # one and a half periods of `everysec`; with a slower disk the rule is PERIOD
-TRIAL_S = 2 * TRIAL_MS / 1000
 PERIODS_S = 2.0  # two periods of `everysec`: a slow sync may delay a write by one period
 STEP_S = 0.1  # between checks of a sync that still runs after PERIODS_S
 CALL_S = 4.0  # longest wait in the server; such an answer may take this much longer than others
@@ -37,10 +31,7 @@ class Rule(enum.StrEnum):
 
     UNKNOWN = "not looked at yet: found out when it is first needed"
     ALWAYS = "applied is safe: the server syncs before it answers (appendfsync always)"
-    WAITAOF = "safe when WAITAOF says so: a trial found it honest on this server"
-    PERIOD = (
-        "safe two seconds after it was applied: the server syncs every second, and its WAITAOF is not to be trusted"
-    )
+    PERIOD = "safe two seconds after it was applied: the server syncs every second"
     SNAPSHOT = "safe when a snapshot that began later has succeeded: the server keeps no append-only file"
     NOTHING = "never safe: the server keeps nothing, or leaves its syncs to chance; a crash of it loses what it holds"
 
@@ -69,18 +60,16 @@ class Durability:
     """Waits until writes to one server would survive its crash. Which rule tells this is found out at the first wait,
     and simultaneous callers share one wait."""
 
-    def __init__(self, connection: OneConnection, clock: Clock) -> None:
+    def __init__(self, connection: OneConnection) -> None:
         self.rule = Rule.UNKNOWN
         self._connection = connection
-        self._clock = clock
-        self._honest: bool | None = None
         self._learned_s: float | None = None
         self._turn = trio.Lock()
         self._begun = 0  # number of the last round; a round that begins after a caller came covers what it applied
         self._good, self._good_replicas = 0, 0  # the last round that succeeded, and for how many replicas
 
     def forget(self) -> None:
-        self.rule, self._honest, self._learned_s = Rule.UNKNOWN, None, None
+        self.rule, self._learned_s = Rule.UNKNOWN, None
 
     async def wait(self, replicas: int, timeout_s: float, *, or_accepted: bool = False) -> bool:
         """Wait until all earlier writes to the server would survive its crash. Returns False if that is not certain
@@ -108,11 +97,9 @@ class Durability:
 
     async def _round(self, replicas: int, deadline_s: float) -> bool:
         identity = self._connection.identity
-        await self._learn(deadline_s)
+        await self._learn()
         match self.rule:
-            case Rule.WAITAOF:
-                safe = await self._run(partial(_wait_synced, timeout_ms=_left_ms(deadline_s)))
-            case Rule.PERIOD | Rule.UNKNOWN:  # unknown: there was no time for a trial
+            case Rule.PERIOD:
                 safe = await self._wait_periods(deadline_s)
             case Rule.SNAPSHOT:
                 safe = await self._wait_snapshot()
@@ -125,18 +112,10 @@ class Durability:
     def _known(self) -> bool:
         return self._learned_s is not None and trio.current_time() - self._learned_s < LEARN_S
 
-    async def _learn(self, deadline_s: float) -> None:
-        if self._known():
-            return
-        settings = await self._run(_read_settings)
-        self._learned_s = trio.current_time()
-        syncs_by_itself = settings.append_only and settings.appendfsync == "everysec"
-        if syncs_by_itself and self._honest is None:
-            if self._learned_s + TRIAL_S > deadline_s:
-                self.rule, self._learned_s = Rule.UNKNOWN, None
-                return
-            self._honest = await self._run(partial(_is_honest, clock=self._clock))
-        self.rule = choose_rule(settings, honest=bool(self._honest))
+    async def _learn(self) -> None:
+        if not self._known():
+            settings = await self._run(_read_settings)
+            self.rule, self._learned_s = choose_rule(settings), trio.current_time()
 
     async def _wait_periods(self, deadline_s: float) -> bool:
         if trio.current_time() + PERIODS_S > deadline_s or not await self._run(_can_sync):
@@ -160,15 +139,15 @@ class Durability:
         return await self._connection.on_one(work)
 
 
-def choose_rule(settings: Settings, *, honest: bool) -> Rule:
-    """Return the rule for a server with these settings. `honest`: a trial found that its WAITAOF waits."""
+def choose_rule(settings: Settings) -> Rule:
+    """Return the rule for a server with these settings."""
     if not settings.append_only:
         return Rule.SNAPSHOT if settings.save else Rule.NOTHING
     if settings.appendfsync == "always":
         return Rule.ALWAYS
     if settings.appendfsync == "no":
         return Rule.NOTHING
-    return Rule.WAITAOF if honest else Rule.PERIOD
+    return Rule.PERIOD
 
 
 def _left_ms(deadline_s: float) -> int:
@@ -191,31 +170,6 @@ def _setting(client: "redis.Redis", name: str, usual: str) -> str:
         return str(client.config_get(name).get(name, usual))
     except redis.ResponseError:
         return usual
-
-
-def _is_honest(client: "redis.Redis", mark: Mark, clock: Clock) -> bool:
-    waited_s = 0.0
-    for _ in range(2):
-        sent_s = clock.mono_s()
-        mark()
-        began_s = clock.mono_s()
-        if not _wait_synced(client, None, TRIAL_MS):
-            return False
-        waited_s = (clock.mono_s() - began_s) - (began_s - sent_s)  # without the way to the server and back
-    return waited_s >= HONEST_S
-
-
-def _wait_synced(client: "redis.Redis", mark: Mark | None, timeout_ms: int) -> bool:
-    """Wait up to `timeout_ms` until the server has synced the last write of this connection and all writes before it;
-    return whether it has. `mark`: makes a write first, if given."""
-    if mark is not None:
-        mark()
-    try:
-        execute: Callable[..., Any] = client.execute_command
-        local, _replicas = execute("WAITAOF", 1, 0, timeout_ms)
-    except redis.ResponseError:
-        return False  # the server has no WAITAOF, or keeps no append-only file any more
-    return bool(local >= 1)
 
 
 def _wait_replicas(client: "redis.Redis", mark: Mark, replicas: int, timeout_ms: int) -> bool:

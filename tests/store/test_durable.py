@@ -9,19 +9,16 @@ import trio
 import trio.testing
 
 from jqd.domain.errors import StoreAway
-from jqd.store.durable import CALL_S, HONEST_S, LEARN_S, PERIODS_S, Durability, Rule, Settings, choose_rule
-from jqd.testing.clock import ManualClock
+from jqd.store import durable
+from jqd.store.durable import LEARN_S, PERIODS_S, Durability, Rule, Settings, choose_rule
 
 T = TypeVar("T")
 
-HONEST = [1.0, 0.9]  # seconds each WAITAOF takes; the last one again and again
-LIAR = [1.0, 0.0]
-
 
 class Acted:
-    """A server that is acted out: what it says of itself, and how its WAITAOF and WAIT answer."""
+    """A server that is acted out: what it says of itself, and how its WAIT answers."""
 
-    def __init__(self, *, waitaof: list[float] | None = None, **facts: object) -> None:
+    def __init__(self, **facts: object) -> None:
         self.identity = "run.life"
         self.facts: dict[str, object] = {
             "aof_enabled": 1,
@@ -32,17 +29,17 @@ class Acted:
         self.settings: dict[str, str] = {"appendfsync": "everysec", "save": ""}
         self.replicas = 0
         self.calls: list[str] = []
-        self.clock = ManualClock()
+        self.rounds = 0
+        """Of waits for a sync that began."""
         self.before_answer: Callable[[], None] = lambda: None
-        self.synced = True
         self.gate = trio.Event()
         self.gate.set()
-        self._waitaof = list(waitaof or LIAR)
 
     async def on_one(self, work: Callable[[Any, Callable[[], object]], T]) -> T:
         """As a connection does, in one step."""
         await self.gate.wait()
         self.before_answer()
+        self.rounds += work is durable._can_sync
         return work(self, lambda: self.calls.append("mark"))
 
     def info(self, _section: str) -> dict[str, object]:
@@ -56,37 +53,24 @@ class Acted:
         return {name: self.settings[name]} if name in self.settings else {}
 
     def execute_command(self, name: str, *arguments: int) -> object:
-        """WAITAOF and WAIT. A wait for a write must come after one on the same connection."""
-        assert self.calls[-1] == "mark"
+        """WAIT. It must come after a write on the same connection."""
+        assert (name, self.calls[-1]) == ("WAIT", "mark")
         self.calls.append(name)
-        if name == "WAIT":
-            return self.replicas
-        took_s = self._waitaof.pop(0) if len(self._waitaof) > 1 else self._waitaof[0]
-        if took_s < 0:
-            raise redis.ResponseError("ERR unknown command 'WAITAOF'")
-        self.clock.advance(took_s)
-        assert arguments[2] <= CALL_S * 1000
-        return [int(self.synced and took_s * 1000 < arguments[2]), 0]
+        return self.replicas
 
 
 @pytest.mark.parametrize(
-    ("settings", "honest", "rule"),
+    ("settings", "rule"),
     [
-        (Settings(True, "always", ""), False, Rule.ALWAYS),
-        (Settings(True, "everysec", ""), True, Rule.WAITAOF),
-        (Settings(True, "everysec", "3600 1"), False, Rule.PERIOD),
-        (Settings(True, "no", ""), True, Rule.NOTHING),
-        (Settings(False, "always", "3600 1"), True, Rule.SNAPSHOT),
-        (Settings(False, "everysec", ""), True, Rule.NOTHING),
+        (Settings(True, "always", ""), Rule.ALWAYS),
+        (Settings(True, "everysec", "3600 1"), Rule.PERIOD),
+        (Settings(True, "no", ""), Rule.NOTHING),
+        (Settings(False, "always", "3600 1"), Rule.SNAPSHOT),
+        (Settings(False, "everysec", ""), Rule.NOTHING),
     ],
 )
-def test_settings_choose_the_rule(settings: Settings, honest: bool, rule: Rule) -> None:
-    assert choose_rule(settings, honest=honest) is rule
-
-
-def durability(server: Acted) -> Durability:
-    """The rule's finder, on that server."""
-    return Durability(server, server.clock)
+def test_settings_choose_the_rule(settings: Settings, rule: Rule) -> None:
+    assert choose_rule(settings) is rule
 
 
 def found(safe: Durability) -> Rule:
@@ -94,48 +78,9 @@ def found(safe: Durability) -> Rule:
     return safe.rule
 
 
-async def test_a_waitaof_that_lies_is_none_because_its_server_is_far_away(autojump_clock: None) -> None:
-    far_s = 3 * HONEST_S
-
-    class Far(Acted):
-        async def on_one(self, work: Callable[[Any, Callable[[], object]], T]) -> T:
-            def mark() -> None:
-                self.clock.advance(far_s)
-                self.calls.append("mark")
-
-            return work(self, mark)
-
-    for waits_s, rule in (LIAR, Rule.PERIOD), (HONEST, Rule.WAITAOF):
-        safe = durability(Far(waitaof=[one + far_s for one in waits_s]))
-        assert await safe.wait(0, 5.0)
-        assert safe.rule is rule
-
-
-async def test_an_honest_waitaof_is_believed(autojump_clock: None) -> None:
-    server = Acted(waitaof=HONEST)
-    safe = durability(server)
-    assert found(safe) is Rule.UNKNOWN
-    assert await safe.wait(0, 5.0)
-    assert found(safe) is Rule.WAITAOF
-    assert server.calls == ["mark", "WAITAOF"] * 3, "two of a trial, one for the caller"
-    server.synced = False
-    assert not await safe.wait(0, 5.0)
-
-
-@pytest.mark.parametrize(
-    "waitaof", [LIAR, [0.0, HONEST_S / 2], [-1.0], [9.0, 9.0]], ids=["9.1.2", "both", "old", "slow"]
-)
-async def test_any_other_waitaof_is_not(autojump_clock: None, waitaof: list[float]) -> None:
-    safe = durability(Acted(waitaof=waitaof))
-    began_s = trio.current_time()
-    assert await safe.wait(0, 5.0)
-    assert found(safe) is Rule.PERIOD
-    assert trio.current_time() - began_s >= PERIODS_S
-
-
 async def test_two_periods_must_fit_and_the_server_must_say_it_could_write(autojump_clock: None) -> None:
     server = Acted()
-    safe = durability(server)
+    safe = Durability(server)
     assert not await safe.wait(0, PERIODS_S - 0.1)
     assert await safe.wait(0, 5.0)
     server.facts["aof_last_write_status"] = "err"
@@ -148,7 +93,7 @@ async def test_two_periods_must_fit_and_the_server_must_say_it_could_write(autoj
 
 async def test_a_sync_under_way_is_waited_for(autojump_clock: None) -> None:
     server = Acted(aof_pending_bio_fsync=1)
-    safe = durability(server)
+    safe = Durability(server)
     began_s = trio.current_time()
 
     def end_later() -> None:
@@ -166,7 +111,7 @@ async def test_a_sync_under_way_is_waited_for(autojump_clock: None) -> None:
 async def test_a_rewrite_may_hold_up_syncs(autojump_clock: None, busy: str) -> None:
     server = Acted()
     server.facts[busy] = 1
-    safe = durability(server)
+    safe = Durability(server)
     assert await safe.wait(0, 5.0)
     server.settings["no-appendfsync-on-rewrite"] = "yes"
     assert not await safe.wait(0, 5.0)
@@ -174,20 +119,10 @@ async def test_a_rewrite_may_hold_up_syncs(autojump_clock: None, busy: str) -> N
     assert await safe.wait(0, 5.0)
 
 
-async def test_without_time_for_a_trial_none_is_made(autojump_clock: None) -> None:
-    server = Acted(waitaof=HONEST)
-    safe = durability(server)
-    assert await safe.wait(0, PERIODS_S + 0.5), "the period will do"
-    assert found(safe) is Rule.UNKNOWN
-    assert server.calls == []
-    assert await safe.wait(0, 5.0)
-    assert found(safe) is Rule.WAITAOF
-
-
 async def test_only_a_snapshot_that_began_later_counts(autojump_clock: None) -> None:
     server = Acted(aof_enabled=0, rdb_bgsave_in_progress=1)
     server.settings["save"] = "3600 1"
-    safe = durability(server)
+    safe = Durability(server)
     began_s = trio.current_time()
 
     def save_every_two_seconds() -> None:
@@ -209,7 +144,7 @@ async def test_only_a_snapshot_that_began_later_counts(autojump_clock: None) -> 
 async def test_what_needs_no_wait_needs_no_call(autojump_clock: None, appendfsync: str) -> None:
     server = Acted()
     server.settings["appendfsync"] = appendfsync
-    safe = durability(server)
+    safe = Durability(server)
     assert await safe.wait(0, 0.1, or_accepted=True)
     assert await safe.wait(0, 0.1) is (appendfsync == "always"), "a loss that was accepted is a loss"
 
@@ -230,7 +165,7 @@ async def test_what_needs_no_wait_needs_no_call(autojump_clock: None, appendfsyn
 async def test_a_server_that_keeps_its_settings_to_itself_is_taken_as_usual(autojump_clock: None) -> None:
     server = Acted(aof_enabled=0)
     server.settings = {}
-    safe = durability(server)
+    safe = Durability(server)
     assert not await safe.wait(0, 5.0)
     assert found(safe) is Rule.SNAPSHOT
     safe.forget()
@@ -244,7 +179,7 @@ async def test_replicas_are_counted(autojump_clock: None) -> None:
     server = Acted()
     server.settings["appendfsync"] = "always"
     server.replicas = 1
-    safe = durability(server)
+    safe = Durability(server)
     assert await safe.wait(1, 1.0)
     assert not await safe.wait(2, 1.0)
     assert server.calls == ["mark", "WAIT"] * 2
@@ -252,21 +187,20 @@ async def test_replicas_are_counted(autojump_clock: None) -> None:
 
 async def test_waiters_share_rounds(autojump_clock: None) -> None:
     """A round covers whoever came before it began; whoever comes during it needs the next."""
-    server = Acted(waitaof=HONEST)
-    safe = durability(server)
+    server = Acted()
+    safe = Durability(server)
     assert await safe.wait(0, 5.0)
-    server.calls.clear()
+    assert server.rounds == 1
     answers = []
 
     async def ask(replicas: int = 0) -> None:
-        answers.append(await safe.wait(replicas, 5.0))
+        answers.append(await safe.wait(replicas, 9.0))
 
     async with trio.open_nursery() as nursery:
         for _ in range(20):
             nursery.start_soon(ask)
     assert answers == [True] * 20
-    assert server.calls == ["mark", "WAITAOF"], "all came before it began"
-    server.calls.clear()
+    assert server.rounds == 2, "all came before it began"
     server.replicas, server.gate = 1, trio.Event()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(ask)
@@ -276,8 +210,8 @@ async def test_waiters_share_rounds(autojump_clock: None) -> None:
             await trio.testing.wait_all_tasks_blocked()
         server.gate.set()
     assert answers == [True] * 24
-    assert server.calls == ["mark", "WAITAOF"] * 2 + ["mark", "WAIT"], "who wants no copies takes a round that had some"
-    server.calls.clear()
+    assert server.rounds == 4, "who wants no copies takes a round that had some"
+    assert server.calls == ["mark", "WAIT"]
     server.gate = trio.Event()
     async with trio.open_nursery() as nursery:
         for replicas in (0, 0, 1):
@@ -285,21 +219,20 @@ async def test_waiters_share_rounds(autojump_clock: None) -> None:
             await trio.testing.wait_all_tasks_blocked()
         server.gate.set()
     assert answers == [True] * 27
-    assert server.calls == ["mark", "WAITAOF"] * 3 + ["mark", "WAIT"], "but not the other way round"
-    server.calls.clear()
-    server.synced, server.gate = False, trio.Event()
+    assert server.rounds == 7, "but not the other way round"
+    server.facts["aof_last_write_status"], server.gate = "err", trio.Event()
     async with trio.open_nursery() as nursery:
         for _ in range(3):
             nursery.start_soon(ask)
             await trio.testing.wait_all_tasks_blocked()
         server.gate.set()
     assert answers == [True] * 27 + [False] * 3
-    assert server.calls.count("WAITAOF") == 3, "a round that failed is nobody else's"
+    assert server.rounds == 10, "a round that failed is nobody else's"
 
 
 async def test_who_waits_for_a_turn_waits_no_longer_than_it_said(autojump_clock: None) -> None:
     server = Acted(aof_pending_bio_fsync=1)
-    safe = durability(server)
+    safe = Durability(server)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(safe.wait, 0, 60.0)
         await trio.testing.wait_all_tasks_blocked(0)
@@ -311,7 +244,7 @@ async def test_who_waits_for_a_turn_waits_no_longer_than_it_said(autojump_clock:
 
 async def test_two_looks_at_two_servers_prove_nothing(autojump_clock: None) -> None:
     server = Acted()
-    safe = durability(server)
+    safe = Durability(server)
     began_s = trio.current_time()
 
     def move() -> None:

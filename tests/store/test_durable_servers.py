@@ -81,14 +81,12 @@ async def test_a_real_snapshot_that_began_is_not_one_that_succeeded() -> None:
 
 
 async def test_a_real_server_that_syncs_every_second(fresh_valkey: Valkey) -> None:
-    """On Valkey 9.1.2 its WAITAOF is found out; on a mended one it is used."""
     async with open_store(StoreConfig(url=fresh_valkey.url, timeout_s=0.5)) as store:
         await store.look(fresh=True)
         assert await store.wait_durable(timeout_s=20.0)
-        assert store.durability_rule in (Rule.PERIOD, Rule.WAITAOF)
-        before = store.durability_rule
+        assert store.durability_rule == Rule.PERIOD
         await store.look(fresh=True)
-        assert store.durability_rule == before, "the same run of the same server"
+        assert store.durability_rule == Rule.PERIOD, "the same run of the same server"
         fresh_valkey.kill()
         fresh_valkey.start()
         with pytest.raises((StoreAway, StoreChanged)):
