@@ -102,7 +102,7 @@ class Connection:
 
         open_one = partial(trio.to_thread.run_sync, connect, limiter=self._limiter, abandon_on_cancel=False)
         link, lanes = (
-            Pipeline(open_one, calls_max, self._config.timeout_s, shipped())
+            Pipeline(open_one, calls_max, self._config.timeout_s, shipped().load_words())
             for calls_max in (self._calls_max, LANE_CALLS)
         )
         return client, link, lanes

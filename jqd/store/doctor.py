@@ -85,7 +85,10 @@ def _settings(client: "redis.Redis") -> dict[str, str] | None:
 
 
 def _denied(client: "redis.Redis", keys: Keys) -> tuple[str, ...]:
-    refused = call_on(client, shipped().words(keys, "allowed", (0,)))
+    try:
+        refused = call_on(client, shipped().words(keys, "allowed", (0,)))
+    except redis.exceptions.OutOfMemoryError:
+        return ()  # a full server takes no library: reported as `nearly_full`
     return tuple(command.decode().upper() for command in refused)
 
 
@@ -103,7 +106,7 @@ def _shut_out(error: redis.RedisError) -> Diagnostic:
             REFUSE,
             "the store's user may not do what jqd needs",
             f"the server answers: {words}",
-            "ACL SETUSER name ~{jqd:* +@read +@write +@connection +fcall +eval +function|load +function|list "
+            "ACL SETUSER name ~{jqd:* +@read +@write +@connection +fcall +function|load +function|list "
             "+function|delete +info +time +config|get (with the prefix you use)",
         )
     if isinstance(error, (redis.AuthenticationError, redis.exceptions.AuthorizationError)):

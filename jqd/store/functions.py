@@ -2,13 +2,12 @@
 
 Each file of `lua/` has one function; `lua/shared/` has what functions share, in a table for each file: other files use
 `Index.…` of `index.lua`. Two versions of jqd have two libraries, whose functions have different names. Whoever calls a
-function that the server does not have loads the library (pipeline.py), so any library may be deleted at any time. A
-full server takes no library: functions that may run there are sent with the whole text, as one script each.
+function that the server does not have loads the library (pipeline.py), so any library may be deleted at any time.
 """
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -22,15 +21,6 @@ PREFIX = "jqd_"  # begins the names of all our libraries
 DIGEST_CHARS = 16  # 64 bits tell versions apart
 OTHERS_MAX = 4  # libraries of other versions left at a server: some 1 MB each, and more than are in use at once
 FIRST = "shared/base"
-RUN_ON_FULL = frozenset({"allow-oom", "no-writes"})
-
-# Stand before and behind the library when it is run as a script, which may not register functions.
-SCRIPT_HEAD = """#!lua flags=allow-oom
-local FUNCTIONS, GIVEN_KEYS, GIVEN = {}, KEYS, ARGV
-local redis = setmetatable({register_function = function(it) FUNCTIONS[it.function_name] = it.callback end}, \
-{__index = redis})
-"""
-SCRIPT_TAIL = "return FUNCTIONS[table.remove(GIVEN, 1)](GIVEN_KEYS, GIVEN)\n"
 
 _OURS = re.compile(rb"jqd_[0-9a-f]{16}")
 _REGISTERED = re.compile(r"^register\('(\w+)', \{(.*?)\}", re.MULTILINE)
@@ -52,10 +42,7 @@ class Library:
         text += "".join(f"do\n{files[name]}end\n" for name in blocks)
         self.digest = hashlib.sha256(text.encode()).hexdigest()[:DIGEST_CHARS]
         self.name = PREFIX + self.digest
-        text = f"local DIGEST = '{self.digest}'\n{text}"
-        self.source = f"#!lua name={self.name}\n{text}"
-        self.script = SCRIPT_HEAD + text + SCRIPT_TAIL
-        """The library as a script, whose first argument is the name of the function to call."""
+        self.source = f"#!lua name={self.name}\nlocal DIGEST = '{self.digest}'\n{text}"
         self.flags = {name: frozenset(re.findall(r"[a-z-]+", flags)) for name, flags in _REGISTERED.findall(text)}
         """Function → its flags (`allow-oom` …)."""
 
@@ -73,13 +60,6 @@ class Library:
         """Return the command that loads the library. A server that has the library already answers it with an error,
         for which `is_loaded` is True."""
         return "FUNCTION", "LOAD", self.source
-
-    def script_words(self, words: Sequence[Any]) -> tuple[Any, ...] | None:
-        """Return the command that runs the same function as `words` by sending the library as a script, for a full
-        server, which loads no library. None: the function may not run on a full server."""
-        _, function, *rest = words
-        flags = self.flags.get(str(function).removesuffix(f"_{self.digest}"), frozenset())
-        return ("EVAL", self.script, rest[0], rest[1], function, *rest[2:]) if flags & RUN_ON_FULL else None
 
     def changed(self, name: str, old: str, new: str) -> "Library":
         """Return the library with one text in one file replaced, for tests. Raises LookupError unless the file has that
@@ -128,12 +108,7 @@ def call_on(client: "redis.Redis", words: tuple[Any, ...]) -> Any:
     except redis.ResponseError as error:
         if not is_missing(error):
             raise
-    try:
-        load(client, shipped())
-    except redis.exceptions.OutOfMemoryError:
-        if (script := shipped().script_words(words)) is None:
-            raise
-        return call(*script)
+    load(client, shipped())
     return call(*words)
 
 

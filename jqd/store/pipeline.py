@@ -18,7 +18,7 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import hiredis
 import redis
@@ -28,21 +28,8 @@ from jqd.store.functions import is_loaded, is_missing
 
 Words = Sequence[Any]
 
-FULL = redis.exceptions.OutOfMemoryError  # a server above `maxmemory`
 READ_BYTES = 1 << 16  # read at once; the answer to a claim may have some hundred thousand
 _MORE = object()  # stands for an answer that has not come whole yet
-
-
-class Loader(Protocol):
-    """The commands that load our functions into a server that lacks them."""
-
-    def load_words(self) -> Words:
-        """Return the command that loads the functions."""
-
-    def script_words(self, words: Words) -> Words | None:
-        """Return a script that makes the same call as `words`, for a full server, which loads no functions.
-
-        None: this function may not run on a full server."""
 
 
 class Call:
@@ -53,7 +40,7 @@ class Call:
     def __init__(self, words: Words) -> None:
         self.words = words
         self.sent = 0
-        """How often it was sent: twice if the functions had to be loaded first, three times if it ran as a script."""
+        """How often it was sent: twice if the functions had to be loaded first."""
         self.answer: object = _MORE
         self.error: redis.RedisError | None = None
         self.bell: trio.Event | None = None
@@ -75,14 +62,15 @@ class PipelinedConnection:
         self,
         connection: Any,
         timeout_s: float,
-        loader: Loader,
+        load: Words,
         broke: Callable[[redis.RedisError], None],
     ) -> None:
-        """`connection`: an open redis-py connection, whose socket is ours now. `broke`: called when calls are lost."""
+        """`connection`: an open redis-py connection, whose socket is ours now. `load`: the command that loads our
+        functions. `broke`: called when calls are lost."""
         self._connection = connection
         self._socket: socket.socket = connection._sock
         self._socket.setblocking(False)
-        self._timeout_s, self._loader, self._broke = timeout_s, loader, broke
+        self._timeout_s, self._load, self._broke = timeout_s, load, broke
         self._answers: Any = hiredis.Reader(
             protocolError=redis.InvalidResponse,
             replyError=redis.connection.DefaultParser.parse_error,
@@ -120,7 +108,7 @@ class PipelinedConnection:
     async def send(self, call: Call) -> None:
         """Send a call. Only one caller may send at a time. An error is kept in the call, not raised."""
         try:
-            await self._put(call, call.words)
+            await self._put(call)
         except redis.RedisError as error:
             self.close(error)
 
@@ -162,10 +150,10 @@ class PipelinedConnection:
         trio.lowlevel.notify_closing(self._socket)
         self._connection.disconnect()
 
-    async def _put(self, call: Call, words: Words) -> None:
+    async def _put(self, call: Call) -> None:
         call.sent += 1
         self._sent.append(call)
-        left = memoryview(hiredis.pack_command(tuple(words)))
+        left = memoryview(hiredis.pack_command(tuple(call.words)))
         while left:
             left = left[await self._do(self._socket.send, left, trio.lowlevel.wait_writable, "no more was taken") :]
 
@@ -187,12 +175,10 @@ class PipelinedConnection:
             raise answer  # an error of the connection, not of this call
         call = self._sent.popleft()
         if is_missing(answer):
-            refused = self._loading.error if self._loading is not None and call.sent > 1 else None
-            as_script = call.sent == 2 and isinstance(refused, FULL) and self._loader.script_words(call.words)
-            if call.sent == 1 or as_script:
+            if call.sent == 1:
                 self._again.append(call)
                 return
-            answer = refused or answer
+            answer = (self._loading.error if self._loading is not None else None) or answer
         if isinstance(answer, redis.ResponseError) and not (call is self._loading and is_loaded(answer)):
             call.error = answer
         else:
@@ -202,15 +188,12 @@ class PipelinedConnection:
     async def _send_again(self) -> None:
         """Load our functions, then send the calls again that the server refused because it lacked them.
 
-        No other call is sent before these. On a full server, which takes no library, they are sent as scripts. A later
-        call may have run before a refused one that it has to follow: its answer then says that it came too early."""
-        if any(call.sent == 1 for call in self._again):
-            self._loading = Call(self._loader.load_words())
-            await self._put(self._loading, self._loading.words)
+        No other call is sent before these. A later call may have run before a refused one that it has to follow: its
+        answer then says that it came too early."""
+        self._loading = Call(self._load)
+        await self._put(self._loading)
         for call in self._again:
-            words = call.words if call.sent == 1 else self._loader.script_words(call.words)
-            assert words is not None, "of those that may run on a full server there is a script"
-            await self._put(call, words)
+            await self._put(call)
         self._again.clear()
 
     async def _do(
@@ -246,11 +229,11 @@ class Pipeline:
         open_one: Callable[[], Awaitable[Any]],
         calls_max: int,
         timeout_s: float,
-        loader: Loader,
+        load: Words,
     ) -> None:
         """`open_one`: returns an open redis-py connection, or raises redis.RedisError. `calls_max`: how many calls may
-        be unanswered at once."""
-        self._open_one, self._calls_max, self._timeout_s, self._loader = open_one, calls_max, timeout_s, loader
+        be unanswered at once. `load`: the command that loads our functions into a server that lacks them."""
+        self._open_one, self._calls_max, self._timeout_s, self._load = open_one, calls_max, timeout_s, load
         self._turn = trio.StrictFIFOLock()  # held by the caller that sends
         self._wire: PipelinedConnection | None = None
         self._failure: redis.RedisError | None = None
@@ -294,7 +277,7 @@ class Pipeline:
             self._wire.close(redis.ConnectionError("the server closed the connection"))
         if self._wire is None or self._wire.error is not None:
             try:
-                self._wire = PipelinedConnection(await self._open_one(), self._timeout_s, self._loader, self._fail)
+                self._wire = PipelinedConnection(await self._open_one(), self._timeout_s, self._load, self._fail)
             except redis.RedisError as error:
                 self._fail(error)
                 raise

@@ -172,7 +172,7 @@ async def _check_place(bench: StoreBench, model: Model, source: random.Random) -
     place = await bench.store.queue_place(job.id, model.period_ms > 0)
     assert place is not None
     ahead = [one.queue for one in order[: order.index(job)]].count(job.queue)
-    assert place.ahead == ahead or not place.exact and place.ahead > ahead
+    assert place.ahead == ahead or (not place.exact and place.ahead > ahead)
 
 
 async def _die(bench: StoreBench, owner: Owner, period_ms: int) -> Owner:

@@ -9,10 +9,11 @@ import redis
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from jqd.store.pipeline import READ_BYTES, Pipeline, Words
+from jqd.store.pipeline import READ_BYTES, Pipeline
 
 PATIENCE_S = 30.0
 TIMEOUT_S = 5.0  # of an answer; the clock jumps where it is waited for
+LOAD = "LOAD", "library"
 CALLS_MAX = 3
 LARGE = b"x" * 5_000_000  # more than a socket takes before it is read
 OK = b"+OK\r\n"
@@ -53,23 +54,13 @@ class Opened:
         return False
 
 
-class Libraries:
-    """The words of it. Only calls of two digits may run on a full server."""
-
-    def load_words(self) -> tuple[str, str]:
-        return "LOAD", "library"
-
-    def script_words(self, words: Words) -> Words | None:
-        return ("SCRIPT", *words) if words[1] > 9 else None
-
-
 class Calls:
     """Calls by number, and what came of each."""
 
     def __init__(self, nursery: trio.Nursery) -> None:
         self.opened: list[Opened] = []
         self.refusal: redis.RedisError | None = None
-        self.link = Pipeline(self._open, CALLS_MAX, TIMEOUT_S, Libraries())
+        self.link = Pipeline(self._open, CALLS_MAX, TIMEOUT_S, LOAD)
         self.ended: dict[int, object] = {}
         self.scopes: dict[int, trio.CancelScope] = {}
         self._nursery = nursery

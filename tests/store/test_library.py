@@ -235,31 +235,24 @@ async def test_who_may_not_delete_them_says_so_and_works(fresh_valkey: Valkey, m
             assert (await store.stats()).waiting == 0
 
 
-async def test_a_full_server_that_lacks_it_goes_on_with_all_that_frees_memory(bench: StoreBench) -> None:
-    """It takes no library: what may run there is sent as a script, and only what needs room is refused."""
+async def test_a_full_server_that_lacks_it_takes_it_when_it_has_room(bench: StoreBench) -> None:
     owner = await bench.join()
     for _ in range(3):
         await bench.push()
     held = await bench.claim(owner, limit=2)
-    place = bench._range(Lane.JOBS, 100)
+    place = bench._range(Lane.OUTCOMES, 100)
+    ended = [outcome(one, Fate.SUCCEEDED) for one in held]
     with client_of(bench) as client:
         client.execute_command("FUNCTION", "FLUSH")
         client.config_set("maxmemory", 1)
         try:
-            await bench.store.look(fresh=False)
-            await bench.store.renew_sysid(owner, through=True)
-            assert (await bench.store.stats()).waiting == 1
-            assert await bench.settle(*(outcome(one, Fate.SUCCEEDED) for one in held)) == []
-            async with trio.open_nursery() as nursery:
-                for _ in range(10):
-                    nursery.start_soon(bench.store.stats)
-            with pytest.raises(StoreFull):
-                await bench.store.apply_jobs(JOURNAL, *place, [bench.make()])
-            assert listed(client) == set()
-            await bench.store.wait_durable(timeout_s=0.1)
+            with pytest.raises(StoreFull, match="OOM"):
+                await bench.store.renew_sysid(owner, through=True)
+            with pytest.raises(StoreFull, match="OOM"):
+                await bench.store.apply_outcomes(JOURNAL, *place, ended)
             found = await examine(StoreConfig(url=bench.store._config.url))
             assert "nearly_full" in {each.code for each in found}
         finally:
             client.config_set("maxmemory", 0)
-        await bench.store.apply_jobs(JOURNAL, *place, [bench.make()])
+        assert await bench.store.apply_outcomes(JOURNAL, *place, ended) == []
         assert listed(client) == {shipped().name}

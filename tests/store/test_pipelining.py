@@ -154,17 +154,6 @@ async def test_where_they_cannot_be_loaded_the_calls_say_why(calls: Calls) -> No
     await calls.until({1: "command not allowed", 2: b"by another", 3: b"OK"})
 
 
-async def test_what_may_run_on_a_full_server_is_sent_as_a_script_where_they_cannot_be_loaded(calls: Calls) -> None:
-    await calls.begin(11, 2, 12)
-    assert [await calls.wire.next() for _ in range(3)] == ["CALL 11", "CALL 2", "CALL 12"]
-    await calls.wire.say(MISSING, MISSING, MISSING)
-    assert [await calls.wire.next() for _ in range(4)] == ["LOAD library", "CALL 11", "CALL 2", "CALL 12"]
-    await calls.wire.say(b"-OOM command not allowed\r\n", MISSING, MISSING, MISSING)
-    assert [await calls.wire.next() for _ in range(2)] == ["SCRIPT CALL 11", "SCRIPT CALL 12"]
-    await calls.wire.say(OK, MISSING)
-    await calls.until({11: b"OK", 2: "command not allowed", 12: "command not allowed"})
-
-
 async def test_calls_that_were_to_be_sent_again_break_with_the_connection(calls: Calls) -> None:
     await sent_three(calls)
     await calls.wire.say(MISSING, MISSING)
