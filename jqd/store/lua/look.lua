@@ -10,14 +10,21 @@
 --          that a caller reports which knows no life, or 0; `high` of the life that the caller knew last, or 0
 -- Returns  id of this life, identity under which all came through recovery, or nil; the last fence or epoch given, or
 --          nil; key of cursors; `high` of this life: all its fences are above
--- Errors   JQD_PARTITION with the one it is, JQD_BAD_VALUE; none after the first write
+-- Errors   JQD_PARTITION with the one it is, JQD_WRONG_TYPE, JQD_BAD_VALUE; none after the first write
 -- Cost     O(1)
 register('look', {'allow-oom'}, function()
   local _, now_us = clock(ARGV[1])
   local new_id, run_id, history, fresh, place = ARGV[2], ARGV[3], ARGV[4], ARGV[5] == '1', ARGV[6]
   local reported, before = number(ARGV[7], 'told'), number(ARGV[8], 'before')
 
-  expect_ours()
+  -- Keys that end in a name of a job, a queue … are not known here. A call that meets one of another type is refused.
+  -- What it wrote stays: the same call, when that key is gone, ends as it should (docs/build/STORE.md).
+  for name, kind in pairs(KINDS) do
+    local its = STEMS[name] and 'none' or redis.call('TYPE', K[name])['ok']
+    if its ~= 'none' and its ~= kind then
+      fail('JQD_WRONG_TYPE', name)
+    end
+  end
   local id, known_run, known_history, noted = unpack(redis.call('HMGET', K.life, 'id', 'run', 'history', 'partition'))
   if id and noted ~= place then
     fail('JQD_PARTITION', noted or '')

@@ -17,25 +17,6 @@ local function fail(name, detail)
   error({err = name .. ' ' .. detail})
 end
 
--- Fails with JQD_WRONG_TYPE if a key has another type than ours. look.lua asks that when a daemon looks at the store;
--- other calls ask after an error. What they wrote stays: the same call, when that key is gone, ends as it should
--- (docs/build/STORE.md). Of a stem the keys are looked at that end in an argument. The error names the stem, never the
--- key: that may end in a user's bytes.
-local function expect_ours()
-  local WORDS = 100
-  local function expect_kind(key, name)
-    local kind = redis.call('TYPE', key)['ok']
-    if kind ~= 'none' and kind ~= KINDS[name] then
-      fail('JQD_WRONG_TYPE', name)
-    end
-  end
-  for name in pairs(KINDS) do
-    for at = 1, STEMS[name] and math.min(#ARGV, WORDS) or 1 do
-      expect_kind(STEMS[name] and K[name] .. ARGV[at] or K[name], name)
-    end
-  end
-end
-
 local register
 do
   local FACTS = {__index = function(found, name)
@@ -74,16 +55,7 @@ do
   function register(name, flags, work)
     redis.register_function{function_name = name .. '_' .. DIGEST, flags = flags, callback = function(keys, arguments)
       K, ARGV, call = keys_of(keys[1]), arguments, facts()
-      local good, answer = pcall(work)
-      if not good then
-        local message = tostring(type(answer) == 'table' and answer.err or answer)
-        if message:find('^WRONGTYPE ') then
-          expect_ours()
-        end
-        -- Valkey gives a string instead of a table
-        error(type(answer) == 'string' and message:find('^[%u_]+ ') and {err = message} or answer, 0)
-      end
-      return answer
+      return work()
     end}
   end
 end
