@@ -71,7 +71,7 @@ AGED: dict[str, Mistake] = {
         28,
         "aged",
         "a claim goes on where a better job of another jobtype waits",
-        in_scripts("claim_by_rank(number(bound, 'bound')", "claim_by_rank(2 ^ 40"),
+        in_scripts("claim_by_rank(tonumber(bound)", "claim_by_rank(2 ^ 40"),
         ages=True,
         dense=4,
     ),

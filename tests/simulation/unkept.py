@@ -93,7 +93,7 @@ UNKEPT: dict[str, Mistake] = {
         68,
         "unrun",
         "an ending counts for any content whose revision is older than the claim",
-        in_scripts("outcome.id, outcome.meant = id, number(outcome.generation, 'generation')", "outcome.id = id"),
+        in_scripts("outcome.id, outcome.meant = id, tonumber(outcome.generation)", "outcome.id = id"),
         changes=True,
         dense=4,
     ),

@@ -13,12 +13,12 @@
 --               * "first second" position of a copy, or nothing
 --               * name, digest, id, row
 -- Returns  number of jobs that were new; nil when these were applied before
--- Errors   JQD_POSITION, JQD_STORE_CHANGED, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
+-- Errors   JQD_POSITION, JQD_STORE_CHANGED, JQD_BAD_VALUE; none after the first write
 -- Cost     O(changes · (members + log waiting)), and the bytes
 register('apply_changes', {'allow-oom'}, function()
   local now_ms = clock(ARGV[1])
   local field, from, to = ARGV[2], ARGV[3], ARGV[4]
-  local history_max, key_count = number(ARGV[5], 'history_max'), number(ARGV[6], 'keys')
+  local history_max, key_count = tonumber(ARGV[5]), tonumber(ARGV[6])
   local FIRST, KEY, GROUP, FIELDS = 7, 3, 7, 6
 
   if not Position.at_position(field, from, to) then
@@ -27,9 +27,8 @@ register('apply_changes', {'allow-oom'}, function()
   local changes, queues, met, at = {}, {}, {}, FIRST + key_count * KEY
   while at <= #ARGV do
     local follows, life, jobtype, priority = ARGV[at] == '1', ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
-    local eligible_at_ms, expires_at_ms = number(ARGV[at + 4], 'eligible_at_ms'), number(ARGV[at + 5], 'expires_at_ms')
-    local count = number(ARGV[at + 6], 'count')
-    number(priority, 'priority')
+    local eligible_at_ms, expires_at_ms = tonumber(ARGV[at + 4]), tonumber(ARGV[at + 5])
+    local count = tonumber(ARGV[at + 6])
     if not met[jobtype] then
       met[jobtype], queues[#queues + 1] = true, jobtype
     end
@@ -43,17 +42,14 @@ register('apply_changes', {'allow-oom'}, function()
       changes[#changes + 1] = {
         follows = follows, life = life, jobtype = jobtype, priority = priority, eligible_at_ms = eligible_at_ms,
         expires_at_ms = expires_at_ms,
-        revision = number(revision, 'revision'), revision_text = revision,
-        generation = number(generation, 'generation'),
+        revision = tonumber(revision), revision_text = revision,
+        generation = tonumber(generation),
         was_here = copied ~= '' and Gone.was_here(field, copied:match('^(%d+) (%d+)$')), name = ARGV[place + 2],
         digest = ARGV[place + 3],
         id = ARGV[place + 4], row = ARGV[place + 5],
       }
     end
     at = at + count * FIELDS
-  end
-  if at ~= #ARGV + 1 then
-    fail('JQD_ARGUMENT', 'changes')
   end
   Queues.learn_paged(queues)
   local left, added = Fresh.apply_fresh(changes, now_ms)

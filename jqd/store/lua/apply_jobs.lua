@@ -10,7 +10,7 @@
 --          then groups of jobs that share: jobtype, priority, eligible_at_ms or 0, expires_at_ms or 0. Each is these
 --               four, a count, and so many times id and row; ids ascending
 -- Returns  number of jobs that were new; nil when these were applied before
--- Errors   JQD_POSITION, JQD_STORE_CHANGED, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
+-- Errors   JQD_POSITION, JQD_STORE_CHANGED, JQD_BAD_VALUE; none after the first write
 -- Cost     O(jobs · log waiting), and the bytes
 register('apply_jobs', {}, function()
   local now_ms = clock(ARGV[1])
@@ -18,7 +18,7 @@ register('apply_jobs', {}, function()
   local last_field, last_id = ARGV[5], ARGV[6]
   local COUNTS, FIRST, KEY, COPY, FIELDS = 7, 9, 3, 3, 2
 
-  local key_count, copy_count = number(ARGV[COUNTS], 'keys'), number(ARGV[COUNTS + 1], 'copies')
+  local key_count, copy_count = tonumber(ARGV[COUNTS]), tonumber(ARGV[COUNTS + 1])
   if not Position.at_position(field, from, to) then
     return false
   end

@@ -20,18 +20,18 @@
 --               log; of any failure the log; of a hand-over "seconds of silence allowed, worker"
 -- Returns  places, from 0, of outcomes that came too late to change anything; nil if all were applied before: the
 --          answer was lost
--- Errors   JQD_POSITION, JQD_STORE_CHANGED, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
+-- Errors   JQD_POSITION, JQD_STORE_CHANGED, JQD_BAD_VALUE; none after the first write
 -- Cost     O(outcomes · members · log jobs), and the bytes; endings in flight are written in one go
 register('apply_outcomes', {'allow-oom'}, function()
   local now_ms, now_us = clock(ARGV[1])
   local field, from, to = ARGV[2], ARGV[3], ARGV[4]
-  local history_max = number(ARGV[6], 'history_max')
+  local history_max = tonumber(ARGV[6])
 
   if not Position.at_position(field, from, to) then
     return false
   end
   local FOLLOWERS = 10  -- the argument where their words begin
-  local behind = FOLLOWERS + number(ARGV[FOLLOWERS - 1], 'followers')
+  local behind = FOLLOWERS + tonumber(ARGV[FOLLOWERS - 1])
   local followers, follower_ids = Arrive.read_groups(FOLLOWERS, behind, Arrive.FIELDS)
   local outcomes, ids, groups = Outcomes.read_outcomes(behind)
   local holds, twice = About.look(ids)
@@ -46,7 +46,7 @@ register('apply_outcomes', {'allow-oom'}, function()
   local just_ended, brought, write_collected, keep_result, finish, retry = {}, {}
   do
     local has_notes = is_here('tombstones')
-    local result_ttl_ms = number(ARGV[5], 'result_ttl_ms')
+    local result_ttl_ms = tonumber(ARGV[5])
     local ended, dead, packed, cleared, waits = {}, {}, {}, {}, {}
 
     function write_collected()

@@ -1,23 +1,19 @@
 -- Applies settings of a journal and moves its position, in one step. Of each kind and name the highest revision stays.
 -- ARGV     now_ms, position field, from, to, then flat: kind NUL name, revision, packed setting
 -- Returns  how many count now that did not before; nil when these were applied before
--- Errors   JQD_POSITION, JQD_STORE_CHANGED, JQD_ARGUMENT; none after the first write
+-- Errors   JQD_POSITION, JQD_STORE_CHANGED; none after the first write
 -- Cost     O(rules · log rules)
 register('apply_settings', {'allow-oom'}, function()
   local _, now_us = clock(ARGV[1])
   local field, from, to = ARGV[2], ARGV[3], ARGV[4]
   local FIRST = 5
 
-  local rules = {unpack(ARGV, FIRST)}
-  for at = 1, #rules, 3 do
-    number(rules[at + 1], 'revision')
-  end
   if not Position.at_position(field, from, to) then
     return false
   end
   local taken = 0
-  for at = 1, #rules, 3 do
-    if Rules.take_rule(rules[at], rules[at + 1], rules[at + 2], now_us) then
+  for at = FIRST, #ARGV, 3 do
+    if Rules.take_rule(ARGV[at], ARGV[at + 1], ARGV[at + 2], now_us) then
       taken = taken + 1
     end
   end

@@ -2,12 +2,11 @@
 -- or this one what it was told. Notes that rested because that partition was being restored rest no longer.
 -- ARGV     now_ms, number of the other partition, its identity, what the last call returned or nothing, limit
 -- Returns  what to give to the next call: an id, or RESTING; nothing: all are due, or were before under this identity
--- Errors   JQD_ARGUMENT
+-- Errors   none
 -- Cost     O(limit · log links), twice
 register('ask_again', {'allow-oom'}, function()
   local now_ms = clock(ARGV[1])
-  local field, identity, after, limit = 'asked:' .. number(ARGV[2], 'partition'), ARGV[3], ARGV[4],
-    number(ARGV[5], 'limit')
+  local field, identity, after, limit = 'asked:' .. tonumber(ARGV[2]), ARGV[3], ARGV[4], tonumber(ARGV[5])
 
   local RESTING = '!'  -- sorts before all ids
 

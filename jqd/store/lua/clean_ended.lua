@@ -2,11 +2,11 @@
 -- ARGV     now_ms, identity of the store, before_ms, limit
 -- Returns  number deleted, and looked at (0: none is left); the date for the next call: jobs that stay were put behind
 --          it
--- Errors   JQD_UNSETTLED while the store is being restored, JQD_ARGUMENT; none after the first write
+-- Errors   JQD_UNSETTLED while the store is being restored; none after the first write
 -- Cost     O(limit · log ended), and bytes of rows, some megabytes at most
 register('clean_ended', {'allow-oom'}, function()
   local now_ms = clock(ARGV[1])
-  local before_ms, limit = number(ARGV[3], 'before_ms'), number(ARGV[4], 'limit')
+  local before_ms, limit = tonumber(ARGV[3]), tonumber(ARGV[4])
 
   Settled.expect_told(ARGV[2], now_ms)
   before_ms = math.min(before_ms, now_ms + 1)

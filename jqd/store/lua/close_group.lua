@@ -1,11 +1,11 @@
 -- Closes a group: no job joins it any more. Drops places that were not confirmed in time: their pushes failed.
 -- ARGV     now_ms, identity of the store, group, ms a place is kept
 -- Returns  number of places that are not confirmed, then the ids of its members, in the order in which they came
--- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED: members may be in a journal only, JQD_ARGUMENT
+-- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED: members may be in a journal only
 -- Cost     O(members)
 register('close_group', {'allow-oom'}, function()
   local now_ms = clock(ARGV[1])
-  local identity, group, keep_ms = ARGV[2], ARGV[3], number(ARGV[4], 'keep_ms')
+  local identity, group, keep_ms = ARGV[2], ARGV[3], tonumber(ARGV[4])
   local CLOSED = '!'
   local key = K.grouped .. group
 

@@ -6,20 +6,19 @@
 --          then for each job: name, id, digest, revision, 1 if it was to replace another
 -- Returns  per job: 1: it has its name, or had it until it was replaced; 0: another content has the name; 2: the
 --          reservation of a replacement ended and the content to be replaced was changed: that one stays
--- Errors   JQD_STORE_CHANGED, JQD_ARGUMENT; none after the first write
+-- Errors   JQD_STORE_CHANGED; none after the first write
 -- Cost     O(names)
 -- A job that came from an earlier life of the store ends as cancelled when another is confirmed under its name. If the
 -- call is late, the job may have come, ended and been deleted: then a missing name stays so, or it would stand for a
 -- job that never comes.
 register('confirm_names', {'allow-oom'}, function()
   local now_ms = clock(ARGV[1])
-  local ttl_ms = number(ARGV[3], 'ttl_ms')
+  local ttl_ms = tonumber(ARGV[3])
   local FIRST, FIELDS = 6, 5
 
   Life.expect_life(ARGV[2])
-  expect_rows(FIRST, FIELDS, 'names')
 
-  local has_come = (tonumber(redis.call('HGET', K.applied, ARGV[4]) or nil) or 0) >= number(ARGV[5], 'position')
+  local has_come = (tonumber(redis.call('HGET', K.applied, ARGV[4]) or nil) or 0) >= tonumber(ARGV[5])
 
   -- The greatest revision wins, as it does when both are applied. But a later revision of the same content that is only
   -- reserved may never come, and does not win. A revision tells when it was given (µs): a change of the older content
@@ -49,7 +48,7 @@ register('confirm_names', {'allow-oom'}, function()
   for at = FIRST, #ARGV, FIELDS do
     local name, id = ARGV[at], ARGV[at + 1]
     local given, named, until_ms = present[name]:match('^(%d+) (%S+) (%d+) ')
-    if named and named ~= id and until_ms == '0' and tonumber(given) <= number(ARGV[at + 3], 'revision') then
+    if named and named ~= id and until_ms == '0' and tonumber(given) <= tonumber(ARGV[at + 3]) then
       others[name], queues[#queues + 1] = named, Move.header(redis.call('HGET', K.jobs, named) or '')
     end
   end
@@ -81,7 +80,7 @@ register('confirm_names', {'allow-oom'}, function()
 
   local answer = {}
   for at = FIRST, #ARGV, FIELDS do
-    table.insert(answer, stands(ARGV[at], ARGV[at + 1], ARGV[at + 2], number(ARGV[at + 3], 'revision'),
+    table.insert(answer, stands(ARGV[at], ARGV[at + 1], ARGV[at + 2], tonumber(ARGV[at + 3]),
       ARGV[at + 4] == '1'))
   end
   Counts.write_counts(now_ms)

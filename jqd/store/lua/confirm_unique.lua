@@ -2,14 +2,14 @@
 -- ARGV     now_ms, position field and position behind these jobs, then per job: key, token, its id or nothing: it was
 --          not pushed; "waiting" or "ended"
 -- Returns  per job: who has the key now; nothing: nobody
--- Errors   JQD_ARGUMENT; none after the first write
+-- Errors   none
 -- Cost     O(jobs)
 -- If the call is late, the job may have come, ended and been deleted: its key is free again.
 register('confirm_unique', {'allow-oom'}, function()
   local now_ms = clock(ARGV[1])
   local FIRST, FIELDS = 4, 4
 
-  local has_come = (tonumber(redis.call('HGET', K.applied, ARGV[2]) or nil) or 0) >= number(ARGV[3], 'position')
+  local has_come = (tonumber(redis.call('HGET', K.applied, ARGV[2]) or nil) or 0) >= tonumber(ARGV[3])
 
   local answer = {}
   for at = FIRST, #ARGV, FIELDS do

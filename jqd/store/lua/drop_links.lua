@@ -3,17 +3,17 @@
 --          and stays; then per entry of `links`: entry, stage that the children were told, how many children that were
 --          taken or skipped could not be told, number of children that were told, these
 -- Returns  entries with children that were not taken. One whose other children could not be told rests
--- Errors   JQD_ARGUMENT
+-- Errors   none
 -- Cost     O(children · log children)
 register('drop_links', {'allow-oom'}, function()
   local now_ms = clock(ARGV[1])
-  local rest_until_ms = number(ARGV[2], 'rest_until_ms')
+  local rest_until_ms = tonumber(ARGV[2])
   local FIRST, FIELDS = 3, 4
 
   local entries, at = {}, FIRST
   while at <= #ARGV do
-    local note = {entry = ARGV[at], stage = number(ARGV[at + 1], 'stage'), failed = number(ARGV[at + 2], 'failed'),
-      count = number(ARGV[at + 3], 'count'), first = at + FIELDS}
+    local note = {entry = ARGV[at], stage = tonumber(ARGV[at + 1]), failed = tonumber(ARGV[at + 2]),
+      count = tonumber(ARGV[at + 3]), first = at + FIELDS}
     entries[#entries + 1] = note
     at = note.first + note.count
   end

@@ -1,12 +1,12 @@
 -- Removes followers that are in a journal from the outbox or the shelf of a tenant. Notes them at their parents.
 -- ARGV     now_ms, "=" and a tenant, or nothing, number of pairs, per pair: parent, child, then entries
 -- Returns  how many entries were there
--- Errors   JQD_ARGUMENT; none after the first write
+-- Errors   none
 -- Cost     O(pairs · log children + entries · log entries), and the bytes
 register('drop_outbox', {'allow-oom'}, function()
   local tenant = ARGV[2]:match('^=(.*)$')
   local FIRST, PAIR = 4, 2
-  local behind = FIRST + number(ARGV[3], 'pairs') * PAIR
+  local behind = FIRST + tonumber(ARGV[3]) * PAIR
 
   local parents, children = {}, {}
   for at = FIRST, behind - 1, PAIR do

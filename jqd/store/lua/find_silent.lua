@@ -10,18 +10,17 @@
 -- Returns  number of the sequence now; all seconds of silence of leases; number of jobs given back; then per lease:
 --          fence, worker, seconds of silence, flat: id, header of the row, row of `tries`, row of `generation`, the
 --          latter two or nil
--- Errors   JQD_STORE_CHANGED, JQD_BAD_VALUE, JQD_ARGUMENT
+-- Errors   JQD_STORE_CHANGED, JQD_BAD_VALUE
 -- Cost     O(pairs + jobs of silent leases · log waiting), and the bytes of their rows
 register('find_silent', {'allow-oom'}, function()
   local now_ms, now_us = clock(ARGV[1])
-  local limit = number(ARGV[3], 'limit')
+  local limit = tonumber(ARGV[3])
   local FIRST, FIELDS = 4, 2
 
   Life.expect_life(ARGV[2])
-  expect_rows(FIRST, FIELDS, 'marks')
   local marks = {}
   for at = FIRST, #ARGV, FIELDS do
-    table.insert(marks, {ARGV[at], number(ARGV[at + 1], 'mark')})
+    table.insert(marks, {ARGV[at], tonumber(ARGV[at + 1])})
   end
   local began = tonumber(redis.call('HGET', K.life, 'high') or '0') or 0
   local told_of, given_back, found = 0, 0, {}

@@ -6,21 +6,16 @@
 -- Returns  number of the last setting, packed settings; number of the last sign, ids, how many ms ago each was; those
 --          of the caller's ids without a setting; 1: there may be more; now_ms; 1: all daemons came through in this
 --          life, so that the settings are all that their journals have
--- Errors   JQD_STORE_CHANGED, JQD_ARGUMENT; none after the first write
+-- Errors   JQD_STORE_CHANGED; none after the first write
 -- Cost     O((returned + saved + ids) · log workers)
 register('follow_settings', {'allow-oom'}, function()
   local now_ms, now_us = clock(ARGV[1])
   local identity, since_rule, since_sign = ARGV[2], ARGV[3], ARGV[4]
-  local limit, bytes_max = number(ARGV[5], 'limit'), number(ARGV[6], 'bytes')
+  local limit, bytes_max = tonumber(ARGV[5]), tonumber(ARGV[6])
   local FIRST = 8
-  local ids = FIRST + 3 * number(ARGV[7], 'count')
+  local ids = FIRST + 3 * tonumber(ARGV[7])
 
   Life.expect_life(identity)
-  number(since_rule, 'since')
-  number(since_sign, 'since')
-  for at = FIRST, ids - 1, 3 do
-    number(ARGV[at + 1], 'revision')
-  end
   for at = FIRST, ids - 1, 3 do
     Rules.take_rule(ARGV[at], ARGV[at + 1], ARGV[at + 2], now_us)
   end

@@ -2,10 +2,10 @@
 -- ARGV     now_ms, number of the last sign that the caller knows, then flat: kind NUL name, revision, id of its worker
 --          or nothing
 -- Returns  places, from 0, of settings that stay: another one counts, or its worker gave a sign
--- Errors   JQD_ARGUMENT; none after the first write
+-- Errors   none
 -- Cost     O(settings · log settings)
 register('forget_settings', {'allow-oom'}, function()
-  local known_sign = number(ARGV[2], 'told')
+  local known_sign = tonumber(ARGV[2])
   local FIRST = 3
 
   local stay = {}

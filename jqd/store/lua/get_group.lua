@@ -6,7 +6,7 @@
 -- Cost     O(members skipped and returned)
 register('get_group', {'no-writes'}, function()
   local key, CLOSED = K.grouped .. ARGV[2], '!'
-  local skip, most = number(ARGV[3], 'skip'), number(ARGV[4], 'most')
+  local skip, most = tonumber(ARGV[3]), tonumber(ARGV[4])
 
   if redis.call('EXISTS', key) == 0 then
     return false

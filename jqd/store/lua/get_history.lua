@@ -2,12 +2,12 @@
 -- ARGV     now_ms, identity of the store, minutes of a row, ms and field behind which to begin (no field: at that ms),
 --          limit of rows and of bytes; one row comes in any case
 -- Returns  now_ms, when the oldest row began (ms) or nil, 1: there may be more, flat: field, ms, bytes
--- Errors   JQD_STORE_CHANGED, JQD_ARGUMENT
+-- Errors   JQD_STORE_CHANGED
 -- Cost     O((log rows)² + limit) and the bytes
 register('get_history', {'no-writes'}, function()
   local now_ms = clock(ARGV[1])
-  local minutes, from_ms, from_field = ARGV[3], number(ARGV[4], 'from_ms'), ARGV[5]
-  local limit, most_bytes = number(ARGV[6], 'limit'), number(ARGV[7], 'bytes')
+  local minutes, from_ms, from_field = ARGV[3], tonumber(ARGV[4]), ARGV[5]
+  local limit, most_bytes = tonumber(ARGV[6]), tonumber(ARGV[7])
   local rows, order = K.history .. minutes, K.historic .. minutes
 
   Life.expect_life(ARGV[2])

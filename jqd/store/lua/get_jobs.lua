@@ -12,7 +12,7 @@
 -- Errors   JQD_STORE_CHANGED
 -- Cost     O(jobs · (members + log jobs)), and their bytes: BYTES_MAX, and those of one job
 register('get_jobs', {'no-writes'}, function()
-  local row_bytes = number(ARGV[3], 'bytes')
+  local row_bytes = tonumber(ARGV[3])
   local brief = row_bytes > 0
   local is_last = ARGV[4] == '1'
   local FIRST, FIELDS = 5, 2

@@ -2,12 +2,12 @@
 -- ARGV     now_ms, their least age in ms (0: any), since_ms they came, number to skip, limit, bytes_max
 -- Returns  now_ms, dates of the oldest and the newest entry, or nothing, number of tenants with shelves, then entries:
 --          one at least, if there is one
--- Errors   JQD_ARGUMENT
+-- Errors   none
 -- Cost     O(log entries + limit), and the bytes
 register('get_outbox', {'no-writes'}, function()
   local now_ms = clock(ARGV[1])
-  local age_ms, since_ms, skip = number(ARGV[2], 'age_ms'), number(ARGV[3], 'since_ms'), number(ARGV[4], 'skip')
-  local limit, bytes_max = number(ARGV[5], 'limit'), number(ARGV[6], 'bytes_max')
+  local age_ms, since_ms, skip = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+  local limit, bytes_max = tonumber(ARGV[5]), tonumber(ARGV[6])
 
   local oldest = redis.call('ZRANGE', K.outbox, 0, 0, 'WITHSCORES')[2]
   local newest = redis.call('ZRANGE', K.outbox, -1, -1, 'WITHSCORES')[2]

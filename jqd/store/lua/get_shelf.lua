@@ -2,12 +2,12 @@
 -- ARGV     now_ms, "=" and a tenant, or nothing: the one whose shelf has been due longest, rest_ms, number to skip,
 --          limit, bytes_max
 -- Returns  the tenant, then entries, one at least; nothing: no shelf is due, or it has no more
--- Errors   JQD_ARGUMENT; none after the first write
+-- Errors   none
 -- Cost     O(log tenants + log entries + limit), and the bytes
 register('get_shelf', {'allow-oom'}, function()
   local now_ms = clock(ARGV[1])
-  local tenant, rest_ms, skip = ARGV[2]:match('^=(.*)$'), number(ARGV[3], 'rest_ms'), number(ARGV[4], 'skip')
-  local limit, bytes_max = number(ARGV[5], 'limit'), number(ARGV[6], 'bytes_max')
+  local tenant, rest_ms, skip = ARGV[2]:match('^=(.*)$'), tonumber(ARGV[3]), tonumber(ARGV[4])
+  local limit, bytes_max = tonumber(ARGV[5]), tonumber(ARGV[6])
 
   if not tenant then
     local first, last = redis.call('ZRANGE', K.shelves, 0, 0, 'WITHSCORES'),

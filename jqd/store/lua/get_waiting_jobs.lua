@@ -17,14 +17,14 @@
 --          not know which workers are backed off, or nothing; then flat: id, row (nil: it is gone, and the id was
 --          dropped), row of `tries` or nil, row of `generation` or nil. Jobs of queues that other matchers found are
 --          not checked: the caller does that
--- Errors   JQD_STALE_OWNER, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
+-- Errors   JQD_STALE_OWNER, JQD_BAD_VALUE; none after the first write
 -- Cost     O(members + (limit + suspects, PASSED at most) · log waiting), and the bytes; with suspects, their number
 register('get_waiting_jobs', {'allow-oom'}, function()
   local now_ms, now_us = clock(ARGV[1])
-  local sysid, epoch, jobtype = ARGV[2], number(ARGV[3], 'epoch'), ARGV[4]
-  local limit, bytes_max = number(ARGV[5], 'limit'), number(ARGV[8], 'bytes_max')
-  local priority_min, priority_max = number(ARGV[6], 'priority_min'), number(ARGV[7], 'priority_max')
-  local identity, alone_ms, suspects, version = ARGV[9], number(ARGV[10], 'alone_ms'), ARGV[11], ARGV[12]
+  local sysid, epoch, jobtype = ARGV[2], tonumber(ARGV[3]), ARGV[4]
+  local limit, bytes_max = tonumber(ARGV[5]), tonumber(ARGV[8])
+  local priority_min, priority_max = tonumber(ARGV[6]), tonumber(ARGV[7])
+  local identity, alone_ms, suspects, version = ARGV[9], tonumber(ARGV[10]), ARGV[11], ARGV[12]
   local rules_at, ages = ARGV[13], ARGV[14]
 
   local held = held_key(sysid)
@@ -36,7 +36,7 @@ register('get_waiting_jobs', {'allow-oom'}, function()
     return {'0', ''}
   elseif (its_version or '') ~= version then
     return {'0', 'version'}
-  elseif rules_at ~= '' and (tonumber(backed_off or nil) or 0) > number(rules_at, 'rules_at') then
+  elseif rules_at ~= '' and (tonumber(backed_off or nil) or 0) > tonumber(rules_at) then
     return {'0', 'unheard'}
   end
   local EXPIRE = 100  -- at once; if more have expired, the chosen jobs are asked one by one
@@ -192,7 +192,7 @@ register('get_waiting_jobs', {'allow-oom'}, function()
     claim(limit, priority_min, priority_max + Ageing.LAST)
   else
     local bound, wanted = ages:match('^(%-?%d+) (%-?%d+)$')
-    claim_by_rank(number(bound, 'bound'), tonumber(wanted))
+    claim_by_rank(tonumber(bound), tonumber(wanted))
   end
   Parked.left(now_us)
   Counts.write_counts(now_ms)

@@ -7,11 +7,11 @@
 --               for the tenant "". priority_min, priority_max, number of jobtypes that "any" leaves out, these
 -- Returns  flat: jobtype, priority and id of its first wanted job, number waiting, 1 if that job is a suspect, its
 --          rank; in no order. Of "any" the best `limit`
--- Errors   JQD_ARGUMENT
+-- Errors   none
 -- Cost     O(jobtypes named + limit + those left out), however many unwanted jobs wait. A jobtype with jobs of many
 --          priorities costs up to HEADS rows. By rank O(priorities in use) more for each index
 register('get_waiting_jobtypes', {'no-writes'}, function()
-  local now_ms, limit, ages = clock(ARGV[1]), number(ARGV[2], 'limit'), ARGV[3] == '1'
+  local now_ms, limit, ages = clock(ARGV[1]), tonumber(ARGV[2]), ARGV[3] == '1'
   local FIRST = 4
   local CHUNK, HEADS = 128, 1024  -- rows read together, and at most: more than one claim takes
 

@@ -1,13 +1,12 @@
 -- Makes the jobs ready that earlier epochs of this daemon hold: their fences are below its epoch.
 -- ARGV     now_ms, sysid, epoch, limit, bytes_max, crash_limit: 0: no daemon died, 1 in the first of several such calls
 -- Returns  number of jobs given back; 0: none is left
--- Errors   JQD_STALE_OWNER, JQD_BAD_VALUE, JQD_ARGUMENT
+-- Errors   JQD_STALE_OWNER, JQD_BAD_VALUE
 -- Cost     O(limit · log waiting), and the bytes
 register('give_back', {'allow-oom'}, function()
   local now_ms = clock(ARGV[1])
-  local sysid, epoch = ARGV[2], number(ARGV[3], 'epoch')
-  local limit, bytes_max, crash_limit = number(ARGV[4], 'limit'), number(ARGV[5], 'bytes_max'),
-    number(ARGV[6], 'crash_limit')
+  local sysid, epoch = ARGV[2], tonumber(ARGV[3])
+  local limit, bytes_max, crash_limit = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 
   Members.own(sysid, epoch)
   return Giveback.give_back(sysid, digits(epoch), limit, bytes_max, now_ms, crash_limit, ARGV[7] == '1')

@@ -2,11 +2,11 @@
 -- that were not confirmed in time.
 -- ARGV     now_ms, identity of the store, group, ms a place is kept, most members, then a token per job
 -- Returns  1; 0: it is closed, 2: it would have too many members; then nobody joined
--- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED: members may be in a journal only, JQD_ARGUMENT
+-- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED: members may be in a journal only
 -- Cost     O(jobs · log members)
 register('join_group', {'allow-oom'}, function()
   local now_ms = clock(ARGV[1])
-  local identity, group, keep_ms, most = ARGV[2], ARGV[3], number(ARGV[4], 'keep_ms'), number(ARGV[5], 'most')
+  local identity, group, keep_ms, most = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
   local FIRST, CLOSED = 6, '!'
   local key = K.grouped .. group
 

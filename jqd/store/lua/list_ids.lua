@@ -12,11 +12,11 @@
 --               id before which to begin, or nothing twice
 -- Returns  per place: score and id of the last that was looked at, or as given; 1: that was all; how many were looked
 --          at; flat: id, score
--- Errors   JQD_ARGUMENT
+-- Errors   none
 -- Cost     O(places · (log rows)² + ids looked at), and if a filter needs them bytes of outcomes and rows: some
 --          BYTES_MAX
 register('list_ids', {'no-writes'}, function()
-  local limit, rows_max = number(ARGV[2], 'limit'), number(ARGV[3], 'rows')
+  local limit, rows_max = tonumber(ARGV[2]), tonumber(ARGV[3])
   local tenant, wanted, how, tag, is_tried = ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8] == '1'
   local of_some = tenant ~= '*' or wanted ~= ''
   local FIRST, FIELDS = 9, 4
@@ -27,12 +27,8 @@ register('list_ids', {'no-writes'}, function()
 
 
   local function key_of(name, suffix)
-    local key = name == 'ready' and ready_key(suffix) or name == 'held' and held_key(suffix)
+    return name == 'ready' and ready_key(suffix) or name == 'held' and held_key(suffix)
       or name == 'loose' and K.loose .. suffix or K[name]
-    if not key then
-      fail('JQD_ARGUMENT', 'place')
-    end
-    return key
   end
 
   -- Returns up to `count` members before (score, id) in a set, or the last ones, if that is nothing.
@@ -186,10 +182,9 @@ register('list_ids', {'no-writes'}, function()
     local found, is_all, looked = {}, false, 0
     local share = math.max(1, math.floor(rows_left / (places - place + 1)))  -- so that each place gets on
     local is_sparse = tag ~= '' or is_tried or how ~= '' or of_some and name ~= 'ready' and name ~= 'loose'
-    key_of(name, suffix)
     while not is_all and #found / 2 < limit and looked < share and bytes > 0 do
       local count = math.min(is_sparse and CHUNK or limit, share - looked)
-      local some, ids = ids_before(name, suffix, id ~= '' and number(score, 'score') or 0, id, count), {}
+      local some, ids = ids_before(name, suffix, id ~= '' and tonumber(score) or 0, id, count), {}
       for position = 1, #some, 2 do
         ids[#ids + 1] = some[position]
       end

@@ -12,13 +12,13 @@
 --          its argument, its state, number of its attempts, a present one included, how many children it has, their
 --          ids, its generation (change), when (ms) it ended, up to which generation it was cancelled, or nothing; nil
 --          for what is not here; then the same for each job that was found
--- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED: a journal may have a job with a given own id, JQD_ARGUMENT
+-- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED: a journal may have a job with a given own id
 -- Cost     O((ids + found) · (members + children listed + parents)) and the bytes of their rows: about LINKS, but for
 --          one job
 register('list_links', {'no-writes'}, function()
   local identity = ARGV[2]
-  local most, skip = number(ARGV[3], 'most'), number(ARGV[4], 'skip')
-  local reach, known = number(ARGV[5], 'reach'), number(ARGV[6], 'known')
+  local most, skip = tonumber(ARGV[3]), tonumber(ARGV[4])
+  local reach, known = tonumber(ARGV[5]), tonumber(ARGV[6])
   local FIRST, FLOW = 7, 14  -- place in a row's header
   -- what is no own id, nearly always: else it is not found from here
   local ID = '^[0-7]' .. ('[0-9A-Z]'):rep(25) .. '$'

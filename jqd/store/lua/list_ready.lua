@@ -4,11 +4,11 @@
 --          only jobtype or nothing
 -- Returns  the next part ("0": that was all), names, this part as it is to be named when it is asked for again: so that
 --          what was left to other parts stays there; "<jobtype>\30" if jobs of keyed queues are loose
--- Errors   JQD_ARGUMENT
+-- Errors   none
 -- Cost     O(names of the part), and of the first also O(jobtypes with keyed queues)
 register('list_ready', {'no-writes'}, function()
-  local part, queues_max, types_max = ARGV[2], number(ARGV[3], 'queues_max'), number(ARGV[4], 'jobtypes_max')
-  local count, jobtype, names = number(ARGV[5], 'count'), ARGV[6], {}
+  local part, queues_max, types_max = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+  local count, jobtype, names = tonumber(ARGV[5]), ARGV[6], {}
 
   local apart = part:match('^0(q?t?)$')
   if apart then
@@ -32,9 +32,6 @@ register('list_ready', {'no-writes'}, function()
   end
 
   local kind, types, place = part:match('^([qt])(t?)(%d+)$')
-  if not kind then
-    fail('JQD_ARGUMENT', 'part')
-  end
   local behind, rows
   if kind == 'q' then
     behind, rows = unpack(redis.call('HSCAN', K.tied, place, 'MATCH', '*', 'COUNT', count))

@@ -1,10 +1,10 @@
 -- Returns tenants whose followers wait for their quotas.
 -- ARGV     now_ms, limit
 -- Returns  flat: tenant, number of entries, when the oldest came; tenants whose shelves are due first come first
--- Errors   JQD_ARGUMENT
+-- Errors   none
 -- Cost     O(limit)
 register('list_shelves', {'no-writes'}, function()
-  local limit = number(ARGV[2], 'limit')
+  local limit = tonumber(ARGV[2])
 
   local answer = {}
   for _, tenant in ipairs(redis.call('ZRANGE', K.shelves, 0, limit - 1)) do

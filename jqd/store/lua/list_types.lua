@@ -2,13 +2,13 @@
 -- ARGV     now_ms, part ("0" first), about how many jobtypes, "1": with dates
 -- Returns  the next part ("0": that was all); flat: jobtype, its numbers (STATES, then TOTALS), since when (ms) its
 --          next job could have begun, or nothing. A jobtype may come twice
--- Errors   JQD_ARGUMENT
+-- Errors   none
 -- Cost     O(part · log waiting), and the bytes of the rows of next jobs, BYTES_MAX at most; O(part) without dates
 register('list_types', {'no-writes'}, function()
   local SOON_MS, MICROS = 1000, 1000
   local BYTES_MAX = 2 * 1024 * 1024  -- of rows in one call: a millisecond or two
   local now_ms = clock(ARGV[1])
-  local place, limit, is_dated = ARGV[2], number(ARGV[3], 'limit'), ARGV[4] == '1'
+  local place, limit, is_dated = ARGV[2], tonumber(ARGV[3]), ARGV[4] == '1'
 
   -- Every jobtype that has jobs has this field; the others are read together, so that they are of one moment.
   local MARK, NUMBERS = Counts.TOTALS[1] .. ':', #Counts.STATES + #Counts.TOTALS

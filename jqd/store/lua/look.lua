@@ -15,7 +15,7 @@
 register('look', {'allow-oom'}, function()
   local _, now_us = clock(ARGV[1])
   local new_id, run_id, history, fresh, place = ARGV[2], ARGV[3], ARGV[4], ARGV[5] == '1', ARGV[6]
-  local reported, before = number(ARGV[7], 'told'), number(ARGV[8], 'before')
+  local reported, before = tonumber(ARGV[7]), tonumber(ARGV[8])
 
   -- Keys that end in a name of a job, a queue … are not known here. A call that meets one of another type is refused.
   -- What it wrote stays: the same call, when that key is gone, ends as it should (docs/build/STORE.md).

@@ -4,12 +4,12 @@
 -- Returns  number moved; ms until the next is due (0: now), nil: none has a date; jobtype, number …: jobs that the
 --          store itself ended since the last call; 1 if some jobtype has ready jobs, even if constraints keep them
 --          waiting
--- Errors   JQD_ARGUMENT
+-- Errors   none
 -- Cost     O(limit · log waiting), and the bytes; after the clock was set back until all retries were looked at,
 --          RETRIES · log later
 register('promote', {'allow-oom'}, function()
   local now_ms, now_us = clock(ARGV[1])
-  local limit, bytes_max = number(ARGV[2], 'limit'), number(ARGV[3], 'bytes_max')
+  local limit, bytes_max = tonumber(ARGV[2]), tonumber(ARGV[3])
 
   local RETRIES = 5000  -- whose dates are mended in one call, the next ones first: some 10 ms
   local BACK_MS, SEEN_MS = 1000, 500  -- a slewed clock goes back by less; how often the time is noted

@@ -3,14 +3,14 @@
 -- ARGV     now_ms, identity of the store, limit of each kind, ended_keep_ms, ended_keep_jobs, tombstone_keep_ms
 -- Returns  number of rows deleted, spent rates counted only if many are due; number of jobs that stay and got a later
 --          date
--- Errors   JQD_ARGUMENT; none after the first write
+-- Errors   none
 -- Cost     O(limit · log rows), and bytes of rows, some megabytes at most
 register('purge', {'allow-oom'}, function()
   local now_ms, now_us = clock(ARGV[1])
   local identity = ARGV[2]
-  local limit = number(ARGV[3], 'limit')
-  local ended_keep_ms, ended_keep_jobs = number(ARGV[4], 'ended_keep_ms'), number(ARGV[5], 'ended_keep_jobs')
-  local tombstone_keep_ms = number(ARGV[6], 'tombstone_keep_ms')
+  local limit = tonumber(ARGV[3])
+  local ended_keep_ms, ended_keep_jobs = tonumber(ARGV[4]), tonumber(ARGV[5])
+  local tombstone_keep_ms = tonumber(ARGV[6])
   local SPARE = 16  -- large results; the server takes 0.1 ms to let go of 16 MiB
 
   local function due(key, before_ms)

@@ -3,7 +3,7 @@
 -- ARGV     now_ms, identity of the store, the daemon's name for its counts, then per row: its minutes, when they began
 --          (ms), how long such rows are kept (ms), how many of them there may be, bytes
 -- Returns  number of rows kept; those of a time to come are not
--- Errors   JQD_STORE_CHANGED, JQD_ARGUMENT; none after the first write
+-- Errors   JQD_STORE_CHANGED; none after the first write
 -- Cost     O((rows + dropped) · log kept), dropped at most 200 a row
 register('put_history', {}, function()
   local now_ms = clock(ARGV[1])
@@ -13,13 +13,6 @@ register('put_history', {}, function()
   local AHEAD_MS = 600000  -- by which clocks may differ; a row of next year would be the newest for a year
 
   Life.expect_life(ARGV[2])
-  expect_rows(FIRST, FIELDS, 'rows')
-  for at = FIRST, #ARGV, FIELDS do
-    for offset = 1, 3 do
-      number(ARGV[at + offset], 'row')
-    end
-  end
-
   local kept = 0
   for at = FIRST, #ARGV, FIELDS do
     local rows, order, began_ms = K.history .. ARGV[at], K.historic .. ARGV[at], tonumber(ARGV[at + 1])

@@ -8,10 +8,10 @@
 --          most; deaths of daemons that held it; 1 if it runs alone; number of jobtypes with a better best job; flat:
 --          some of these, number ready of each; the bucket that its queue waits for or nothing, when (ms) that is
 --          looked at or 0, some held ids that it counts
--- Errors   JQD_ARGUMENT
+-- Errors   none
 -- Cost     O(pages + jobtypes + (log waiting)²)
 register('queue_place', {'no-writes'}, function()
-  local id, pages_max, types_max, ages = ARGV[2], number(ARGV[3], 'pages'), number(ARGV[4], 'types'), ARGV[5] == '1'
+  local id, pages_max, types_max, ages = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5] == '1'
   local PAGE = 100  -- ids of a page at most
 
   local row = redis.call('HGET', K.jobs, id)

@@ -6,22 +6,21 @@
 --          then for each job: id, fence, generation of its content or 0
 -- Returns  ids that it does not have. A daemon that loses a job to a later claim is told to stop with its next renewal,
 --          as by a cancel (renew_sysid); so is the caller, if a cancel was noted
--- Errors   JQD_STORE_CHANGED, JQD_STALE_OWNER, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
+-- Errors   JQD_STORE_CHANGED, JQD_STALE_OWNER, JQD_BAD_VALUE; none after the first write
 -- Cost     O(jobs · (members + log jobs)), and the bytes of those that are ready
 register('reassert', {'allow-oom'}, function()
   local now_ms, now_us = clock(ARGV[1])
-  local sysid, epoch = ARGV[2], number(ARGV[3], 'epoch')
+  local sysid, epoch = ARGV[2], tonumber(ARGV[3])
   local identity = ARGV[4]
   local FIRST, FIELDS = 5, 3
 
   Life.expect_life(identity)
   Members.own(sysid, epoch)
-  expect_rows(FIRST, FIELDS, 'jobs')
   local ids, fences, generations = {}, {}, {}
   for at = FIRST, #ARGV, FIELDS do
     table.insert(ids, ARGV[at])
-    table.insert(fences, number(ARGV[at + 1], 'fence'))
-    table.insert(generations, number(ARGV[at + 2], 'generation'))
+    table.insert(fences, tonumber(ARGV[at + 1]))
+    table.insert(generations, tonumber(ARGV[at + 2]))
   end
 
   local holds, lost, taken = About.look(ids), {}, {}

@@ -5,22 +5,19 @@
 --          unsent: no worker began them; requeue: nor any of these, and they go into other queues, for they were found
 --          limited
 -- Returns  ids that were given back; those not held so under that fence are left alone
--- Errors   JQD_STALE_OWNER or JQD_STORE_CHANGED, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
+-- Errors   JQD_STALE_OWNER or JQD_STORE_CHANGED, JQD_BAD_VALUE; none after the first write
 -- Cost     O(jobs · log waiting), and the bytes
 register('release_jobs', {'allow-oom'}, function()
   local now_ms, now_us = clock(ARGV[1])
   local sysid, owner, how = ARGV[2], ARGV[3], ARGV[4]
-  local FIRST, FIELDS = 5, ({unget = 2, unsent = 2, requeue = 4})[how] or fail('JQD_ARGUMENT', 'how')
+  local FIRST, FIELDS = 5, ({unget = 2, unsent = 2, requeue = 4})[how]
 
   if sysid == About.WORKERS then
     Life.expect_life(owner)
   else
-    Members.own(sysid, number(owner, 'epoch'))
+    Members.own(sysid, tonumber(owner))
   end
   local claims, released, fences = About.held_so(sysid, FIRST, FIELDS), {}, {}
-  for at = FIRST, how == 'requeue' and #ARGV or 0, FIELDS do
-    local _ = Move.header(ARGV[at + 3]) or fail('JQD_ARGUMENT', 'header')
-  end
 
   -- The argument stays. A content that came meanwhile has its own queue.
   local function requeued(id, row, before, after)

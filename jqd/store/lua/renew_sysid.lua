@@ -5,11 +5,11 @@
 -- Returns  1 if this life is settled; sysids of members with jobs left; flat: id and fence of held jobs of ours that
 --          were cancelled since the last answered renewal, or that a later claim, applied again, took from us; then
 --          flat: sysid, "counter:epoch:identity"
--- Errors   JQD_STORE_CHANGED, JQD_STALE_OWNER, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
+-- Errors   JQD_STORE_CHANGED, JQD_STALE_OWNER, JQD_BAD_VALUE; none after the first write
 -- Cost     O(members + cancels asked)
 register('renew_sysid', {'allow-oom'}, function()
   local now_ms, now_us = clock(ARGV[1])
-  local sysid, epoch = ARGV[2], number(ARGV[3], 'epoch')
+  local sysid, epoch = ARGV[2], tonumber(ARGV[3])
   local identity, through, settle, answered = ARGV[4], ARGV[5] == '1', ARGV[6] == '1', ARGV[7] == '1'
   local has_restored = ARGV[8] == '1'
   local ASKED_MAX = 500  -- cancels in one answer; the next renewal gets the others

@@ -4,12 +4,12 @@
 --          that was seen
 -- Returns  revision and the life of the store; 0: the job was changed, or a change is to come; 0 and that life: its own
 --          id is another job's, which the change would cancel
--- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
+-- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED, JQD_BAD_VALUE; none after the first write
 -- Cost     O(1)
 register('reserve_edit', {}, function()
   local now_ms, now_us = clock(ARGV[1])
-  local identity, ttl_ms = ARGV[2], number(ARGV[3], 'ttl_ms')
-  local id, seen = ARGV[4], number(ARGV[5], 'seen')
+  local identity, ttl_ms = ARGV[2], tonumber(ARGV[3])
+  local id, seen = ARGV[4], tonumber(ARGV[5])
 
   Life.expect_life(identity)
   Settled.expect_settled(identity)

@@ -10,16 +10,15 @@
 --          ttl_ms 0: give these names back, with the ids that they were given, unless a journal may have them
 -- Returns  flat per job: verdict (new, replace, duplicate, conflict, promised), id of the name, revision (0 for the
 --          last three); nothing for names that are given back
--- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
+-- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED, JQD_BAD_VALUE; none after the first write
 -- Cost     O(names)
 register('reserve_names', {}, function()
   local now_ms, now_us = clock(ARGV[1])
-  local identity, ttl_ms = ARGV[2], number(ARGV[3], 'ttl_ms')
+  local identity, ttl_ms = ARGV[2], tonumber(ARGV[3])
   local FIRST, FIELDS = 4, 4
 
   Life.expect_life(identity)
   Settled.expect_settled(identity)
-  expect_rows(FIRST, FIELDS, 'names')
 
   -- Returns whether the job that has a name may be replaced: if cancelled (even before it came) or ended, by `replace`.
   local function is_over(id, revision, replace)

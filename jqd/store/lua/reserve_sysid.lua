@@ -15,14 +15,14 @@ register('reserve_sysid', {'allow-oom'}, function()
 
   Life.expect_life(identity)
   local counter, present = Members.member(sysid)
-  if present and seen ~= '' and present > number(seen, 'seen') then
+  if present and seen ~= '' and present > tonumber(seen) then
     fail('JQD_STALE_OWNER', digits(present))  -- this call was under way for long, and a later one made it a member
   elseif present and present ~= 0 and not previous_epoch_dead then
     fail('JQD_SYSID_TAKEN', digits(present))
   end
   -- Field "sat:<sysid>" of `life`: how often the daemon joined in this life without coming through, each time soon
   -- after the last, and when it last did.
-  local joins_max, soon_us = number(ARGV[6], 'joins_max'), number(ARGV[7], 'soon_ms') * 1000
+  local joins_max, soon_us = tonumber(ARGV[6]), tonumber(ARGV[7]) * 1000
   local function others_are_members()
     local rows = redis.call('HGETALL', K.members)
     for at = 1, #rows, 2 do
@@ -63,6 +63,6 @@ register('reserve_sysid', {'allow-oom'}, function()
   if not through or ARGV[10] == '1' or Behind.is_noted(sysid) then
     Behind.note(sysid, epoch)
   end
-  Ageing.say_period(sysid, number(ARGV[9], 'period_ms'))
+  Ageing.say_period(sysid, tonumber(ARGV[9]))
   return {digits(epoch), present and present ~= 0 and 1 or 0}
 end)

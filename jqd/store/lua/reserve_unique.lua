@@ -2,12 +2,12 @@
 -- ARGV     now_ms, identity of the store, ms a key is kept for a push, or a job, that is not here: a journal may have
 --          it; then per job: key, token, "waiting": the job has the key until it begins, or "ended"
 -- Returns  per job: its token; else the id of the job that has the key; "~" and the token of a push under way
--- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED: a journal may know who has a key, JQD_ARGUMENT
+-- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED: a journal may know who has a key
 -- Cost     O(jobs · members)
 register('reserve_unique', {}, function()
   local now_ms = clock(ARGV[1])
   local identity = ARGV[2]
-  local ttl_ms = number(ARGV[3], 'ttl_ms')
+  local ttl_ms = tonumber(ARGV[3])
   local FIRST, FIELDS = 4, 3
 
   Life.expect_life(identity)

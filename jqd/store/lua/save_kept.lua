@@ -5,12 +5,12 @@
 --          come
 -- Returns  a new fence, the fence at which this life began, then flat: journal id, the fence it reported last (it only
 --          grows), the fence at which it did
--- Errors   JQD_STORE_CHANGED, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
+-- Errors   JQD_STORE_CHANGED, JQD_BAD_VALUE; none after the first write
 -- Cost     O(journals)
 register('save_kept', {'allow-oom'}, function()
   local _, now_us = clock(ARGV[1])
-  local journal, since = ARGV[3], number(ARGV[4], 'since')
-  local field, position, last_field, last_id = ARGV[5], number(ARGV[6], 'position'), ARGV[7], ARGV[8]
+  local journal, since = ARGV[3], tonumber(ARGV[4])
+  local field, position, last_field, last_id = ARGV[5], tonumber(ARGV[6]), ARGV[7], ARGV[8]
   -- journals up to which none is forgotten; above, so many may be in one call
   local KEPT, FORGOTTEN = 100, 10
   local NUMBER = 10  -- digits of a journal's id that are its number (jobid.py)

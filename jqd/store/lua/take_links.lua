@@ -8,17 +8,16 @@
 --          without having waited here; of "e<id>": how it ended, '' if it began anew, its jobtype, its stage (links),
 --          how many children were skipped, 0 if those were all, ids of untold children. Ends that are not certain are
 --          left out (watch_parents)
--- Errors   JQD_ARGUMENT
+-- Errors   none
 -- Cost     O(limit · (members + children_max + log children)), and the bytes of rows
 register('take_links', {'allow-oom'}, function()
   local now_ms = clock(ARGV[1])
   local identity = ARGV[2]
-  local limit, children_max, rest_ms = number(ARGV[3], 'limit'), number(ARGV[4], 'children_max'),
-    number(ARGV[5], 'rest_ms')
+  local limit, children_max, rest_ms = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
   local FIRST = 6
   local passed = {}
   for at = FIRST, #ARGV, 2 do
-    passed[ARGV[at]] = number(ARGV[at + 1], 'passed')
+    passed[ARGV[at]] = tonumber(ARGV[at + 1])
   end
 
   local is_whole = Settled.is_settled(identity)

@@ -11,24 +11,23 @@
 --          not held so, but not ended, 3: ended or not here; fence; 1 if a lease holds it; 1 if it is to be cancelled;
 --          row, a long one without its argument, row of `tries`, both only if they are read; row of `generation`; if
 --          somebody watches, how many bytes of its log are known; each or nil
--- Errors   JQD_STORE_CHANGED; JQD_UNSETTLED when a claim is not held and a journal may know better; JQD_BAD_VALUE,
---          JQD_ARGUMENT; none after the first write
+-- Errors   JQD_STORE_CHANGED; JQD_UNSETTLED when a claim is not held and a journal may know better; JQD_BAD_VALUE; none
+--          after the first write
 -- Cost     O(claims · members), and the bytes of the rows that are read
 register('touch', {'allow-oom'}, function()
   local now_ms, now_us = clock(ARGV[1])
-  local identity, how, silence, progress = ARGV[2], ARGV[3], number(ARGV[4], 'silence'), ARGV[5]
-  local log_from, log = number(ARGV[6], 'log'), ARGV[7]
+  local identity, how, silence, progress = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
+  local log_from, log = tonumber(ARGV[6]), ARGV[7]
   local FIRST, FIELDS = 8, 2
   local renew, reads = how ~= '0', how == '1'
   local STANDS, LATE, OVER = 1, 2, 3
   local SHORT = 1024  -- bytes of a row: to cut off the argument would take longer than to send it
 
   Life.expect_life(identity)
-  expect_rows(FIRST, FIELDS, 'claims')
   local ids, fences = {}, {}
   for at = FIRST, #ARGV, FIELDS do
     table.insert(ids, ARGV[at])
-    table.insert(fences, number(ARGV[at + 1], 'fence'))
+    table.insert(fences, tonumber(ARGV[at + 1]))
   end
   if #ids == 0 then
     return {{}, {}}
@@ -56,7 +55,7 @@ register('touch', {'allow-oom'}, function()
       workers[fence] = allowed and allowed ~= '0' and {allowed, worker} or false
       if workers[fence] then
         leases[#leases + 1], leases[#leases + 2] = digits(fence), worker
-        leases[#leases + 1] = silence > 0 and silence or number(allowed, 'silence')
+        leases[#leases + 1] = silence > 0 and silence or tonumber(allowed)
       end
     end
     return workers[fence] and workers[fence][2] or nil

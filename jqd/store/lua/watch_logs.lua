@@ -3,18 +3,17 @@
 -- ARGV     now_ms, identity of the store, ms for which the note holds, then per job: id, fence of the attempt whose log
 --          is known or 0, how many bytes of it
 -- Returns  per job: the row of `logs` from there on, or false: nothing is new
--- Errors   JQD_STORE_CHANGED, JQD_ARGUMENT; none after the first write
+-- Errors   JQD_STORE_CHANGED; none after the first write
 -- Cost     O(jobs · log watched), and the bytes of their logs
 register('watch_logs', {'allow-oom'}, function()
   local now_ms = clock(ARGV[1])
-  local watch_ms = number(ARGV[3], 'watch')
+  local watch_ms = tonumber(ARGV[3])
   local FIRST, FIELDS = 4, 3
 
   Life.expect_life(ARGV[2])
-  expect_rows(FIRST, FIELDS, 'jobs')
   local answers = {}
   for at = FIRST, #ARGV, FIELDS do
-    local id, known, ends = ARGV[at], ARGV[at + 1], number(ARGV[at + 2], 'bytes')
+    local id, known, ends = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
     local row = redis.call('HGET', K.logs, id)
     local fence, from, text = (row or ''):match('^\1(%d+) (%d+) (.*)$')
     if fence and fence == known and ends >= tonumber(from) then

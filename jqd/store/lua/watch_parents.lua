@@ -8,7 +8,7 @@
 --          such job of that tenant is here, '~': the job, or its end, is on its way or may be, as a daemon applies its
 --          jobs again; the last id applied of its journal, '' for none so far, nil: that journal is not known here; its
 --          stage (links)
--- Errors   JQD_STORE_CHANGED, JQD_ARGUMENT
+-- Errors   JQD_STORE_CHANGED
 -- Cost     O(pairs · log children)
 register('watch_parents', {'allow-oom'}, function()
   local now_ms, identity = clock(ARGV[1]), ARGV[2]

@@ -82,14 +82,13 @@ function About.hold(id) return not call.has_left[id] and About.look({id})[id] or
 -- Returns the claims among the arguments (id, fence, perhaps more) that hold, for this holder: {id, hold, place of the
 -- id}. To be called before the first write.
 function About.held_so(sysid, first, fields)
-  expect_rows(first, fields, 'claims')
   local ids, found = {}, {}
   for at = first, #ARGV, fields do
     ids[#ids + 1] = ARGV[at]
   end
   local holds = About.look(ids)
   for at = first, #ARGV, fields do
-    local id, fence = ARGV[at], number(ARGV[at + 1], 'fence')
+    local id, fence = ARGV[at], tonumber(ARGV[at + 1])
     local hold = holds[id]
     if hold and hold.sysid == sysid and hold.fence == fence then
       found[#found + 1], holds[id] = {id = id, hold = hold, at = at}, nil

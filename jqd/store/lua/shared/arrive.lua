@@ -20,22 +20,15 @@ function Arrive.read_groups(at, behind, fields)
   local groups, queues, ids, met = {}, {}, {}, 0
   while at < behind do
     local group = {
-      jobtype = ARGV[at], priority = ARGV[at + 1], eligible_at_ms = number(ARGV[at + 2], 'eligible_at_ms'),
-      expires_at_ms = number(ARGV[at + 3], 'expires_at_ms'), count = number(ARGV[at + 4], 'count'), first = at + GROUP,
+      jobtype = ARGV[at], priority = ARGV[at + 1], eligible_at_ms = tonumber(ARGV[at + 2]),
+      expires_at_ms = tonumber(ARGV[at + 3]), count = tonumber(ARGV[at + 4]), first = at + GROUP,
     }
-    number(group.priority, 'priority')
-    if group.count < 1 then
-      fail('JQD_ARGUMENT', 'count')
-    end
     groups[#groups + 1], queues[#queues + 1] = group, group.jobtype
     at = at + GROUP + group.count * fields
-    for place = group.first, math.min(at, behind) - 1, fields do
+    for place = group.first, at - 1, fields do
       met = met + 1
       ids[met] = ARGV[place]
     end
-  end
-  if at ~= behind then
-    fail('JQD_ARGUMENT', 'jobs')
   end
   Queues.learn_paged(queues)
   return groups, ids

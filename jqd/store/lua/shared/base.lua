@@ -70,21 +70,9 @@ local function ready_key(jobtype) return K.ready .. jobtype end
 local function held_key(sysid) return K.held .. sysid end
 local function shelf_key(tenant) return K.shelf .. tenant end
 
--- Returns a number, or fails with JQD_ARGUMENT.
-local function number(text, what)
-  return tonumber(text) or fail('JQD_ARGUMENT', what)
-end
-
--- Fails with JQD_ARGUMENT unless the arguments from there on are rows of so many fields.
-local function expect_rows(first, fields, what)
-  if (#ARGV - first + 1) % fields ~= 0 then
-    fail('JQD_ARGUMENT', what)
-  end
-end
-
 -- Returns the present ms and µs: what the caller sent (in tests), or Redis TIME if that is 0.
 local function clock(text)
-  local now_ms = number(text, 'now_ms')
+  local now_ms = tonumber(text)
   if now_ms > 0 then
     return now_ms, now_ms * 1000
   end

@@ -11,8 +11,8 @@ end
 function Demand.each(from, named, any)
   local at = from
   while at <= #ARGV do
-    local jobtype, least, most = ARGV[at], number(ARGV[at + 1], 'min'), number(ARGV[at + 2], 'max')
-    local count, besides = number(ARGV[at + 3], 'besides'), {}
+    local jobtype, least, most = ARGV[at], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2])
+    local count, besides = tonumber(ARGV[at + 3]), {}
     for place = at + FIELDS, at + FIELDS + count - 1 do
       besides[ARGV[place]] = true
     end

@@ -42,31 +42,22 @@ local SAID_MORE = 6  -- the fate of a success that has more than a result
 local function read_log(group, log_row)
   if log_row and log_row ~= '' then
     local from, text = log_row:match('^(%d+) (.*)$')
-    group.log_from, group.log = number(from, 'log'), text
+    group.log_from, group.log = tonumber(from), text
   end
 end
 
 local function read_group(at)
-  local group = {fate = number(ARGV[at], 'fate'), fence = number(ARGV[at + 1], 'fence'), jobtype = ARGV[at + 2],
+  local group = {fate = tonumber(ARGV[at]), fence = tonumber(ARGV[at + 1]), jobtype = ARGV[at + 2],
     result = ARGV[at + 3]}
   group.meant = group.fence - 1
   if group.fate == Outcomes.RETRY then
     local attempt, priority, delay_ms = group.result:match('^(%d+) (-?%d+) (%d+)')
-    if not attempt then
-      fail('JQD_ARGUMENT', 'retry')
-    end
     group.attempt, group.priority, group.delay_ms = tonumber(attempt), priority, tonumber(delay_ms)
     read_log(group, group.result:match('\n(.*)$'))
   elseif group.fate == Outcomes.ENTRUSTED then
     group.silence, group.worker = group.result:match('^(%d+) (.*)$')
-    if not group.silence then
-      fail('JQD_ARGUMENT', 'entrusted')
-    end
   elseif group.fate == SAID_MORE then
     local size, first = group.result:match('^(%d+) ()')
-    if not size or #group.result < first - 1 + size then
-      fail('JQD_ARGUMENT', 'said_more')
-    end
     group.fate, group.says_more = Outcomes.SUCCEEDED, true
     read_log(group, group.result:sub(first + size))
     group.result = group.result:sub(first, first + size - 1)
@@ -84,7 +75,7 @@ end
 function Outcomes.read_outcomes(at)
   local outcomes, ids, groups = {}, {}, {}
   while at <= #ARGV do
-    local group, count = read_group(at), number(ARGV[at + 4], 'count')
+    local group, count = read_group(at), tonumber(ARGV[at + 4])
     local common = {__index = group}
     group.plain, groups[#groups + 1] = {}, group
     local fields = group.says_more and FIELDS + 1 or FIELDS
@@ -95,7 +86,7 @@ function Outcomes.read_outcomes(at)
       local colon = id:find(':', 1, true)
       if colon then
         id, outcome.generation = id:sub(1, colon - 1), id:sub(colon + 1)
-        outcome.id, outcome.meant = id, number(outcome.generation, 'generation')
+        outcome.id, outcome.meant = id, tonumber(outcome.generation)
         outcome.kept = Change.meant_so(outcome.generation, packed)
       end
       local follows = group.says_more and ARGV[place + 2] or ''
@@ -108,9 +99,6 @@ function Outcomes.read_outcomes(at)
       outcomes[#outcomes + 1], ids[#ids + 1] = setmetatable(outcome, common), id
     end
     at = at + count * fields
-  end
-  if at ~= #ARGV + 1 then
-    fail('JQD_ARGUMENT', 'outcomes')
   end
   return outcomes, ids, groups
 end
