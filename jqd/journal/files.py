@@ -8,13 +8,11 @@ import errno
 import fcntl
 import os
 import stat
-import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from jqd.domain.errors import JournalLocked
 
-OUT_OF_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 LOCK = "lock"
 
 
@@ -24,9 +22,6 @@ class Files:
 
     def __init__(self) -> None:
         self._directory: int | None = None
-        # One descriptor in reserve, so that a process that ran out of them can still begin the next segment.
-        self._second_fd: int | None = None
-        self._opening = threading.Lock()
 
     def open_directory(self, path: Path) -> None:
         """Make the directory if it is missing, durably and for the owner only, and keep it open."""
@@ -42,14 +37,12 @@ class Files:
             finally:
                 os.close(parent)
         self._directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        self._second_fd = os.dup(self._directory)
 
     def release(self) -> None:
-        """Close the descriptors that `open_directory` opened."""
-        for fd in (self._directory, self._second_fd):
-            if fd is not None:
-                os.close(fd)
-        self._directory = self._second_fd = None
+        """Close what `open_directory` opened."""
+        if self._directory is not None:
+            os.close(self._directory)
+            self._directory = None
 
     def lock(self, path: Path) -> int:
         """Lock the file `path` for this process, and return its descriptor. Closing the descriptor ends the lock.
@@ -87,13 +80,7 @@ class Files:
         raise OSError(errno.EINVAL, "it is no ordinary file", str(path))
 
     def close(self, fd: int) -> None:
-        with self._opening:
-            if self._second_fd is None and self._directory is not None:
-                # The spare descriptor was used up: make `fd` the new one in one step, before another thread takes it.
-                os.dup2(self._directory, fd, inheritable=False)
-                self._second_fd = fd
-            else:
-                os.close(fd)
+        os.close(fd)
 
     def write(self, fd: int, buffers: Sequence[bytes | memoryview]) -> int:
         """Append buffers; return the number of bytes taken, which may be fewer than given."""
@@ -149,16 +136,7 @@ class Files:
         return state.f_bavail * state.f_frsize
 
     def _open(self, path: Path, flags: int) -> int:
-        flags |= os.O_CLOEXEC | os.O_NOFOLLOW
-        with self._opening:
-            try:
-                return os.open(path, flags, 0o600)
-            except OSError as error:
-                if error.errno not in OUT_OF_DESCRIPTORS or self._second_fd is None:
-                    raise
-            os.close(self._second_fd)
-            self._second_fd = None
-            return os.open(path, flags, 0o600)
+        return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 
 
 @contextlib.contextmanager
