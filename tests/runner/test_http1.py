@@ -11,7 +11,7 @@ from jqd.runner.protocols.protocol import Request
 from jqd.runner.ssrf import AddressPolicy
 from jqd.runner.transport import network
 from jqd.runner.transport.http1 import HEAD_BYTES_MAX, Line, LostError, Origin, Wire, head_of
-from jqd.runner.transport.pool import CrowdedError, Pool
+from jqd.runner.transport.pool import Pool
 from tests.runner.conftest import OpenHouse, hold
 
 ORIGIN = Origin("http", "h", 80, AddressPolicy.LOOPBACK)
@@ -202,7 +202,7 @@ async def test_kept_lines_make_room_and_busy_ones_do_not(autojump_clock: None) -
     lines = Lines()
     pool = Pool(lines, 2, keepalive_s=4.0)  # type: ignore[arg-type]
     one, two = [await pool.take(ORIGIN, 1.0) for _ in range(2)]
-    with pytest.raises(CrowdedError, match="all 2"):
+    with pytest.raises(network.CrowdedError, match="all 2"):
         await pool.take(ORIGIN, 1.0)
     pool.give(one)
     await pool.take(OTHER, 1.0)

@@ -238,7 +238,7 @@ class Pool:
         """See the real one."""
         await self._dawdle(SLOWLY)
         if origin.host in self._workers.down:
-            raise UnreachedError("connection refused")
+            raise UnreachedError("connection refused", "ECONNREFUSED")
         return Wire(self)
 
     def give(self, wire: Wire) -> None:

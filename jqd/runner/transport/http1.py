@@ -5,7 +5,9 @@ a body, may have at most HEAD_BYTES_MAX, and a body is passed on as it arrives. 
 sent more than its answer, or if the answer was not read to its end.
 """
 
+import errno
 import socket
+import ssl
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -32,6 +34,15 @@ class LostError(JqdError):
         """`kind`: the error in a word or two, for logs, without any text that the worker sent."""
         super().__init__(message)
         self.kind = kind
+
+
+def describe(error: OSError) -> tuple[str, str]:
+    """Return an error of the network as text, preceded by the name of its errno if known (`ECONNREFUSED: …`), and its
+    kind (see `LostError`)."""
+    text, name = str(error) or type(error).__name__, errno.errorcode.get(error.errno or 0)
+    if isinstance(error, ssl.SSLError):  # TLS has numbers of its own
+        return text, error.reason or type(error).__name__
+    return (f"{name}: {error.strerror or text}", name) if name else (text, type(error).__name__)
 
 
 class Origin(NamedTuple):
@@ -107,7 +118,7 @@ class Wire:
         self._parser = httptools.HttpResponseParser(self)
         self._body: list[bytes] = []  # pieces that were not handed on yet
         self._quiet_bytes = 0  # received since the last piece of a body
-        self._broken: BaseException | None = None  # why the request did not go out whole
+        self._broken: OSError | None = None  # why the request did not go out whole
         self._fault: LostError | None = None  # raised after the parts of the body before it were returned
         self._whole = self._lasting = True  # no request was sent yet
 
@@ -126,7 +137,9 @@ class Wire:
             self._broken = error  # perhaps the worker answered before it had read all
         while not self.status:
             if not await self._take_in():
-                raise LostError("the worker closed the connection without an answer", "closed") from self._broken
+                if self._broken is not None:
+                    raise LostError(*describe(self._broken)) from self._broken
+                raise LostError("the worker closed the connection without an answer", "closed")
 
     async def read(self) -> bytes:
         """Return the next part of the body; empty: its end. Raises LostError."""
@@ -152,7 +165,7 @@ class Wire:
         try:
             data = await self._line.receive()
         except OSError as error:
-            raise LostError(str(error), "broken") from error
+            raise LostError(*describe(error)) from error
         if not data:
             self._lasting = False
             return False

@@ -5,31 +5,22 @@ more jobs are claimed for workers with a URL. A claimed job that gets no connect
 worker is not backed off.
 """
 
-import errno
 from collections import Counter
 from collections.abc import Callable, Mapping
 
 import trio
 
-from jqd.domain.errors import JqdError
 from jqd.runner.config import RunnerConfig
 from jqd.runner.ssrf import SsrfGuard
 from jqd.runner.transport.http1 import Origin, Wire
-from jqd.runner.transport.network import Network
+from jqd.runner.transport.network import CrowdedError, Network
 from jqd.runner.worker import Worker
 
 KEPT = 8  # an endpoint above its share leaves an eighth of its tenant's connections to other endpoints
 LEFT = 4  # an endpoint may use a quarter of the connections that idle endpoints of its tenant leave
 PAUSE_S = 0.5  # how long nothing is claimed after a request got no connection, so that some can end
-# Errors of the kernel when this process or machine has no more sockets: no worker is to blame.
-OURS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-
 Place = tuple[str, str]
 """A tenant, and the host and port of its workers."""
-
-
-class CrowdedError(JqdError):
-    """All connections are in use. The jobs are handed back, and no worker is to blame."""
 
 
 class Connections:
@@ -115,7 +106,7 @@ class Pool:
             with trio.move_on_after(within_s) as waiting:
                 await self._room.acquire()
             if waiting.cancelled_caught:
-                raise CrowdedError(f"all {self._most} connections are taken") from None
+                raise CrowdedError(f"all {self._most} connections are taken", "all taken") from None
         while self._ages and (oldest := next(iter(self._ages))).idle_since_s < trio.current_time() - self._keepalive_s:
             self._drop(oldest)
         while kept := self._kept.get(origin):

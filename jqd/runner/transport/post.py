@@ -5,15 +5,13 @@ an answer's size is bounded, and a connection that sent more than its answer is 
 """
 
 import enum
-import errno
-import ssl
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import trio
 
-from jqd.domain.errors import AnswerGarbled, JqdError
+from jqd.domain.errors import AnswerGarbled
 from jqd.domain.followers import FOLLOWERS_BYTES_MAX
 from jqd.domain.results import LARGE_BYTES
 from jqd.runner.config import RunnerConfig
@@ -23,8 +21,8 @@ from jqd.runner.protocols.protocol import READ_AT_ONCE_BYTES, Answer, Judgement,
 from jqd.runner.ssrf import AddressPolicy, policy_here
 from jqd.runner.transport.http1 import LostError, Origin, Wire
 from jqd.runner.transport.large_reads import LargeReads, ReadPermit
-from jqd.runner.transport.network import UnreachedError
-from jqd.runner.transport.pool import OURS, Connections, CrowdedError, Pool
+from jqd.runner.transport.network import CrowdedError, UnreachedError, UnsentError
+from jqd.runner.transport.pool import Connections, Pool
 
 if TYPE_CHECKING:
     from jqd.runner.delivery import Delivery
@@ -125,12 +123,14 @@ class Post:
             if judgement is Judgement.READ:
                 return await _read_answer(wire, style, sending, delivery, self._config, self._large)
             return await _read_status(wire, judgement, self._config)
-        except (UnreachedError, CrowdedError) as error:
-            return _unsent(error)
+        except CrowdedError as error:
+            return Ending(End.CROWDED, message=str(error), broke=error.kind)
+        except UnreachedError as error:
+            return Ending(End.UNREACHABLE, message=str(error), broke=error.kind, is_shared=error.is_shared)
         except AnswerGarbled as error:
             return Ending(End.GARBLED, message=str(error))
         except LostError as error:
-            return Ending(End.LOST, message=describe(error), broke=kind_of(error))
+            return Ending(End.LOST, message=str(error), broke=error.kind)
         finally:
             if wire is not None:
                 self._pool.give(wire)
@@ -147,15 +147,15 @@ class Post:
             try:
                 origin = _place(worker.url, worker.standing, worker.machine, worker.tenant)[1]
                 wire = await self._pool.take(origin, within_s)
-            except (UnreachedError, CrowdedError) as error:
-                return PostAnswer(0, kind_of(error))
+            except UnsentError as error:
+                return PostAnswer(0, error.kind)
             try:
                 await wire.ask(request.signed(worker, at_ms))
                 status = wire.status
                 await read_excerpt(wire, within_s)  # read to its end, so that the connection can be kept
                 return PostAnswer(status, f"the worker answered {status}")
             except LostError as error:
-                return PostAnswer(status, kind_of(error))
+                return PostAnswer(status, error.kind)
             finally:
                 self._pool.give(wire)
         return PostAnswer(status, f"no answer within {within_s:g} s")
@@ -168,51 +168,6 @@ def _place(url: str | None, standing: AddressPolicy, where: str, tenant: str) ->
     assert url is not None, "something is to be sent to a worker without a URL"
     scheme, host, port = server_of(url)
     return url.split("/", 3)[2], Origin(scheme, host, port, policy_here(standing, where), tenant)
-
-
-def _unsent(error: JqdError) -> Ending:
-    """Return the ending for a request that was not sent: CROWDED if this process had no connection, else
-    UNREACHABLE."""
-    ours = any(isinstance(cause, OSError) and cause.errno in OURS for cause in _causes(error))
-    crowded = isinstance(error, CrowdedError) or ours
-    shared = not isinstance(error, UnreachedError) or error.is_shared
-    end = End.CROWDED if crowded else End.UNREACHABLE
-    return Ending(end, message=describe(error), broke=kind_of(error), is_shared=shared)
-
-
-def describe(error: BaseException) -> str:
-    """Return the text of an error, preceded by the name of its errno if known: `ECONNREFUSED: …`."""
-    text = str(error) or type(error).__name__
-    for cause in _causes(error):
-        if not isinstance(cause, OSError) or isinstance(cause, ssl.SSLError):
-            continue  # TLS has numbers of its own
-        if name := errno.errorcode.get(cause.errno or 0):
-            return f"{name}: {cause.strerror or text}"
-    return text
-
-
-def kind_of(error: BaseException) -> str:
-    """Return a short name of an error without any text from the worker: the name of its errno, TLS's reason, or its
-    class."""
-    name = describe(error).partition(":")[0]
-    if name in errno.errorcode.values():
-        return name
-    if reason := next((cause.reason for cause in _causes(error) if isinstance(cause, ssl.SSLError)), None):
-        return reason
-    return error.kind if isinstance(error, LostError) else type(error).__name__
-
-
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield `error` and its causes. Their number is limited, because a chain may be circular."""
-    stack, seen = [error], 0
-    while stack and seen < 64:
-        seen += 1
-        each = stack.pop()
-        yield each
-        if isinstance(each, BaseExceptionGroup):
-            stack.extend(each.exceptions)
-        stack.extend(arg for arg in each.args if isinstance(arg, BaseException))
-        stack.extend(linked for linked in (each.__context__, each.__cause__) if linked is not None)
 
 
 async def _read_answer(
