@@ -1,11 +1,13 @@
 """The UI's API client for each session. Pages with the same rights share its answers.
 
-Many pages may be open, and each repeats its calls every two seconds. Equal calls are made once, and the answer is
-shared for `SHARED_S`, so that 500 equal pages cost a daemon hardly more than one.
+Many pages may be open, and each repeats its calls every second. Equal calls are made once, and the answer is shared for
+`SHARED_S`, so that 500 equal pages cost a daemon no more than one.
 """
 
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -15,7 +17,7 @@ import trio
 from jqd.client import AsyncClient, ClientClosed, Forbidden, JqdClientError
 from jqd.domain.clock import Clock
 
-SHARED_S = 0.9  # an open page asks again after two seconds
+SHARED_S = 0.9  # just less than the second after which pages ask again
 ANSWERS_MAX = 1_000  # kept at once, some KB each
 UNAUTHORIZED = 401  # no token, or one that is not valid any more
 
@@ -23,6 +25,33 @@ UNAUTHORIZED = 401  # no token, or one that is not valid any more
 def has_ended(error: Exception) -> bool:
     """Return whether an API error means that a login is over: its token is invalid, or its client was closed."""
     return isinstance(error, ClientClosed) or (isinstance(error, Forbidden) and error.status == UNAUTHORIZED)
+
+
+@dataclass
+class Asked:
+    """Counts the API calls that this UI sent to a daemon inside a block of `counting`."""
+
+    calls: int = 0
+
+
+_asked: ContextVar[Asked | None] = ContextVar("asked", default=None)
+
+
+@contextmanager
+def counting() -> Iterator[Asked]:
+    """Yield a counter of the API calls sent to a daemon inside the block. Calls answered from the cache do not
+    count."""
+    asked = Asked()
+    before = _asked.set(asked)
+    try:
+        yield asked
+    finally:
+        _asked.reset(before)
+
+
+def note_call() -> None:
+    if (asked := _asked.get()) is not None:
+        asked.calls += 1
 
 
 @dataclass
@@ -34,10 +63,10 @@ class _Answer:
 
 
 class Answers:
-    """Cache of the answers of API calls. The newest ANSWERS_MAX are kept."""
+    """Cache of at most `most` answers: of API calls, or whole pages. The newest are kept."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self, clock: Clock, most: int = ANSWERS_MAX) -> None:
+        self._clock, self._most = clock, most
         self._kept: OrderedDict[object, _Answer] = OrderedDict()
 
     async def get(
@@ -64,7 +93,7 @@ class Answers:
     async def _ask(self, key: object, ask: Callable[[], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
         mine = self._kept[key] = _Answer(self._clock.mono_s())
         self._kept.move_to_end(key)
-        while len(self._kept) > ANSWERS_MAX:
+        while len(self._kept) > self._most:
             self._kept.popitem(last=False)
         try:
             mine.body = await ask()
@@ -89,6 +118,7 @@ class Api:
         self._answers = answers
 
     async def _ask(self, call: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        note_call()
         return await self.client.in_thread(call, abandon=True)
 
     async def get(self, path: str, kept_s: float = SHARED_S, /, **params: Any) -> dict[str, Any]:

@@ -1,18 +1,33 @@
-"""Runs the web UI: listens, serves its pages, and stops in order at SIGTERM or Ctrl-C."""
+"""Runs the web UI: binds, serves its pages by hypercorn, and stops in order at SIGTERM or Ctrl-C."""
 
 import signal
+import socket
+import ssl
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
+import hypercorn
 import trio
+from hypercorn.trio import serve as serve_hypercorn
+from hypercorn.typing import ASGIFramework, ASGIReceiveCallable, ASGISendCallable, ASGISendEvent, Scope
+from quart_trio import QuartTrio
 
 from jqd.client import AsyncClient, Forbidden, JqdClientError
 from jqd.domain.errors import ConfigError
 from jqd.domain.log import get_logger
-from jqd.http import Listener, ListenerConfig, address_of, bind, from_asgi, url_of
 from jqd.webui.api import UNAUTHORIZED
 from jqd.webui.app import create_app
 from jqd.webui.config import TIMEOUT_S, UiConfig
+from jqd.webui.connection import HEAD_S, guard_connections
+
+BACKLOG = 256  # connections not yet accepted: browsers of a team that come back at once
+KEEP_ALIVE_S = 75.0  # longer than proxies keep theirs
+WRITE_S = 30.0  # after so long the kernel cuts off a browser that reads nothing
+LAST_S = 10.0  # for the last part of an answer to be sent
+CLOSE_S = 2.0  # for answers under way at a stop; streams of open pages end then
+REQUESTS_MAX = 10**9  # of one connection: hypercorn's own 1,000 breaks streams beside it
 
 _log = get_logger("webui")
 
@@ -21,24 +36,43 @@ async def serve(config: UiConfig, *, ready: Callable[[str], None], stop: trio.Ev
     """Serve until SIGTERM or Ctrl-C, or until `stop` is set. Calls `ready` with the URL. Raises ConfigError if it
     cannot listen."""
     stop = trio.Event() if stop is None else stop
-    files = (config.certificate, config.key) if config.certificate and config.key else None
-    with bind(config.bind) as listener:
-        if config.token:
-            await _expect_known(config)
-        ui = create_app(replace(config, bind=address_of(listener)))
-        try:
-            server = Listener(from_asgi(ui.app), listener, ListenerConfig(certificate=files), _log)
-        except ConfigError as error:  # it names the daemon's settings
-            named = str(error).replace("http.tls_cert", "--certificate").replace("http.tls_key", "--key")
-            raise ConfigError(named) from error
-        async with trio.open_nursery() as nursery:
-            await nursery.start(_stop_at_signal, stop)
-            ready(url_of(listener, config.scheme))
+    if config.certificate and config.key:
+        _expect_certificate(config.certificate, config.key)
+    if config.token:
+        await _expect_known(config)
+    listener = _listen(config)
+    url = f"{'https' if config.has_tls else 'http'}://{_shown(listener)}"
+    config = replace(config, bind=str(config.address._replace(port=listener.getsockname()[1])))
+    settings = _hypercorn(config, listener)
+    guard_connections()
+    ui = create_app(config)
+
+    async def stopped() -> None:
+        await stop.wait()
+        ui.close_streams()
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(_stop_at_signal, stop)
+        async with trio.open_nursery() as serving:
+            await serving.start(partial(serve_hypercorn, _ending(ui.app), settings, shutdown_trigger=stopped))
+            ready(url)
+        nursery.cancel_scope.cancel()
+
+
+def _expect_certificate(certificate: Path, key: Path) -> None:
+    """Check that the files have a certificate and its key. Raises ConfigError."""
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
+    except (OSError, ValueError) as error:  # an SSLError is an OSError
+        for path in (certificate, key):
             try:
-                await server.serve(stop.wait)
-            finally:
-                await ui.close()
-            nursery.cancel_scope.cancel()
+                path.read_bytes()
+            except OSError as unread:
+                raise ConfigError(f"{path} cannot be read: {unread.strerror}") from error
+        raise ConfigError(
+            f"--certificate {certificate} and --key {key} are no certificate with its key, in PEM and without a "
+            f"passphrase: {error}"
+        ) from error
 
 
 async def _expect_known(config: UiConfig) -> None:
@@ -55,6 +89,66 @@ async def _expect_known(config: UiConfig) -> None:
         _log.warning("webui.daemon_away", why=str(error))
     finally:
         client.client.close()
+
+
+def _ending(app: QuartTrio) -> ASGIFramework:
+    """Wrap the application so that the last part of each answer is sent completely. hypercorn tells the application
+    that a request is over as soon as it gets that part, and this would cancel the sending."""
+
+    async def answer(scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+        if scope["type"] == "websocket":  # no page has one; closing before accepting answers 403
+            await send({"type": "websocket.close", "code": 1000, "reason": None})
+            return
+        if scope["type"] == "http" and not scope["path"].startswith("/"):  # a proxy request, say: no path of the UI
+            await send({"type": "http.response.start", "status": 400, "headers": [], "trailers": False})
+            await send({"type": "http.response.body", "body": b"a path begins with /\n", "more_body": False})
+            return
+
+        async def sent(message: ASGISendEvent) -> None:
+            if message["type"] == "http.response.body" and not message.get("more_body"):
+                with trio.move_on_after(LAST_S, shield=True):
+                    await send(message)
+            else:
+                await send(message)
+
+        await app(scope, receive, sent)
+
+    return answer
+
+
+def _listen(config: UiConfig) -> socket.socket:
+    host, port = config.address
+    try:
+        family, _, _, _, at = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.create_server(at, family=family, backlog=BACKLOG)
+        # Accepted connections inherit it.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(WRITE_S * 1000))
+    except OSError as error:
+        raise ConfigError(
+            f"the web UI cannot listen on {config.bind}: {error.strerror or error}; choose another address with "
+            "--bind HOST:PORT, port 0 for any free one"
+        ) from error
+    return listener
+
+
+def _shown(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _hypercorn(config: UiConfig, listener: socket.socket) -> hypercorn.Config:
+    settings = hypercorn.Config()
+    settings.bind = [f"fd://{listener.detach()}"]
+    settings.backlog = BACKLOG
+    settings.ssl_handshake_timeout = HEAD_S
+    settings.keep_alive_timeout = KEEP_ALIVE_S
+    settings.keep_alive_max_requests = REQUESTS_MAX
+    settings.graceful_timeout = CLOSE_S
+    settings.include_server_header = False
+    settings.accesslog = settings.errorlog = None
+    if config.has_tls:
+        settings.certfile, settings.keyfile = str(config.certificate), str(config.key)
+    return settings
 
 
 async def _stop_at_signal(stop: trio.Event, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

@@ -93,6 +93,11 @@ class Sessions:
         self._by_id.move_to_end(session_id)
         return session
 
+    def is_over(self, session: Session) -> bool:
+        return not session.is_open and (
+            session.session_id not in self._by_id or session.ends_at_s <= self._clock.mono_s()
+        )
+
     def is_due(self, session: Session) -> bool:
         """Return whether CHECK_S has passed since the session's token was last checked. If so, the token counts as
         checked now: the caller must check it."""

@@ -21,6 +21,9 @@ from jqd.webui.sessions import Me, Session
 if TYPE_CHECKING:
     from jqd.webui.app import Ui
 
+STREAM = "/live"
+STREAM_CHARS_MAX = 7_000  # hypercorn reads heads of 16 KiB, proxies before it lines of 8
+
 
 class Visit:
     """A request of a browser, as the handler of a page gets it. `query` and `form` hold text as the browser sent it."""
@@ -116,6 +119,13 @@ class Visit:
     def done(self) -> str:
         """Name of the act that redirected to this URL, from its query; or empty."""
         return self.query.get("done", "")
+
+    @property
+    def stream(self) -> str:
+        """The URL of the event stream that renews this page. For a page with a very long URL it is that of a stream
+        whose events have no content: the browser then requests the parts of the page."""
+        url = values.link(STREAM, page=self.url)
+        return url if len(url) <= STREAM_CHARS_MAX else STREAM
 
     def link(self, path: str, /, **query: Any) -> str:
         """Return a URL of this UI for the tenant of this visit, unless `query` names a tenant."""
@@ -218,6 +228,7 @@ class Page(NamedTuple):
     needs: Right
     takes: Sequence[str]
     needs_login: bool
+    is_shared: bool
 
 
 class Addresses(ABC):
@@ -245,16 +256,17 @@ class Addresses(ABC):
         needs: Right = LOOK,
         takes: Sequence[str] = (),
         needs_login: bool = True,
+        is_shared: bool = True,
     ) -> Callable[[Handler], Handler]:
         """Return a decorator for the handler that answers GET of a path. `nav`: title of the page's link in the head of
-        each page; empty: no link. `needs`: the right to see the page. `takes`: its query parameters, besides
-        `tenant`."""
+        each page; empty: no link. `needs`: the right to see the page. `takes`: its query parameters, besides `tenant`.
+        `is_shared`: visitors with the same rights may get the same rendered page (never a page that needs no login)."""
         if nav:
             self.navigation.append((nav, path))
         takes = (*takes, "tenant") if needs_login else takes
 
         def declare(handler: Handler) -> Handler:
-            page = self.declared[path] = Page(handler, needs, takes, needs_login)
+            page = self.declared[path] = Page(handler, needs, takes, needs_login, needs_login and is_shared)
             self.add_page(path, page)
             return handler
 

@@ -163,7 +163,7 @@ class Poisoned:
             asked += ["&".join(f"{name}={evil}" for name in TOGETHER)]
             asked += [f"state=failed&name={evil}", f"act=delete&state=failed&name={evil}&before=2100-01-01T00:00:00Z"]
             asked += [f"id={quote(self.jobs['scheduled'], safe='')}&act=cancel"]
-            found += [f"{path}?{query}".rstrip("?") for query in asked]
+            found += [f"{path}?{query}".rstrip("?") for query in asked if path != "/live"]
         return found
 
 

@@ -154,7 +154,7 @@ def test_a_link_does_nothing(guarded: Guarded) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/login", "/nothing", "/static/0/x", "/job", "/job/cancel", "/static/..%2f..%2fapp.py"]
+    "path", ["/", "/login", "/nothing", "/static/0/x", "/job", "/job/cancel", "/live", "/static/..%2f..%2fapp.py"]
 )
 def test_nothing_may_be_framed_or_guessed(guarded: Guarded, path: str) -> None:
     for method in ("GET", "HEAD", "POST", "OPTIONS", "DELETE", "PUT"):

@@ -1,16 +1,20 @@
-"""The UI attacked in a browser, from a revoked token's side, with its own certificate; its log."""
+"""The UI attacked in a browser, from a revoked token's side, with its own certificate, by who is slow; its log."""
 
+import socket
 import ssl
 from pathlib import Path
 
 import httpx2
 import pytest
+import trio
 import trustme
 from playwright.sync_api import Page
+from trio.testing import MockClock
 
 from jqd.domain.errors import ConfigError
 from jqd.webui.app import create_app
 from jqd.webui.config import UiConfig
+from jqd.webui.serve import KEEP_ALIVE_S, serve
 from tests.webui.chromium import Chromium
 from tests.webui.conftest import NOBODY, Guarded, Poisoned, Site, UiProcess
 
@@ -96,7 +100,7 @@ async def test_a_public_url_says_that_the_network_comes_in_so_nobody_does_withou
     headers = {"origin": PUBLIC, "content-length": str(len(made_up["token"]) + 6)}
     answer = await ui.app.test_client().post("/login", form=made_up, headers=headers)
     assert answer.status_code == 403
-    await ui.close()
+    await ui._end()
 
 
 @pytest.mark.parametrize("url", ["queue.example", "ftp://queue.example", "https://", "https://queue.example/ui"])
@@ -114,3 +118,69 @@ def test_a_public_name_is_one_of_the_ui() -> None:
     )
     assert not UiConfig(urls=[NOBODY]).is_secret
     assert create_app(config).cookie == "__Host-jqd_ui_7422", "no other host sets one of that name"
+
+
+@pytest.mark.parametrize(
+    ("begun", "within_s"),
+    [
+        (b"", KEEP_ALIVE_S),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Slow: ", KEEP_ALIVE_S),
+        (b"POST /login HTTP/1.1\r\nHost: a\r\nOrigin: http://a\r\nContent-Length: 99\r\n\r\ntoken=", 35),
+    ],
+    ids=["nothing", "head", "body"],
+)
+def test_who_is_slow_is_cut_off(begun: bytes, within_s: float) -> None:
+    """By the clock of trio, which jumps when all wait."""
+
+    async def look() -> float:
+        stop, ready = trio.Event(), trio.Event()
+        at: list[str] = []
+
+        def told(url: str) -> None:
+            at.append(url)
+            ready.set()
+
+        config = UiConfig(urls=[NOBODY], bind="127.0.0.1:0")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(lambda: serve(config, ready=told, stop=stop))
+            await ready.wait()
+            stream = await trio.open_tcp_stream("127.0.0.1", int(at[0].rpartition(":")[2]))
+            async with stream:
+                await stream.send_all(begun)
+                began_s = trio.current_time()
+                while await stream.receive_some():
+                    continue
+                lasted_s = trio.current_time() - began_s
+            stop.set()
+        return lasted_s
+
+    assert trio.run(look, clock=MockClock(autojump_threshold=0.2)) <= within_s + 1
+
+
+def test_who_reads_nothing_is_cut_off_by_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jqd.webui.serve.WRITE_S", 0.5)
+
+    async def look() -> bool:
+        config, asked = UiConfig(urls=[NOBODY], bind="127.0.0.1:0"), b"GET /login HTTP/1.1\r\nHost: a\r\n\r\n"
+        ready, stop, at = trio.Event(), trio.Event(), list[str]()
+
+        def told(url: str) -> None:
+            at.append(url)
+            ready.set()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(lambda: serve(config, ready=told, stop=stop))
+            await ready.wait()
+            stream = await trio.open_tcp_stream("127.0.0.1", int(at[0].rpartition(":")[2]))
+            async with stream:
+                stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+                with trio.move_on_after(20) as waited:
+                    try:
+                        while True:
+                            await stream.send_all(asked)
+                    except trio.BrokenResourceError:
+                        stop.set()
+            stop.set()
+        return waited.cancelled_caught
+
+    assert not trio.run(look)

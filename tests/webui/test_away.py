@@ -41,7 +41,7 @@ def test_without_a_daemon_a_page_says_so_and_another_one_is_asked_where_there_is
         (["--bind", "192.0.2.1:0"], "cannot listen"),
         (["--certificate", "cert.pem"], "TLS needs both"),
         (["--bind", "127.0.0.1:0", "--certificate", "/nope", "--key", "/nope"], "/nope cannot be read"),
-        (["--bind", "127.0.0.1:0", "--certificate", __file__, "--key", __file__], "do not go together"),
+        (["--bind", "127.0.0.1:0", "--certificate", __file__, "--key", __file__], "are no certificate with its key"),
     ],
 )
 def test_settings_that_cannot_work_are_said_before_it_starts(

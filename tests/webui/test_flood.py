@@ -13,8 +13,8 @@ from tests.webui.conftest import Site, UiProcess
 
 FLOOD_S = 4.0  # then the UI is killed, and pushes go on for one second more
 FLOODERS = 16
-PATHS = ("/", "/jobs", "/errors", "/jobs?state=failed", "/nothing", "/types", "/job?id=nobody")
-SPARE = 4  # threads that are about to end
+PATHS = ("/", "/jobs", "/errors", "/jobs?state=failed", "/nothing", "/live", "/job?id=nobody")
+SPARE = 4  # the stream of counters, and threads that are about to end
 
 
 def connections(pid: int, url: str) -> int:

@@ -24,7 +24,7 @@ def couple() -> Iterator[Pair]:
 
 
 class Followed:
-    """Open pages, each in a browser of its own: one gives six connections to an address."""
+    """Open pages, each in a browser of its own: one gives six connections to an address, and a page has two."""
 
     def __init__(self, first: Page, url: str, client: Client, stack: ExitStack) -> None:
         self._client, self._numbers = client, count(1)

@@ -1,4 +1,4 @@
-"""Open pages are renewed every two seconds, and say so where they are not."""
+"""Open pages find back to their stream: also where the first answer was none."""
 
 import os
 import signal
@@ -8,80 +8,56 @@ import pytest
 import trio
 from playwright.sync_api import Page, Route, expect
 
+from jqd.client import AsyncClient
 from jqd.client.http import Http
 from jqd.testing.clock import ManualClock
+from jqd.webui.api import Answers, Api
 from jqd.webui.app import create_app
 from jqd.webui.config import UiConfig
+from jqd.webui.feed import Feeds
+from jqd.webui.live import TICK
+from jqd.webui.sessions import Me
 from tests.webui.chromium import Chromium
 from tests.webui.conftest import Guarded, Push, Site, UiProcess
 
-RENEWED = """() => new Promise((done, fail) => {
-  document.addEventListener("htmx:after:swap", done, {once: true});
-  setTimeout(() => fail("nothing was renewed"), 60_000);
+BROUGHT = """() => new Promise((done, fail) => {
+  document.addEventListener("htmx:sse:after:message", done, {once: true});
+  setTimeout(() => fail("nothing was brought"), 60_000);
 })"""
-"""Waits until a page has its live part anew."""
+"""Waits for what a page's stream brings."""
 
 
-def test_an_open_page_shows_what_is_new(site: Site, chromium: Chromium, push: Push) -> None:
+def test_a_page_whose_stream_was_refused_at_first_asks_again(site: Site, chromium: Chromium, push: Push) -> None:
+    asked = []
+
+    def refuse_once(route: Route) -> None:
+        asked.append(route.request.url)
+        if len(asked) == 1:
+            route.fulfill(status=503, body="too many pages are open")
+        else:
+            route.continue_()
+
     def look(page: Page) -> None:
+        page.route("**/live*", refuse_once)
         page.goto(site.url)
         tile = page.locator(".tiles a", has_text="scheduled").locator("b")
         before = int(tile.inner_text())
         push("echo", None, delay="1d")
         expect(tile).to_have_text(str(before + 1), timeout=60_000)
 
-    chromium.run(look)
+    chromium.run(look, strict=False)
+    assert len(asked) == 2, "and holds the one it has"
 
 
-def test_a_page_that_nobody_sees_asks_nothing(site: Site, chromium: Chromium) -> None:
-    asked: list[str] = []
-
+def test_a_page_is_live_where_the_stream_s_script_comes_last(site: Site, chromium: Chromium) -> None:
     def look(page: Page) -> None:
-        page.clock.install()
-        page.goto(f"{site.url}/types")
-        page.evaluate("Object.defineProperty(document, 'hidden', {configurable: true, get: () => true})")
-        page.on("request", lambda request: asked.append(request.url))
-        page.clock.run_for(60_000)
-        assert asked == []
-        page.evaluate("Object.defineProperty(document, 'hidden', {get: () => false})")
-        with page.expect_request("**/types"):
-            page.clock.run_for(2_000)
-
-    chromium.run(look)
-
-
-def test_a_part_that_was_exchanged_asks_for_itself(site: Site, chromium: Chromium) -> None:
-    """As a look through a long list does, which goes on by itself."""
-
-    def older(route: Route) -> None:
-        rows = '<div id="rows" data-hx-get="/jobs?cursor=older" data-hx-target="#rows" data-hx-select="#rows" '
-        rows += 'data-hx-swap="outerMorph" data-hx-trigger="tick from:body">Older rows</div>'
-        route.fulfill(content_type="text/html", body=rows)
-
-    def look(page: Page) -> None:
-        page.route("**/jobs?cursor=older", older)
-        page.goto(f"{site.url}/jobs")
-        expect(page.locator("#rows")).to_contain_text("echo")
-        page.evaluate("htmx.ajax('GET', '/jobs?cursor=older', {target: '#rows', select: '#rows', swap: 'outerHTML'})")
-        expect(page.locator("#rows")).to_have_text("Older rows")
-        for _ in range(2):
-            with page.expect_response("**/jobs?cursor=older", timeout=30_000):
-                page.wait_for_timeout(0)
-            expect(page.locator("#rows")).to_have_text("Older rows")
-
-    chromium.run(look)
-
-
-def test_what_is_typed_in_a_live_part_stays_as_it_moves(site: Site, chromium: Chromium, push: Push) -> None:
-    job_id = push("echo", 1, delay="1d")
-
-    def look(page: Page) -> None:
-        page.goto(f"{site.url}/job?id={job_id}")
-        priority = page.get_by_label("Priority")
-        priority.fill("7")
-        for _ in range(2):
-            page.evaluate(RENEWED)
-        expect(priority).to_have_value("7")
+        held: list[Route] = []
+        page.route("**/hx-sse.min.js", lambda route: held.append(route))
+        page.goto(site.url, wait_until="commit")
+        page.wait_for_function("() => typeof htmx !== 'undefined'")
+        page.evaluate("new Promise(done => setTimeout(done))")  # what htmx had put off until after its own script
+        with page.expect_request("**/live*"):
+            held[0].continue_()
 
     chromium.run(look)
 
@@ -93,14 +69,14 @@ def test_open_pages_lead_to_the_login_after_the_ui_was_killed(guarded: Guarded, 
         with UiProcess(log, "--url", guarded.daemon.url) as killed:
             page.goto(f"{killed.url}/jobs?state=failed")
             page.get_by_label("Token").fill(token)
-            page.keyboard.press("Enter")
-            page.wait_for_url(f"{killed.url}/jobs?state=failed")
+            with page.expect_request("**/live*"):
+                page.keyboard.press("Enter")
             other = page.context.new_page()
-            other.goto(f"{killed.url}/types")
+            with other.expect_request("**/live*"):
+                other.goto(f"{killed.url}/types")
             killed.kill()
         with UiProcess(log, "--url", guarded.daemon.url, bind=killed.url.removeprefix("http://")) as again:
             for each, path in ((page, "%2Fjobs%3Fstate%3Dfailed"), (other, "%2Ftypes")):
-                each.bring_to_front()
                 expect(each).to_have_url(f"{again.url}/login?next={path}&why=ended", timeout=30_000)
                 expect(each.locator("main")).to_contain_text("Your login has ended")
             assert again.stop() == 0
@@ -116,8 +92,9 @@ def test_an_open_page_says_that_it_is_old_where_the_ui_is_silent(guarded: Guarde
         with UiProcess(log, "--url", guarded.daemon.url) as silent:
             page.goto(f"{silent.url}/types")
             page.get_by_label("Token").fill(token)
-            page.keyboard.press("Enter")
-            page.evaluate(RENEWED)
+            with page.expect_request("**/live*"):
+                page.keyboard.press("Enter")
+            page.evaluate(BROUGHT)
             expect(page.locator("#stale")).to_be_hidden()
             os.kill(silent.child.pid, signal.SIGSTOP)
             try:
@@ -125,19 +102,23 @@ def test_an_open_page_says_that_it_is_old_where_the_ui_is_silent(guarded: Guarde
             finally:
                 os.kill(silent.child.pid, signal.SIGCONT)
             expect(page.locator("#stale")).to_be_hidden(timeout=60_000)
-            page.evaluate(RENEWED)
+            page.evaluate(BROUGHT)
             assert silent.stop() == 0
 
     chromium.run(look, strict=False)
 
 
-async def test_a_part_of_no_login_leads_the_whole_page_to_one(guarded: Guarded) -> None:
+async def test_the_stream_of_no_login_is_one_tick_and_is_asked_for_again_after_seconds(guarded: Guarded) -> None:
     ui = create_app(UiConfig(urls=[guarded.daemon.url]))
     browser, headers = ui.app.test_client(), {"host": "localhost", "cookie": f"{ui.cookie}=forgotten"}
+    answer = await browser.get("/live", headers=headers | {"hx-request": "true"})
+    assert (answer.status_code, answer.content_type) == (200, "text/event-stream")
+    assert await answer.get_data() == b"retry: 5000\n" + TICK
     part = await browser.get("/jobs", headers=headers | {"hx-request": "true"})
     assert part.headers["hx-redirect"] == "/login?next=%2Fjobs&why=ended"
-    assert (await browser.get("/jobs", headers=headers)).status_code == 303
-    await ui.close()
+    for path in ("/live", "/jobs"):
+        assert (await browser.get(path, headers=headers)).status_code == 303
+    await ui._end()
 
 
 async def test_pages_that_look_within_a_second_ask_each_thing_once(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,4 +142,51 @@ async def test_pages_that_look_within_a_second_ask_each_thing_once(site: Site, m
             for _ in range(5):
                 nursery.start_soon(look)
         assert len(asked) == len(set(asked)), asked
-    await ui.close()
+    await ui._end()
+
+
+async def test_a_feed_goes_on_by_the_client_of_who_is_still_there(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jqd.webui.feed.QUIET_S", 0.2)
+    followed = trio.Event()
+    first, second, third = (Api(AsyncClient(site.daemon, timeout_s=5), Answers(ManualClock()), "me") for _ in range(3))
+    counters = second.client.counters
+
+    def note() -> Any:
+        followed.set()
+        return counters()
+
+    monkeypatch.setattr(second.client, "counters", note)
+    async with trio.open_nursery() as nursery:
+        feeds = Feeds(nursery)
+        with trio.fail_after(30):
+            async with feeds.listen(first) as feed, feeds.listen(second) as same:
+                await feed.wait_tick()
+                first.close()  # as a logout does
+                await followed.wait()
+                await same.wait_tick()
+                async with feeds.listen(third) as joined:
+                    await joined.wait_tick()
+                    assert feed is same is joined
+    second.close()
+    third.close()
+
+
+async def test_the_stream_of_a_login_that_has_ended_ends_with_its_next_tick(site: Site) -> None:
+    ui = create_app(UiConfig(urls=[site.daemon]))
+    clients = [AsyncClient(site.daemon, timeout_s=5) for _ in range(2)]
+    ending, staying = (ui.sessions.begin(Api(each, ui.answers, "me"), Me("operator"))[0] for each in clients)
+    with trio.fail_after(30):
+        async with ui.app.test_app() as app:
+            streams = []
+            for session in (ending, staying):
+                headers = {"host": "localhost", "cookie": f"{ui.cookie}={session.session_id}"}
+                streams.append(app.test_client().request("/live", headers=headers))
+            async with streams[0] as ended, streams[1] as going:
+                for each in (ended, going):
+                    await each.send_complete()
+                    assert b"retry" in await each.receive()
+                ui.sessions.end(ending)
+                while last := await ended.receive():
+                    assert last == TICK
+                assert await going.receive() == TICK
+                ui.close_streams()

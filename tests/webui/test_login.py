@@ -150,6 +150,7 @@ async def test_a_page_that_shows_an_error_is_its_visitors_own_and_lets_him_log_o
         answer = await browser.get(path)
         page = await answer.get_data(as_text=True)
         assert answer.status_code == status, path
+        assert ui._mark not in page
         assert session.form_token in page
         if status == 404:
             form_token = page.split('name="form_token" value="')[1].split('"')[0]

@@ -52,7 +52,7 @@ async def test_where_the_journal_is_applied_may_not_be_known_yet(site: Site, mon
     page = await answer.get_data(as_text=True)
     assert answer.status_code == 200
     assert re.search(r"<td>settings</td><td class=\"n\">–</td><td class=\"n\">[^–]+</td><td class=\"n\">–</td>", page)
-    await ui.close()
+    await ui._end()
 
 
 def test_the_audit_says_who_did_what_and_its_filter_is_its_address(guarded: Guarded) -> None:

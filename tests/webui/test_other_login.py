@@ -24,6 +24,9 @@ def test_a_part_of_a_page_of_another_login_has_the_whole_page_loaded(guarded: Gu
     assert browser.post("/login", data=form).status_code == 303
     part = browser.get("/types", headers=opened_by)
     assert (part.status_code, part.headers["hx-refresh"], part.text) == (204, "true", "")
+    stream = browser.get("/live", params={"page": "/types"}, headers=opened_by)
+    assert "event: tick" in stream.text, "its part then asks"
+    assert "retry" in stream.text
     assert browser.get("/types").status_code == 200
 
 

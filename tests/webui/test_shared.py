@@ -1,17 +1,20 @@
-"""What open pages ask is asked once: answers that are shared; and sessions that end. In memory."""
+"""What open pages ask is asked once: answers that are shared, feeds that tick, sessions that end. In memory."""
 
+from contextlib import AsyncExitStack
 from typing import Any, cast
 
 import pytest
 import trio
+from structlog.testing import capture_logs
 from trio.testing import wait_all_tasks_blocked
 
-from jqd.client import ClientClosed, Forbidden, JqdClientError, NotFound
+from jqd.client import ClientClosed, Forbidden, JobEvent, JqdClientError, NotFound, Unavailable
 from jqd.domain.dates import ago, lasting
 from jqd.testing.clock import ManualClock
 from jqd.webui.api import SHARED_S, Answers, Api, together
 from jqd.webui.config import SESSION_S, SESSIONS_MAX
-from jqd.webui.sessions import Me, Sessions
+from jqd.webui.feed import QUIET_S, Feeds
+from jqd.webui.sessions import Me, Session, Sessions
 from jqd.webui.values import link, read_value, value
 
 
@@ -114,6 +117,104 @@ async def test_of_several_calls_the_first_error_comes_out_in_no_group() -> None:
         await together(one=fails, other=trio.sleep_forever)
 
 
+class Counting:
+    """Counters of a daemon that end, or are refused."""
+
+    def __init__(self) -> None:
+        self.send, self._receive = trio.open_memory_channel[object](100)
+        self.began = 0
+
+    async def counters(self) -> Any:
+        self.began += 1
+        async for told in self._receive:
+            if told == "refuse":
+                raise Unavailable("16 listen already", status=429, retry_after=None)
+            if told == "break":
+                raise KeyError("unforeseen")
+            yield JobEvent("counters", {"store": told})
+
+
+async def test_a_feed_ticks_when_counters_change_and_by_time_while_it_is_refused(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    source = Counting()
+    api = Api(cast("Any", source), Answers(ManualClock()), "me")
+    async with trio.open_nursery() as nursery:
+        feeds = Feeds(nursery)
+        async with feeds.listen(api) as feed, feeds.listen(api) as same:
+            assert feed is same
+            assert feeds.listeners == 2
+            source.send.send_nowait({"waiting": 1, "used_memory": 6})
+            with trio.fail_after(1):
+                await feed.wait_tick()
+            with trio.move_on_after(1) as quiet:
+                source.send.send_nowait({"waiting": 1, "used_memory": 7})
+                await feed.wait_tick()
+            assert quiet.cancelled_caught, "nothing that a page shows has changed"
+            source.send.send_nowait("refuse")
+            with trio.fail_after(1):
+                await feed.wait_tick()
+            source.send.send_nowait("refuse")
+            with trio.fail_after(QUIET_S + 1):
+                await feed.wait_tick()
+            assert source.began == 2
+            for _ in range(3):  # the daemon is silent now, as one is that hangs
+                with trio.fail_after(QUIET_S + 1):
+                    await feed.wait_tick()
+            waiting = trio.Event()
+
+            async def last() -> None:
+                await feed.wait_tick()
+                waiting.set()
+
+            nursery.start_soon(last)
+            await wait_all_tasks_blocked()
+            feeds.close()
+            await waiting.wait()
+        assert feeds.listeners == 0
+
+
+async def test_a_feed_that_breaks_ends_alone_and_its_listeners_get_another(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    broken, other = Counting(), Counting()
+    async with trio.open_nursery() as nursery:
+        feeds = Feeds(nursery)
+        one = Api(cast("Any", broken), Answers(ManualClock()), "me")
+        two = Api(cast("Any", other), Answers(ManualClock()), "another")
+        async with feeds.listen(two) as spared:
+            async with feeds.listen(one) as feed:
+                broken.send.send_nowait("break")
+                with trio.fail_after(1), capture_logs() as lines:
+                    await feed.wait_tick()
+                assert feed.is_over
+                async with feeds.listen(one) as fresh:
+                    assert fresh is not feed
+                    broken.send.send_nowait({"waiting": 1})
+                    with trio.fail_after(1):
+                        await fresh.wait_tick()
+            with trio.fail_after(1):
+                other.send.send_nowait({"waiting": 2})
+                await spared.wait_tick()
+            assert not spared.is_over
+        assert feeds.listeners == 0
+    assert [line["event"] for line in lines] == ["webui.feed_failed"]
+
+
+async def test_a_listener_that_leaves_at_once_is_no_mistake() -> None:
+    with capture_logs() as lines:
+        await _leave_at_once()
+    assert lines == []
+
+
+async def _leave_at_once() -> None:
+    async with trio.open_nursery() as nursery:
+        feeds = Feeds(nursery)
+        async with feeds.listen(Api(cast("Any", Counting()), Answers(ManualClock()), "me")):
+            assert feeds.listeners == 1
+        assert feeds.listeners == 0
+
+
 class Closing:
     def __init__(self) -> None:
         self.closed = 0
@@ -129,7 +230,9 @@ def test_sessions_end_by_time_and_by_number() -> None:
     first, _ = sessions.begin(cast("Api", api), me)
     assert sessions.find(first.session_id) is first
     assert sessions.find("guessed") is None
+    assert not sessions.is_over(first)
     clock.advance(SESSION_S + 1)
+    assert sessions.is_over(first)
     assert sessions.find(first.session_id) is None
     assert api.closed == 1
     kept = [sessions.begin(cast("Api", api), me)[0] for _ in range(SESSIONS_MAX)]
@@ -177,3 +280,27 @@ def test_addresses_and_ages() -> None:
     assert lasting(5.25) == "5.2 s"
     assert lasting(200_000) == "2 d 7 h"
     assert ago("no date", cast("Any", None)) == ""
+
+
+async def test_no_login_and_no_tenant_takes_the_streams_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jqd.webui.feed.LISTENERS_MAX", 8)
+    monkeypatch.setattr("jqd.webui.feed.OF_SESSION_MAX", 2)
+    monkeypatch.setattr("jqd.webui.feed.OF_TENANT_MAX", 3)
+    api = Api(cast("Any", Counting()), Answers(ManualClock()), "me")
+    one, two, master = (Session(api, Me("viewer", tenant)) for tenant in ("acme", "acme", ""))
+    everybody = Session(api, Me("master"), is_open=True)
+    async with trio.open_nursery() as nursery, AsyncExitStack() as stack:
+        feeds = Feeds(nursery)
+        for session, most in ((one, 2), (two, 1), (master, 2), (everybody, 3)):
+            for _ in range(most):
+                assert feeds.has_room(session)
+                await stack.enter_async_context(feeds.listen_for(session, api))
+            assert not feeds.has_room(session)
+        late = Session(api, Me("master"))
+        assert feeds.has_room(late), "its first page, however many logins of one token have taken the others"
+        await stack.enter_async_context(feeds.listen_for(late, api))
+        assert not feeds.has_room(late)
+        await stack.aclose()
+        assert feeds.listeners == 0
+        assert feeds.has_room(one)
+        assert not feeds._of

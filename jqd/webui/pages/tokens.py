@@ -23,7 +23,7 @@ DONE = {
 
 
 def register(ui: Addresses) -> None:
-    @ui.page("/tokens", nav="Tokens", needs=MASTER, takes=("cursor", "done"))
+    @ui.page("/tokens", nav="Tokens", needs=MASTER, takes=("cursor", "done"), is_shared=False)
     async def show(visit: Visit) -> Response:
         answer, links = await visit.listed("/v1/tokens", PAGE_TOKENS)
         return visit.render(
@@ -35,7 +35,7 @@ def register(ui: Addresses) -> None:
             **links,
         )
 
-    @ui.page("/token", needs=MASTER)
+    @ui.page("/token", needs=MASTER, is_shared=False)
     async def new(visit: Visit) -> Response:
         return _form(visit, NEW)
 
