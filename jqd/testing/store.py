@@ -21,7 +21,6 @@ from jqd.store.keys import Keys
 from jqd.store.scripts import translate
 from jqd.testing.keyspace import Keyspace, Value
 from jqd.testing.lua import ScriptError, machine
-from jqd.testing.places import Places
 
 LIBRARY: Library = shipped()
 """The Lua functions that all these stores run. Tests may replace it."""
@@ -123,11 +122,6 @@ class FakeStore(Store):
     @away.setter
     def away(self, why: str | None) -> None:
         self.client.away = why
-
-    @property
-    def places(self) -> Places:
-        """Reads where jobs are in this store."""
-        return Places(self.server.keyspace, self.keys)
 
     # ------------------------------------------------------------ what may happen to a server
 

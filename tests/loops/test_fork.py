@@ -24,6 +24,7 @@ from tests.directories import short_directory
 from tests.harness.files import MemoryFiles
 from tests.loops.barred import push, state
 from tests.loops.house import House, TrioClock, house
+from tests.store.job_places import places_of
 
 
 def daemon_of(here: House) -> Any:
@@ -83,7 +84,7 @@ async def test_a_partition_that_is_away_is_waited_for_under_one_new_id(autojump_
         assert new is not None
         for store in (here.store, other):
             assert await store.applied(new.hex()) == dict.fromkeys(Lane, marks)
-        assert len(here.store.places.journals()) <= 2, "no other id was begun meanwhile"
+        assert len(places_of(here.store).journals()) <= 2, "no other id was begun meanwhile"
 
 
 async def test_whoever_waits_for_a_partition_says_that_it_goes_on(autojump_clock: None) -> None:

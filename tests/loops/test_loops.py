@@ -17,6 +17,7 @@ from jqd.runner import Capacity, Runner, RunnerConfig, Stopped, WorkerRegistry, 
 from jqd.service.waiters import Waiters
 from jqd.store import Claimed, JobView, Member, Purged
 from tests.loops.house import House, house, offer, until
+from tests.store.job_places import places_of
 
 
 async def test_the_best_priority_goes_first_over_all_jobtypes_and_bounds_the_batch(autojump_clock: None) -> None:
@@ -143,7 +144,7 @@ async def test_the_answer_to_a_claim_of_a_seat_that_was_lost_meanwhile_starts_no
         here.runner.offers = {}
         life = here.membership.life
         if how == "taken for dead":
-            counter, epoch, _ = here.store.places.members()[owner.sysid]
+            counter, epoch, _ = places_of(here.store).members()[owner.sysid]
             assert await here.store.reap(owner.sysid, Member(counter, epoch, through=True), 9) == 1
             await until(lambda: here.membership.joined_as not in (None, owner) and here.membership.trusts())
         elif how == "we stood still":  # and the store may have gone back without that anybody sees it by its life
@@ -211,7 +212,7 @@ async def test_a_job_that_is_given_anew_while_it_is_at_work_counts_once_for_each
         await nursery.start(here.dispatch.run)
         await until(lambda: here.started == ["1"])
         owner = await here.wait_claimable()
-        await here.store.release_jobs(owner, here.store.places.in_flight(owner.sysid))
+        await here.store.release_jobs(owner, places_of(here.store).in_flight(owner.sysid))
         await until(lambda: here.started == ["1", "1"])
         await until(lambda: here.scheduler.running() == {"a": 1})
         workers.unregister(workers.list()[0].id)
@@ -276,7 +277,7 @@ async def test_while_the_journal_takes_nothing_what_it_promises_nobody_goes_back
         await until(lambda: cut.job_id in here.runner.out_of_hand_ids)
         here.runner.stop(Stopped([], held[2:]))  # it has stopped since
         await until(lambda: len(here.runner.out_of_hand_ids) == 2)
-        assert here.store.places.in_flight(owner.sysid) == {done.job_id: done.fence}
+        assert places_of(here.store).in_flight(owner.sysid) == {done.job_id: done.fence}
         assert (here.scheduler.running(), here.settle.unwritten) == ({}, 1), "this alone waits for the disk"
         is_full = False
         await until(lambda: len(here.runner.out_of_hand_ids) == 3)

@@ -18,6 +18,7 @@ from jqd.testing.store import FakeStore
 from tests.harness.files import MemoryFiles
 from tests.loops.barred import end, push, state
 from tests.loops.house import House, TrioClock, house, until
+from tests.store.job_places import places_of
 
 
 @asynccontextmanager
@@ -77,7 +78,7 @@ async def test_a_disk_that_cannot_be_read_stops_the_others_for_a_minute_only(
         assert not bad.membership.trusts()
         assert bad.runner.stops >= 1, "what it had in flight was stopped before the others went on"
         assert "has not got on for 60 s" in str(bad.barrier.backoff.reason)
-        assert "d2" not in store.places.members()
+        assert "d2" not in places_of(store).members()
         disk.fail = lambda call, number: None
         await until(lambda: bad.membership.settled)
         assert bad.barrier.backoff.reason is None
@@ -124,7 +125,7 @@ async def test_a_start_whose_endings_cannot_be_read_takes_no_seat(
             await until(lambda: here.membership.settled)
             await trio.sleep(3 * RESIGN_S)
             assert here.membership.not_ready_reason() is None
-            assert "d2" not in here.store.places.members()
+            assert "d2" not in places_of(here.store).members()
             nursery.cancel_scope.cancel()
 
 

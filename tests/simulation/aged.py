@@ -10,10 +10,10 @@ from typing import Any
 
 from jqd.domain.jobid import parse_id
 from jqd.store import Claimed, Owner
-from jqd.testing.places import Places
 from jqd.testing.store import FakeStore
 from tests.simulation.mistake import Mistake, in_scripts, mistake
 from tests.simulation.notes import Notes
+from tests.store.job_places import Places, places_of
 
 PERIOD_S = 1.0  # jobs of the plan are pushed in some twenty of them, with two priorities
 UNITS = 1 << 22  # of a score, behind the point: numbers of periods, which begin anew
@@ -33,7 +33,7 @@ def watch(store: FakeStore, history: Notes) -> None:
 
     async def claim(owner: Owner, jobtype: str, limit: int, **named: Any) -> Claimed:
         claimed = await real(owner, jobtype, limit, **named)
-        _check(history, store.places, jobtype, claimed, named)
+        _check(history, places_of(store), jobtype, claimed, named)
         return claimed
 
     store.get_waiting_jobs = claim  # type: ignore[method-assign]

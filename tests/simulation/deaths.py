@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from jqd.store.keys import Keys
-from jqd.testing.places import Places
 from jqd.testing.store import Server
+from tests.store.job_places import Places
 
 DEATHS = {"reap": (0, 5), "give_back": (0, 4)}
 """Scripts that empty a dead hand: where among their arguments its sysid is, and the limit of deaths (0: none died)."""

@@ -20,6 +20,7 @@ from tests.simulation.check import Story
 from tests.simulation.node import RESIGN_S, Life
 from tests.simulation.stage import Stage
 from tests.simulation.worker import SLOTS
+from tests.store.job_places import places_of
 
 LOOK_S = 0.25
 BOUND_S = (
@@ -70,7 +71,7 @@ class Progress:
             or story.number in self._stage.history.awaiting.parents
         ):
             return None
-        place = self._stage.stores[home].places.place(story.job_id)
+        place = places_of(self._stage.stores[home]).place(story.job_id)
         if place is None:
             return next((life.label for life in self._able(home) if life.label.startswith(f"{story.taker}.")), None)
         if not place.is_open:
@@ -101,8 +102,8 @@ class Progress:
             job_id
             for number, store in enumerate(self._stage.stores)
             if number != self._absent
-            for job_id, (deaths, _) in store.places.deaths().items()
-            if deaths >= SUSPECT and (place := store.places.place(job_id)) is not None and place.is_open
+            for job_id, (deaths, _) in places_of(store).deaths().items()
+            if deaths >= SUSPECT and (place := places_of(store).place(job_id)) is not None and place.is_open
         ]
 
 

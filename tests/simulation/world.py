@@ -36,6 +36,7 @@ from tests.simulation.spent import lift
 from tests.simulation.stage import Stage
 from tests.simulation.work import number_of
 from tests.simulation.worker import HOSTS
+from tests.store.job_places import places_of
 
 LOOK_S = 0.5  # between looks whether all is quiet
 DRAIN_S = 90.0  # in which all must be quiet once nothing is broken any more: some thirty leases, and retries
@@ -195,7 +196,7 @@ class World(Stage):
         sysid = life.daemon.control.sysid
         in_flight = {each for partition in life.daemon.partitions for each in partition.runner.get_running_jobs()}
         for store in self.stores:
-            suspect = store.places.runs_alone(sysid, self.clock.wall_ms())
+            suspect = places_of(store).runs_alone(sysid, self.clock.wall_ms())
             if suspect is None:
                 continue
             company = sorted(in_flight - {suspect}) if suspect == job_id else [job_id]
@@ -334,7 +335,7 @@ class World(Stage):
         """Each partition has its own jobs, knows of no other, and has counted them."""
         for number, store in enumerate(self.stores):
             self._check_counts(number)
-            for job_id in sorted(store.places.known()):
+            for job_id in sorted(places_of(store).known()):
                 if partition_of(job_id, len(self.stores)) != number:
                     self.history.wrong(f"stray: {job_id} is in partition {number} of the store, where it does not live")
 
@@ -360,7 +361,7 @@ class World(Stage):
             if not tale.words or not (tale.matter.name or tale.job_id):
                 continue
             store = self.stores[tale.home]
-            job_id = store.places.job_id_of(tale.matter.name) if tale.matter.name else tale.job_id
+            job_id = places_of(store).job_id_of(tale.matter.name) if tale.matter.name else tale.job_id
             view = await store.another_client().get_job(job_id) if job_id else None
             if isinstance(view, JobView):
                 tale.job_id = job_id or ""

@@ -1,9 +1,10 @@
-"""Reads where jobs are in an in-memory store, for tests and the checks of the simulation."""
+"""Reads where jobs are in an in-memory store."""
 
 from typing import NamedTuple
 
 from jqd.store.keys import Keys
 from jqd.testing.keyspace import NOTHING, Keyspace, SortedSet
+from jqd.testing.store import FakeStore
 
 WORKERS = "*"
 """Takes the place of a daemon's id (sysid) in the store, for jobs that workers hold by themselves."""
@@ -98,3 +99,7 @@ class Places:
     def _set(self, key: str) -> SortedSet:
         rows: SortedSet = self._keyspace.keys.get(key.encode()) or SortedSet()
         return rows
+
+
+def places_of(store: FakeStore) -> Places:
+    return Places(store.server.keyspace, store.keys)
