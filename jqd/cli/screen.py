@@ -19,7 +19,6 @@ from jqd.domain.visible import CONTROLS
 
 TOP_TYPES = 15  # jobtypes shown: those that wait longest
 TOP_JOBS = 10  # running and failed jobs shown: with the types they fill a screen
-LOOKS_PER_HISTORY = 15  # screens for which one history is used, half a minute: its numbers are of whole minutes
 STUCK_SHOWN_MAX = 10  # waiting jobtypes shown, so that a tenant with a thousand of them does not hide the rest
 UNAUTHORIZED = 401  # the request had no valid token
 PARTS = ("push", "run")
@@ -67,25 +66,7 @@ def top(*, common: Common = Common()) -> int:
     if common.output != "table" or not console().is_terminal:
         raise Usage("top draws on a terminal; for programs there is: jqd status -o json")
     with common.client() as client:
-        lately = Lately(client)
-        return watch_screen(lambda: _top(client, lately))
-
-
-class Lately:
-    """The history of the last hour, drawn as lines. It is read again only every LOOKS_PER_HISTORY screens; while the
-    store is away, the lines stay as they are."""
-
-    def __init__(self, client: Client) -> None:
-        self._client, self._looks = client, 0
-        self._seen = Text()
-
-    def look(self) -> Text:
-        if self._looks % LOOKS_PER_HISTORY == 0:
-            with suppress(Unavailable):
-                lines = lines_of(self._client.history(), TOP_LINES)
-                self._seen = Text.assemble(("\nLAST HOUR, a minute a bar\n", "bold"), lines)
-        self._looks += 1
-        return self._seen
+        return watch_screen(lambda: _top(client))
 
 
 def _glance(client: Client, ready: dict[str, Any]) -> Glance:
@@ -175,10 +156,12 @@ def _rough(rate: float) -> str:
     return f"{rate:.0f}" if rate >= 10 else f"{rate:.2g}"
 
 
-def _top(client: Client, lately: Lately) -> Text:
+def _top(client: Client) -> Text:
     seen = _glance(client, client.ready())
     text = _summary(client.url, seen)
-    text.append_text(lately.look())
+    with suppress(Unavailable):
+        lines = lines_of(client.history(), TOP_LINES)
+        text.append_text(Text.assemble(("\nLAST HOUR, a minute a bar\n", "bold"), lines))
     if seen.types:
         text.append("\n")
         rows = seen.types

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from jqd.cli import screen
-from jqd.cli.screen import LOOKS_PER_HISTORY, STUCK_SHOWN_MAX, TOP_TYPES, Glance, Lately, _some, _stats, _summary, _top
+from jqd.cli.screen import STUCK_SHOWN_MAX, TOP_TYPES, Glance, _some, _stats, _summary, _top
 from jqd.client import JobInfo
 from jqd.client.errors import Forbidden, Unavailable
 
@@ -92,23 +92,7 @@ def test_a_screen_has_a_screenful_of_jobtypes(monkeypatch: pytest.MonkeyPatch, t
             return HOUR
 
     nobody: Any = Nobody()
-    told = str(_top(nobody, Lately(nobody)))
+    told = str(_top(nobody))
+    assert "\nLAST HOUR, a minute a bar\npushed    3  ·▅█\nsucceeded 0  ···\nfailed    6  ▃▆█\n" in told
     table = told.partition("NAME")[2]
     assert (sum(f"t{number:03}" in table for number in range(types)), more in told) == (TOP_TYPES, True)
-
-
-def test_the_last_hour_is_asked_for_rarely_and_kept_while_the_store_is_away() -> None:
-    class Away:
-        asked = 0
-
-        def history(self) -> dict[str, Any]:
-            self.asked += 1
-            if self.asked == 1:
-                return HOUR
-            raise Unavailable("the store is away", retry_after=None, status=503)
-
-    away: Any = Away()
-    lately = Lately(away)
-    pictures = {str(lately.look()) for _ in range(LOOKS_PER_HISTORY + 1)}
-    assert pictures == {"\nLAST HOUR, a minute a bar\npushed    3  ·▅█\nsucceeded 0  ···\nfailed    6  ▃▆█\n"}
-    assert away.asked == 2
