@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from msgspec import Meta
 
 from jqd.api import ApiConfig
-from jqd.domain import address, suggest
+from jqd.domain import address
 from jqd.domain.backoff import Backoff
 from jqd.domain.errors import ConfigError
 from jqd.domain.followers import FOLLOWERS_BYTES_MAX
@@ -316,15 +316,11 @@ def _put(merged: dict[str, Any], setting: Setting, origins: dict[tuple[str, ...]
 def _unknown(setting: Setting) -> str:
     """Return the error message for an unknown setting: where it comes from, and which setting was probably meant."""
     given, known = ".".join(setting.path), [key for key, _ in settings(Config)]
-    elsewhere = suggest.settings(given)
-    if instead := suggest.no_setting(given):
-        return f"{setting.origin}: unknown setting {given!r}; {instead}"
-    section = any(path.startswith(f"{given}.") for path in known)
-    if section and not elsewhere:
+    if any(path.startswith(f"{given}.") for path in known):
         there_are = f"is a section; there are {', '.join(path for path in known if path.startswith(f'{given}.'))}"
         return f"{setting.origin}: {given!r} {there_are}"
     # A key of the same name in another section is likelier than a similar one in this section.
-    same = elsewhere or [path for path in known if path.rpartition(".")[2] == setting.path[-1]]
+    same = [path for path in known if path.rpartition(".")[2] == setting.path[-1]]
     close = same or difflib.get_close_matches(given, known, n=1) or _close_words(setting.path[-1], known)
     if not close:
         above = given.rpartition(".")[0]
@@ -333,8 +329,7 @@ def _unknown(setting: Setting) -> str:
         return f"{setting.origin}: unknown setting {given!r}; there are {', '.join(there)}"
     from_environment = setting.origin.startswith(PREFIX)
     spelled = [PREFIX + path.upper().replace(".", "__") if from_environment else path for path in close]
-    what = f"{given!r} is a section" if section else f"unknown setting {given!r}"
-    return f"{setting.origin}: {what}; did you mean {' or '.join(map(repr, spelled))}?"
+    return f"{setting.origin}: unknown setting {given!r}; did you mean {' or '.join(map(repr, spelled))}?"
 
 
 def _fields(kind: Any) -> dict[str, Any]:

@@ -19,7 +19,6 @@ from jqd.cli import tokens as secrets
 from jqd.cli.exits import Exit, Usage, advice_of, exit_of
 from jqd.cli.printing import print_note
 from jqd.domain.errors import JqdError, StoreAway
-from jqd.domain.suggest import command as elsewhere
 
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # errors of stdout's file or terminal
 # Options that may also come before the command, with their value: jqd -o json status.
@@ -171,11 +170,6 @@ def ended(command: Callable[[], object]) -> int:
     try:
         code = command()
         sys.stdout.flush()  # raises here, not at exit, if the reader is gone
-    except cyclopts.UnknownCommandError as error:
-        unused = [word for word in error.unused_tokens or () if not word.startswith("-")]
-        if near := elsewhere(unused, error.command_chain or ()):
-            print_note(f"that is `{near}` here")
-        return Exit.USAGE
     except cyclopts.CycloptsError:
         return Exit.USAGE  # cyclopts has printed on stderr what is wrong
     except BaseExceptionGroup as group:

@@ -172,8 +172,7 @@ class Attempts:
             if len(body) > wire.OUTCOME_BYTES_MAX and log:  # rather drop the log than the result
                 body = codec.encode(structs.replace(outcome, log="", log_from=0))
         except Exception as error:  # users' objects may raise anything when they are encoded
-            where = wire.culprit(codec, result)
-            why = f"its result cannot be encoded: {where}; return plain values"
+            why = f"its result cannot be encoded: {_message_of(error)}; return plain values"
             raise Unsendable(why, _name(error), None) from error
         followers_bytes = len(codec.encode(jobs)) if jobs else 0
         if followers_bytes > FOLLOWERS_BYTES_MAX:

@@ -34,7 +34,9 @@ def load_app(target: str) -> App:
     module_name, _, attribute = target.partition(":")
     attribute = attribute or ATTRIBUTE_DEFAULT
     if module_name.endswith(".py") or not all(part.isidentifier() for part in module_name.split(".")):
-        raise AppNotFound(_no_module(module_name))
+        raise AppNotFound(
+            f"{module_name!r} is no module name. Write MODULE or MODULE:APP, with dots and without .py: shop.jobs:app"
+        )
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -93,16 +95,3 @@ def trace_attempts() -> None:
         set_up(SERVICE)
     except NoTracing as error:
         get_logger("worker").warning("worker.not_traced", why=str(error))
-
-
-def _no_module(path: str) -> str:
-    """Return text that says why `path` names no module, with a suggestion if it looks like the path of a file."""
-    if path.endswith(".py") and not Path(path).is_file():
-        return f"there is no file {path!r} in {Path.cwd()}; write MODULE or MODULE:APP, like shop.jobs:app"
-    hint = f"; did you mean {_dotted(path)!r}?" if _dotted(path) else "."
-    return f"{path!r} is no module name{hint} Write MODULE or MODULE:APP, like shop.jobs:app"
-
-
-def _dotted(path: str) -> str:
-    dotted = path.removesuffix(".py").replace("/", ".").strip(".")
-    return dotted if all(part.isidentifier() for part in dotted.split(".")) else ""

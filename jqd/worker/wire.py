@@ -14,9 +14,8 @@ Arguments stay encoded until their job runs, so that a malformed one fails only 
 follow each other without an array. In JSON they form one array, which is streamed as well.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -30,9 +29,6 @@ MESSAGE_CHARS_MAX = 16_384  # the end of a traceback: enough to find the line, s
 ERROR_CHARS_MAX = 1_024  # of an exception's text
 ERROR_BYTES_MAX = 65_536  # of an error value: daemons drop larger ones
 OUTCOME_BYTES_MAX = RESULT_BYTES_MAX + 4_096  # with the result, without the followers: daemons keep no more
-
-DEPTH_LOOKED_MAX = 20  # levels of a result that are searched for a value that cannot be encoded
-PARTS_LOOKED_MAX = 10_000  # values of one level: some milliseconds
 
 TOO_MUCH_STATUS = 413  # of a job whose followers are too large
 CANCELLED_STATUS = 499  # of a cancelled job, which is not retried
@@ -178,32 +174,3 @@ _CODECS = {
 def codec_of(content_type: str) -> Codec | None:
     """Return the codec for a Content-Type header; None: it is neither MessagePack nor JSON."""
     return _CODECS.get(media.bare(content_type))
-
-
-def culprit(codec: Codec, value: Any) -> str:
-    """Return which part of a value cannot be encoded: `result["rows"][2] of type Decimal: …`."""
-    where = "result"
-    for _ in range(DEPTH_LOOKED_MAX):
-        if isinstance(value, dict):
-            parts: Iterable[tuple[object, Any]] = value.items()
-        elif isinstance(value, list | tuple | set | frozenset):
-            parts = enumerate(value)
-        else:
-            break
-        looked = islice(parts, PARTS_LOOKED_MAX)
-        step, part = next(((step, part) for step, part in looked if _refusal(codec, part)), (None, value))
-        if part is value:
-            break  # a key is to blame, or a part beyond PARTS_LOOKED_MAX
-        where, value = f"{where}[{step!r}]", part
-    return f"{where} of type {type(value).__name__}: {_refusal(codec, value)}"
-
-
-def _refusal(codec: Codec, value: Any) -> str:
-    try:
-        codec.encode(value)
-    except Exception as error:  # noqa: BLE001 - a user's object may raise anything when it is encoded
-        try:
-            return str(error) or type(error).__name__
-        except Exception:  # noqa: BLE001 - a user's __str__ may raise anything
-            return type(error).__name__
-    return ""

@@ -1,4 +1,4 @@
-"""Words that lead nowhere: commands that other queues have, and jobtypes that nobody runs."""
+"""Words that lead nowhere: jobtypes that nobody runs."""
 
 import socket
 from pathlib import Path
@@ -50,12 +50,3 @@ def test_who_may_not_look_at_workers_is_told_nothing(script: Script, capsys: pyt
     script.on("GET", "/v1/workers", 403, {"detail": "this token may not look"})
     assert run(["push", "mial"]) == 0
     assert capsys.readouterr() == ("a\n", "")
-
-
-@pytest.mark.parametrize(
-    ("words", "near"),
-    [("ls", "jqd jobs"), ("queues", "jqd types"), ("show", "jqd get"), ("purge", "jqd clean"), ("journal show", "")],
-)
-def test_a_command_of_another_queue_leads_to_ours(words: str, near: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(words.split()) == 2
-    assert capsys.readouterr().err.endswith(f"jqd: that is `{near}` here\n" if near else "╯\n")

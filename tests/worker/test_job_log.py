@@ -34,7 +34,7 @@ async def test_the_workers_own_log_says_how_a_job_failed_with_its_id_and_name() 
     ]
     assert "in ending" in lines[0]["exception"]
     assert (lines[1]["why"], lines[1]["after_s"], lines[2]["why"]) == ("the printer is busy", 7.5, "no such file")
-    assert "result of type object" in lines[4]["why"]
+    assert "objects of type object" in lines[4]["why"]
 
 
 async def test_jobs_that_nobody_could_read_are_counted() -> None:

@@ -46,9 +46,8 @@ def test_an_app_is_found(target: str) -> None:
     [
         ("nowherejobs", "there is no module 'nowherejobs'; looked in .* Run the worker from the folder"),
         ("pack.nowhere:app", "there is no module 'pack.nowhere'"),
-        ("otherjobs.py", "'otherjobs.py' is no module name; did you mean 'otherjobs'"),
-        ("nosuchjobs.py", "there is no file 'nosuchjobs.py' in .*; write MODULE or"),
-        ("pack/shopjobs.py", "is no module name; did you mean 'pack.shopjobs'"),
+        ("otherjobs.py", "'otherjobs.py' is no module name. Write MODULE or MODULE:APP, with dots and without .py"),
+        ("pack/shopjobs.py", "is no module name"),
         ("shop-jobs:app", "is no module name. Write MODULE or MODULE:APP"),
         ("", "is no module name"),
         ("otherjobs", "has no 'app'; it has queue, empty: write otherjobs:queue"),
