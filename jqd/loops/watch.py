@@ -6,7 +6,7 @@ setting is mended."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Any
 
 import trio
 
@@ -20,13 +20,8 @@ LOOK_S = 10.0  # how long a bad setting may go unnoticed
 SILENT_MEND = "look at the disk, and whether the data directory is still there: pushes may be refused from now on"
 
 Examine = Callable[[], Awaitable[list[Diagnostic]]]
-Record = TypeVar("Record", contravariant=True)
-
-
-class Apply(Protocol[Record]):
-    """The call by which a lane applies its records."""
-
-    def __call__(self, journal_id: str, start: int, end: int, records: Sequence[Record], /) -> Awaitable[object]: ...
+Apply = Callable[[str, int, int, Sequence[Any]], Awaitable[object]]
+"""The call by which a lane applies its records: (journal id, start, end, records)."""
 
 
 class Watch:
@@ -90,10 +85,10 @@ class Watch:
         for code in {finding.code for finding in before} - {finding.code for finding in findings}:
             self._log.info("watch.mended", code=code)
 
-    def guard(self, apply: Apply[Record]) -> Apply[Record]:
+    def guard(self, apply: Apply) -> Apply:
         """Return `apply` with a check before each call: it raises StoreUnsafe or StoreAway unless the store is safe."""
 
-        async def guarded(journal_id: str, start: int, end: int, records: Sequence[Record], /) -> object:
+        async def guarded(journal_id: str, start: int, end: int, records: Sequence[Any]) -> object:
             if not self._known or self.reason is not None:  # while it is unsafe, each try examines it anew
                 await self.look()
             if self.reason is not None:

@@ -115,7 +115,6 @@ class Isolation:
         self.waiting = 0
         """Number of requests of suspected jobs that wait until nothing else runs there."""
         self._owners: dict[object, _Owner] = {}
-        self._coming: set[object] = set()  # requests of ordinary jobs that are connecting
         self._held_since_s = float("-inf")  # since when suspects have the worker, apart from pauses below RECESS_S
         self._held_until_s = float("-inf")  # when the latest suspect gave the worker free
         self._recess_until_s = float("-inf")  # until when only other jobs get the worker
@@ -147,7 +146,7 @@ class Isolation:
         joins = jobs + sum(owner.jobs for owner in owners) <= min(most, group)
         if wait_s > 0 and not joins:
             return wait_s
-        if joins or not (self.at_work or self._coming):
+        if joins or not self.at_work:
             return self._own(request, _Owner(jobs, group, now_s + send_s), now_s)
         if now_s < self._company_until_s:
             return 0.0
@@ -172,12 +171,7 @@ class Isolation:
         self._emptying_since_s = None
         return 0.0
 
-    def set_out(self, request: object) -> None:
-        """Note that a request of ordinary jobs is about to be sent. Until it has ended, suspected jobs wait."""
-        self._coming.add(request)
-
     def entered(self, request: object, jobs: int, losses: int, now_s: float) -> None:
-        self._coming.discard(request)
         self.at_work += jobs
         if request in self._owners:
             alone_s = ALONE_S * ALONE_GROWTH ** (min(losses, 16) - 1) if losses else 0.0
@@ -194,7 +188,6 @@ class Isolation:
         return self._burst
 
     def left(self, request: object, now_s: float) -> None:
-        self._coming.discard(request)
         self._free(now_s, request)
         if not self.waiting:
             self._emptying_since_s = None  # no suspect waits for it to become empty

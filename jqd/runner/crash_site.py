@@ -47,11 +47,6 @@ class IsolatedRequest:
                     await wait_free()
         finally:
             worker.waiting -= is_suspect
-        if not is_suspect:
-            self.set_out()
-
-    def set_out(self) -> None:
-        self._worker.set_out(self)
 
     def entered(self, jobs: int, losses: int, now_s: float) -> None:
         self._site.entered(self, jobs, now_s)
@@ -90,16 +85,10 @@ class Site:
         self.settled_at_s = float("-inf")
         """Shortly after the last loss: a request sent before this may have reached a process that was dying already."""
         self._workers: dict[str, Isolation] = {}  # by URL: several may be registered at one
-        sent: list[tuple[float, Delivery]] = []
         for delivery in under_way:
             delivery.isolated = self.track(delivery.worker.url or delivery.worker.id)
             if delivery.sent_at_s is not None:
-                sent.append((delivery.sent_at_s, delivery))
-            elif delivery.set_out:
-                delivery.isolated.set_out()
-        for sent_at_s, delivery in sorted(sent, key=lambda one: one[0]):
-            assert delivery.isolated is not None
-            delivery.isolated.entered(len(delivery.missing), 0, sent_at_s)
+                delivery.isolated.entered(len(delivery.missing), 0, delivery.sent_at_s)
 
     def track(self, url: str) -> IsolatedRequest:
         return IsolatedRequest(self._workers.setdefault(url, Isolation()), self)

@@ -124,7 +124,7 @@ class Delivery:
         self.size, self._ids = len(self.missing), frozenset(self.missing)
         self.scope: trio.CancelScope | None = None  # of the task that sends it; None: no task does
         self.sent: Sending | None = None
-        self.set_out, self.set_out_at_s = False, 0.0
+        self.set_out_at_s = 0.0
         self.sent_at_s: float | None = None
         self.has_status = False
         self.unclear = ""
@@ -159,7 +159,6 @@ class Delivery:
         if not self.missing or not is_here or not shared.trusts():
             self.release()
             return None
-        self.set_out = True
         self.size, self._ids = len(self.missing), frozenset(self.missing)
         shared.batches += 1
         batch_id = f"{shared.daemon or 'jqd'}-{shared.mark}-{shared.batches}"

@@ -13,6 +13,7 @@ jobs for a while, starts at the least time of the waiting tenants: it gets no cr
 
 import random
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Protocol
@@ -76,35 +77,30 @@ class Waiting(Protocol):
         """The sort key, smallest first: the priority minus the steps that the best job gained by waiting."""
 
 
-class Policy(Protocol):
+class Policy(ABC):
     """Chooses among waiting jobtypes of equal rank."""
 
+    @abstractmethod
     def rank(self, row: Waiting) -> tuple[Any, ...]:
         """Return a sort key that orders rows (waiting jobtypes) of equal rank, smallest first.
 
         The key changes only when jobs begin, so that the first row stays first until then."""
 
-    def chosen(self, row: Waiting) -> None:
+    def chosen(self, row: Waiting) -> None:  # noqa: B027 - most policies need not know
         """Note that this row (a waiting jobtype) was chosen, as the best of all rows that may run now."""
 
-    def started(self, jobtype: str, count: int) -> None:
+    def started(self, jobtype: str, count: int) -> None:  # noqa: B027
         """Note that `count` jobs of this type began."""
 
 
-class Strict:
+class Strict(Policy):
     """The jobtype with the oldest job goes first, whatever its tenant; names break ties."""
 
     def rank(self, row: Waiting) -> tuple[Any, ...]:
         return row.head_id, row.jobtype
 
-    def chosen(self, row: Waiting) -> None:
-        """Do nothing: this policy counts no starts."""
 
-    def started(self, jobtype: str, count: int) -> None:
-        """Do nothing: this policy counts no starts."""
-
-
-class Random:
+class Random(Policy):
     """Each jobtype has the same chance to go first. The order is drawn anew after jobs began."""
 
     def __init__(self, source: random.Random) -> None:
@@ -119,14 +115,11 @@ class Random:
                 del self._draws[next(iter(self._draws))]
         return draw, row.head_id
 
-    def chosen(self, row: Waiting) -> None:
-        """Do nothing: the order stays until jobs begin."""
-
     def started(self, jobtype: str, count: int) -> None:
         self._draws.clear()
 
 
-class Fair:
+class Fair(Policy):
     """Tenants share by weight, and a tenant's jobtypes share equally."""
 
     def __init__(self, weights: Mapping[str, int] | None = None) -> None:

@@ -52,7 +52,7 @@ def server() -> Server:
 
 async def test_jobs_go_into_a_good_store_only(server: Server) -> None:
     watch, store = Watch(server.examine, accept_loss=False), Store()
-    apply: Apply[object] = watch.guard(store.apply)
+    apply: Apply = watch.guard(store.apply)
     await apply("j", 0, 1, ["job"])
     await apply("j", 1, 2, ["job"])
     assert server.looks == 1, "it was looked at before anything was brought there, and not for every call"
@@ -70,7 +70,7 @@ async def test_jobs_go_into_a_good_store_only(server: Server) -> None:
 
 async def test_a_store_that_was_away_is_looked_at_before_it_gets_jobs(server: Server) -> None:
     watch, store = Watch(server.examine, accept_loss=False), Store()
-    apply: Apply[object] = watch.guard(store.apply)
+    apply: Apply = watch.guard(store.apply)
     await apply("j", 0, 1, [])
     server.away = True
     with pytest.raises(StoreAway):
@@ -200,7 +200,7 @@ async def test_a_look_that_the_system_does_not_allow_ends_nothing(server: Server
         return await server.examine()
 
     watch = Watch(examine, accept_loss=False)
-    apply: Apply[object] = watch.guard(store.apply)
+    apply: Apply = watch.guard(store.apply)
     server.away = True
     async with trio.open_nursery() as nursery:
         await nursery.start(watch.run)

@@ -130,20 +130,6 @@ def test_who_is_to_be_alone_is_not_joined_by_one_of_a_larger_group() -> None:
     assert isolation.admit_or_wait_s("two", 1, 1.0, SEND_S, group=2) == ALONE_S * ALONE_GROWTH
 
 
-def test_a_suspect_waits_for_who_connects_already() -> None:
-    isolation = Isolation()
-    isolation.set_out("other")
-    assert isolation.admit_or_wait_s("suspect", 1, 0.0, SEND_S) == EMPTYING_S
-    isolation.entered("other", 9, 0, 1.0)
-    isolation.at_work -= 9
-    isolation.left("other", 1.0)
-    assert isolation.admit_or_wait_s("suspect", 1, 1.0, SEND_S) == 0
-    isolation.left("suspect", 1.0)
-    isolation.set_out("other")
-    isolation.left("other", 2.0)  # it could not connect
-    assert isolation.admit_or_wait_s("suspect", 1, 2.0, SEND_S) == 0
-
-
 def test_after_a_while_of_suspects_the_worker_is_all_others() -> None:
     isolation = Isolation()
     isolation.waiting = 3

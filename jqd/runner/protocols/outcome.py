@@ -62,7 +62,6 @@ class _Named(msgspec.Struct, gc=False):
     id: str | None = None
 
 
-_encoder = msgspec.msgpack.Encoder()
 _decode_outcome: dict[Encoding, Callable[[bytes], _Outcome]] = {
     "msgpack": msgspec.msgpack.Decoder(_Outcome).decode,
     "json": msgspec.json.Decoder(_Outcome).decode,
@@ -71,11 +70,6 @@ _decode_named: dict[Encoding, Callable[[bytes], _Named]] = {
     "msgpack": msgspec.msgpack.Decoder(_Named).decode,
     "json": msgspec.json.Decoder(_Named).decode,
 }
-_decode_fields: dict[Encoding, Callable[[bytes], dict[str, Raw]]] = {
-    "msgpack": msgspec.msgpack.Decoder(dict[str, Raw]).decode,
-    "json": msgspec.json.Decoder(dict[str, Raw]).decode,
-}
-_CHECKED = frozenset(one.encode_name for one in msgspec.structs.fields(_Outcome) if one.type is not Raw)
 _NAMES: dict[Encoding, str] = {"msgpack": "MessagePack", "json": "JSON"}
 _UNREADABLE = (msgspec.MsgspecError, ValueError, OverflowError, RecursionError)
 
@@ -164,18 +158,9 @@ def _wrong(data: bytes, encoding: Encoding, error: Exception) -> str:
     if not isinstance(error, msgspec.ValidationError):
         return f"it is no {_NAMES[encoding]}: {decode_errors.why(error, text=data if encoding == 'json' else b'')}"
     try:
-        return faults_of(data if encoding == "msgpack" else _without_values(data), _Outcome)[0].detail
+        return faults_of(data if encoding == "msgpack" else packed_of(data, json_ext.decode), _Outcome)[0].detail
     except _UNREADABLE as unread:
         return decode_errors.why(unread)
-
-
-def _without_values(data: bytes) -> bytes:
-    """Return the fields of a JSON outcome that are checked, as MessagePack, to find out which one is wrong. Large
-    values are replaced by short texts."""
-    fields = ((name, bytes(raw)) for name, raw in _decode_fields["json"](data).items() if name in _CHECKED)
-    return _encoder.encode(
-        {name: json_ext.decode(raw) if len(raw) <= json_ext.FEW_BYTES else f"{len(raw)} bytes" for name, raw in fields}
-    )
 
 
 def _charge_job(data: bytes, encoding: Encoding, why: str) -> Answer:
