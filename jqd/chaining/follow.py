@@ -1,9 +1,8 @@
 """Pushes the jobs that follow others. Each job is pushed once, however often the push is tried, and by whichever
 daemon."""
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from contextlib import ExitStack
-from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -51,27 +50,17 @@ class Follower(NamedTuple):
     """The room in the tenant's quota that is reserved for these jobs."""
 
 
-async def follow(
-    services: Services, entries: Sequence[bytes], *, from_shelf: bool = False, written: trio.Event | None = None
-) -> OutboxResult:
+async def follow(services: Services, entries: Sequence[bytes], *, from_shelf: bool = False) -> OutboxResult:
     """Push the jobs of outbox entries, as far as their tenants' quotas have room. Returns the entries that have to
     wait.
 
-    `from_shelf`: whether the entries have waited for a quota until now. `written`: set once all their jobs are being
-    written to the journal in order; never set if an entry waits for a quota. Raises JournalRefused.
+    `from_shelf`: whether the entries have waited for a quota until now. Raises JournalRefused.
     """
     children = list[tuple[str, str]]()
     done = OutboxResult({}, {}, children)
     refused: list[JournalRefused] = []
 
-    unwritten = set[int]()
-
-    def go_on(batch: int) -> None:
-        unwritten.discard(batch)
-        if written is not None and not unwritten and not done.over:
-            written.set()
-
-    async def push(batch: int, homes: frozenset[int], some: Sequence[Follower]) -> None:
+    async def push(homes: frozenset[int], some: Sequence[Follower]) -> None:
         began_s = services.clock.mono_s()
         try:
             if (why := services.partition_breaker.why(homes, began_s)) is not None:
@@ -79,7 +68,7 @@ async def follow(
                 return
             tenant = some[0].tenant
             own = services.as_principal(Principal(tenant)) if tenant else services
-            done.waits.update(await _push(own, some, children, partial(go_on, batch)))
+            done.waits.update(await _push(own, some, children))
         except JournalRefused as error:
             refused.append(error)  # raised below: the nursery would wrap it in a group
         except JqdError as error:
@@ -87,16 +76,12 @@ async def follow(
                 now_s = services.clock.mono_s()
                 services.partition_breaker.note(homes, str(error), took_s=now_s - began_s, now_s=now_s)
             done.waits.update((each.entry, str(error)) for each in some)
-        finally:
-            go_on(batch)
 
     with ExitStack() as charges:
         found = await _within(services, _read(entries, done.waits), done.over, charges, shelf=from_shelf)
-        batches = _by_partition(services, found)
-        unwritten.update(range(len(batches)))
         async with trio.open_nursery() as nursery:
-            for batch, (homes, some) in enumerate(batches):
-                nursery.start_soon(push, batch, homes, some)
+            for homes, some in _by_partition(services, found):
+                nursery.start_soon(push, homes, some)
     if refused:
         raise refused[0]
     return done
@@ -172,11 +157,8 @@ def _homes(services: Services, each: Follower) -> frozenset[int]:
     return frozenset(partition_of_name(annotate(each.tenant, name), services.partitions) for name in named)
 
 
-async def _push(
-    services: Services, some: Sequence[Follower], children: list[tuple[str, str]], written: Callable[[], None]
-) -> dict[bytes, str]:
-    """Push the jobs of these entries. Returns entry → why it has to wait. Adds (parent, child) pairs to `children`, and
-    calls `written` just before the jobs are written to the journal."""
+async def _push(services: Services, some: Sequence[Follower], children: list[tuple[str, str]]) -> dict[bytes, str]:
+    """Push the jobs of these entries. Returns entry → why it has to wait. Adds (parent, child) pairs to `children`."""
     owners = [each for each in some for _ in each.jobs]
     jobs = [job for each in some for job in each.jobs]
     items = [item for each in some for item in each.items]
@@ -186,7 +168,6 @@ async def _push(
         async with PushLinks(services, follows=True) as links:
             if has_links(agreed.jobs):
                 agreed = _outside(agreed, await links.join(agreed.jobs))
-            written()  # `take` writes the frame before other tasks run
             taken = await take(services, agreed.array, agreed.jobs, changes=agreed.changes, links=links)
         for place, (owner, item) in enumerate(zip(owners, items, strict=True)):
             if owner.charge is not FREE and place not in agreed.known and place not in agreed.refused:

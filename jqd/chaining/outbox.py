@@ -4,8 +4,7 @@ that follow one parent (docs/adr/0047).
     outcome ──apply_outcomes──▶ outbox ──push──▶ journal, under an id derived from the parent's ──▶ out of the outbox
 
 Every step may be repeated, by any daemon: the same push under the same id counts once. So the daemon that applied the
-outcome pushes at once, and the others look now and then for entries that it left. While the first entries are being
-synced, those behind them get their ids; all come to the journal in the order of the outbox.
+outcome pushes at once, and the others look now and then for entries that it left.
 
 Entries beyond their tenant's quota are moved to the tenant's *shelf*, a list of its own: once a second some daemon
 tries the oldest of them (docs/adr/0047). Entries on a shelf that wait for something else than the quota are skipped.
@@ -28,9 +27,7 @@ from jqd.loops.backoff import LoopBackoff
 from jqd.store import Shelf, Store
 
 ENTRIES = 500  # entries in one push: as many as one call of the store reserves names for; they share a sync
-UNDER_WAY = 4 * ENTRIES  # entries being pushed at once: some get their ids while earlier ones are synced
 ENTRIES_BYTES = 4 << 20  # of entries in one answer of the store, as for its functions that move rows
-UNDER_WAY_BYTES = 2 * ENTRIES_BYTES  # an eighth of `journal.pending_bytes_max`: a slow disk takes pushes besides
 LOOK_S = 2.0  # between two searches for entries left by a daemon that died or hangs
 LEFT_S = 1.0  # an entry that has waited for this time was left by another daemon
 WALK = 5_000  # waiting entries passed in one such search: 0.1 s of a server; the next one continues there
@@ -68,17 +65,10 @@ class OutboxResult(NamedTuple):
 
 
 class Push(Protocol):
-    """Pushes the jobs of outbox entries and returns which entries have to wait. Raises JournalRefused, StoreAway,
-    StoreRefused.
+    """Pushes the jobs of outbox entries and returns which entries have to wait. `from_shelf`: the entries come from a
+    shelf, the list of a tenant's entries that wait for its quota. Raises JournalRefused, StoreAway, StoreRefused."""
 
-    Sets `written` once the jobs of all entries are being written to the journal in order, so that later entries may be
-    pushed. If an entry waits for a quota, `written` is not set. `from_shelf`: the entries come from a shelf, the list
-    of a tenant's entries that wait for its quota.
-    """
-
-    def __call__(
-        self, entries: Sequence[bytes], *, from_shelf: bool = False, written: trio.Event | None = None
-    ) -> Awaitable[OutboxResult]: ...
+    def __call__(self, entries: Sequence[bytes], *, from_shelf: bool = False) -> Awaitable[OutboxResult]: ...
 
 
 class EntryRetry(NamedTuple):
@@ -112,15 +102,6 @@ class Outbox:
         self._shelves_at_s = -math.inf
         self._new_ms = 0
         """Date (ms, by the store's clock) before which all entries have been tried."""
-        self._under_way: set[bytes] = set()
-        """Entries newer than `_new_ms` that are being pushed, and are still in the outbox."""
-        self._passed = 0
-        """Number of entries newer than `_new_ms` that were tried and have to wait in the outbox."""
-        self._asks = False
-        """Whether to read the outbox again when entries leave it: so many are being pushed that new ones were not
-        read."""
-        self._failure: StoreAway | StoreRefused | JournalRefused | None = None
-        """The error of a push in the background, to be raised by the next `_push_new`."""
         self._walk_at_s = self._walk_began_s = clock.mono_s()
         self._walked = 0
         """Number of waiting entries at the front of the outbox that `_push_left` has gone past in its present pass."""
@@ -151,86 +132,43 @@ class Outbox:
         self._bell.set()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        async with trio.open_nursery() as nursery:
-            task_status.started()
-            while True:
-                with trio.move_on_after(next_beat_s(SHELF_LOOK_S if self.shelves else LOOK_S)):
-                    await self._bell.wait()
-                rang, self._bell = self._bell.is_set(), trio.Event()
-                try:
-                    if self.shelves:
-                        await self._look_at_shelves()  # first, so that new entries go to the end of their shelf
-                    if await self._empty(nursery, rang):
-                        if not self.shelves:
-                            await self._look_at_shelves()
-                        await self._try_shelves()
-                except (StoreAway, StoreRefused, JournalRefused) as error:
-                    self._bell.set()  # new entries may be left
-                    await self.backoff.wait_after_failure(error)
-                else:
-                    self.backoff.succeeded()
+        task_status.started()
+        while True:
+            with trio.move_on_after(next_beat_s(SHELF_LOOK_S if self.shelves else LOOK_S)):
+                await self._bell.wait()
+            rang, self._bell = self._bell.is_set(), trio.Event()
+            try:
+                if self.shelves:
+                    await self._look_at_shelves()  # first, so that new entries go to the end of their shelf
+                if await self._empty(rang):
+                    if not self.shelves:
+                        await self._look_at_shelves()
+                    await self._try_shelves()
+            except (StoreAway, StoreRefused, JournalRefused) as error:
+                self._bell.set()  # new entries may be left
+                await self.backoff.wait_after_failure(error)
+            else:
+                self.backoff.succeeded()
 
-    async def _empty(self, nursery: trio.Nursery, rang: bool) -> bool:
+    async def _empty(self, rang: bool) -> bool:
         """Push the new entries if the loop was woken (`rang`). Every LOOK_S seconds also push older entries that were
         left. Returns whether some entries wait for a quota."""
-        shelves = await self._push_new(nursery) if rang else bool(self.shelves)
+        shelves = await self._push_new() if rang else bool(self.shelves)
         if not rang or self._clock.mono_s() >= self._walk_at_s:
             shelves = await self._push_left()
-            self._passed = 0  # some may have been pushed now; then a new entry would be skipped instead
             self._walk_at_s = self._clock.mono_s() + LOOK_S
         return shelves
 
-    async def _push_new(self, nursery: trio.Nursery) -> bool:
-        """Start pushing all entries that came since the last call. Older entries are skipped, as many of them may have
-        to wait. Returns whether any tenant has a shelf (entries that wait for its quota).
-
-        Entries being pushed are at the front, and are skipped by their number. If another daemon changes that number,
-        entries are skipped wrongly; `_push_left` finds them, and a job that is pushed twice counts once.
-        """
-        shelves = bool(self.shelves)
-        while self._failure is None:
-            self._asks = True
-            if len(self._under_way) >= UNDER_WAY or sum(map(len, self._under_way)) >= UNDER_WAY_BYTES:
-                break
-            skip = self._passed + len(self._under_way)
-            found = await self._store.get_outbox(ENTRIES, ENTRIES_BYTES, since_ms=self._new_ms, skip=skip)
-            shelves, self._asks = found.shelves > 0, False
-            entries = [entry for entry in found.entries if entry not in self._under_way]
-            # For each of these that was not skipped, a waiting entry was.
-            self._passed += len(found.entries) - len(entries)
+    async def _push_new(self) -> bool:
+        """Push all entries that came since the last call. Older entries are skipped, as many of them may have to wait.
+        Returns whether any tenant has a shelf (entries that wait for its quota)."""
+        waiting = 0  # entries at the front that were met just now, and stay in the outbox
+        while True:
+            found = await self._store.get_outbox(ENTRIES, ENTRIES_BYTES, since_ms=self._new_ms, skip=waiting)
             if not found.entries:
-                if not self._under_way and self._failure is None:
-                    self._new_ms, self._passed = found.now_ms, 0
-                break
-            if not entries:
-                continue
-            self._under_way.update(entries)
-            written = trio.Event()
-            nursery.start_soon(self._push_round, entries, written)
-            await written.wait()
-        if self._failure is not None:
-            failure, self._failure, self._passed = self._failure, None, 0
-            raise failure
-        return shelves
-
-    async def _push_round(self, entries: Sequence[bytes], written: trio.Event) -> None:
-        """Push entries, in a task beside other pushes. If this fails, the next `_push_new` raises the error."""
-        try:
-            left = await self._push_found(entries, written)
-            self._passed += left
-        except (StoreAway, StoreRefused, JournalRefused) as error:
-            self._failure = error
-            self._bell.set()
-        finally:
-            self._leave(entries)
-            written.set()
-
-    def _leave(self, entries: Sequence[bytes]) -> None:
-        """Note that these entries are no longer being pushed: either they have to wait, or they are about to be removed
-        from the outbox."""
-        self._under_way.difference_update(entries)
-        if self._asks:
-            self._bell.set()
+                self._new_ms = found.now_ms
+                return found.shelves > 0
+            waiting += await self._push_found(found.entries)
 
     async def _push_left(self) -> bool:
         """Push entries older than LEFT_S, oldest first. Stop after passing WALK entries that have to wait; the next
@@ -246,15 +184,11 @@ class Outbox:
             if not found.entries or self._walked >= end:
                 return found.shelves > 0
 
-    async def _push_found(self, entries: Sequence[bytes], written: trio.Event | None = None) -> int:
+    async def _push_found(self, entries: Sequence[bytes]) -> int:
         """Push entries of the outbox, and move those beyond their tenant's quota to its shelf. Returns how many of the
-        entries stay in the outbox.
-
-        `written`: set once the jobs of all entries are being written to the journal in order.
-        """
-        left, over = await self._push_some(entries, None, written)
+        entries stay in the outbox."""
+        left, over = await self._push_some(entries, None)
         for tenant, spent in over.items():
-            self._leave(spent)
             await self._store.put_off(tenant, spent, SHELF_S)
         return len(left)
 
@@ -297,20 +231,18 @@ class Outbox:
         return (await self._store.get_shelf(ENTRIES, ENTRIES_BYTES, SHELF_S, tenant=tenant, skip=skip))[1]
 
     async def _push_some(
-        self, entries: Sequence[bytes], shelf: str | None, written: trio.Event | None = None
+        self, entries: Sequence[bytes], shelf: str | None
     ) -> tuple[list[bytes], dict[str, list[bytes]]]:
         """Push entries, and remove those that were pushed from the outbox, or from the shelf of the tenant `shelf`.
 
         Returns the entries that stay where they are (outbox or shelf), and tenant → its entries that wait for its
-        quota. `written`: set once the jobs of all entries are being written to the journal in order.
+        quota.
         """
         now_s = self._clock.mono_s()
         rest = {entry for entry in entries if self._retries.get(entry, NO_RETRY).until_s > now_s}
         self._retries |= {entry: self._retries[entry]._replace(met_s=now_s) for entry in rest}
-        if written is None:
-            rest |= self._under_way.intersection(entries)
         due = [entry for entry in entries if entry not in rest]
-        pushed = await self._push(due, from_shelf=shelf is not None, written=written) if due else OutboxResult({}, {})
+        pushed = await self._push(due, from_shelf=shelf is not None) if due else OutboxResult({}, {})
         waits, over, children = pushed
         for tenant, refused in over.items():
             if tenant not in self.shelves:
@@ -318,7 +250,6 @@ class Outbox:
         spent = {tenant: refused.entries for tenant, refused in over.items()}
         left = {*waits, *(entry for waiting in spent.values() for entry in waiting)}
         done = [entry for entry in due if entry not in left]
-        self._leave(done)
         await self._store.drop_outbox(done, shelf, children)
         for entry in due:
             if entry not in waits:

@@ -1,12 +1,9 @@
 """Followers are pushed once each: whoever does it, however often, and whatever stands in their way."""
 
-from functools import partial
 from typing import Any
 
 import msgspec
 import pytest
-import trio
-import trio.testing
 from structlog.testing import capture_logs
 
 from jqd.chaining.follow import follow
@@ -139,21 +136,6 @@ async def test_an_id_that_is_made_is_not_confirmed_and_reads_as_on_its_way_howev
     await edge.apply()
     assert sorted(await jobs(edge)) == [f"{PARENT}.0", "own"]
     assert len(await edge.claim("a")) == 1
-
-
-async def test_those_behind_them_may_go_on_once_these_are_written_unless_some_wait_for_a_quota(edge: Whole) -> None:
-    await quota(edge, queued=6)
-    first, second, other = family(1, 6), family(2, 6), family(3, 3, "other")
-    for entries, goes_on in (([first, other], True), ([second, family(4, 3, "other")], False)):
-        written, edge.journal.hold, edge.journal.waiting = trio.Event(), trio.Event(), trio.Event()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(partial(follow, services(edge), entries, written=written))
-            await edge.journal.waiting.wait()
-            await trio.testing.wait_all_tasks_blocked()
-            assert written.is_set() == goes_on, "what is behind them would take the room that comes free"
-            edge.journal.hold.set()
-        edge.journal.hold = None
-        await edge.apply()
 
 
 async def test_a_store_that_is_away_makes_them_wait_and_so_does_what_cannot_be_read(edge: Whole) -> None:

@@ -11,7 +11,6 @@ import trio.testing
 from jqd.chaining.outbox import (
     COMPLAIN_S,
     ENTRIES,
-    ENTRIES_BYTES,
     LEFT_S,
     LOOK_S,
     REST_S,
@@ -39,18 +38,12 @@ class Pushes:
         self.refuses: Exception | None = None
         self.room = 10_000
         self.takes_s = 0.0
-        self.is_early = False
-        """Whether those behind them may go on at once."""
         self.outbox: Outbox | None = None
         """Whose shelves are looked at, too: what is new goes behind what lies there."""
 
-    async def __call__(
-        self, entries: Sequence[bytes], *, from_shelf: bool = False, written: trio.Event | None = None
-    ) -> OutboxResult:
+    async def __call__(self, entries: Sequence[bytes], *, from_shelf: bool = False) -> OutboxResult:
         its = [entry.partition(b" ")[2] for entry in entries]
         self.calls.append(its)
-        if self.is_early and written is not None:
-            written.set()
         await trio.sleep(self.takes_s)
         if self.refuses is not None:
             raise self.refuses
@@ -182,67 +175,6 @@ async def test_much_that_has_to_wait_is_in_nobodys_way(
     await trio.sleep(REST_S + LOOK_S)
     assert await room.left() == [], "what does not wait any more goes in one look"
     assert room.complaint() is None
-
-
-async def test_so_many_are_under_way_and_no_more_and_what_fails_among_them_goes_again(
-    autojump_clock: None, monkeypatch: pytest.MonkeyPatch, room: Room
-) -> None:
-    monkeypatch.setattr("jqd.chaining.outbox.ENTRIES", 1)
-    monkeypatch.setattr("jqd.chaining.outbox.UNDER_WAY", 3)
-    room.pushes.is_early, room.pushes.takes_s = True, 1.0
-    its = [b"%d" % number for number in range(5)]
-    await room.put(*its)
-    room.outbox.wake()
-    await trio.testing.wait_all_tasks_blocked()
-    assert room.pushes.calls == [[it] for it in its[:3]]
-    await trio.sleep(1.5)
-    assert room.pushes.calls == [[it] for it in its], "and more when some are through, though nobody rings"
-    room.pushes.refuses = JournalRefused("the disk is full", full=True)
-    await trio.sleep(1)
-    assert await room.left() == its[3:]
-    room.pushes.refuses = None
-    await trio.sleep(5)
-    assert (sorted(room.pushes.taken), await room.left()) == (its, [])
-
-
-async def test_as_many_bytes_are_under_way_and_no_more(autojump_clock: None, room: Room) -> None:
-    """With a slow disk one tenant's long results would fill the journal's room for what is not synced: all get 503."""
-    room.pushes.is_early, room.pushes.takes_s = True, 1.0
-    its = [b"%d" % number + b"x" * (1 << 20) for number in range(12)]
-    await room.put(*its)
-    room.outbox.wake()
-    await trio.testing.wait_all_tasks_blocked()
-    under_way = sum(len(it) for call in room.pushes.calls for it in call)
-    assert 2 * ENTRIES_BYTES <= under_way < 2 * ENTRIES_BYTES + len(its[0]), "an answer gives one at least"
-    await trio.sleep(1.5)
-    assert [it for call in room.pushes.calls for it in call] == its, "the others when some are through"
-
-
-async def test_what_is_new_is_found_behind_what_waits_and_what_is_under_way(
-    autojump_clock: None, monkeypatch: pytest.MonkeyPatch, room: Room
-) -> None:
-    """How many wait there is counted anew after each look for what was left."""
-    monkeypatch.setattr("jqd.chaining.outbox.ENTRIES", 2)
-    room.pushes.is_early, room.pushes.waits = True, {b"stuck 1", b"stuck 2"}
-    room.pushes.takes_s = 10 * LOOK_S
-    await room.put(b"slow 1")
-    room.outbox.wake()
-    await trio.testing.wait_all_tasks_blocked()
-    room.pushes.takes_s = 0.0
-    await room.put(*sorted(room.pushes.waits))
-    room.outbox.wake()
-    await trio.testing.wait_all_tasks_blocked()
-    room.pushes.takes_s = 10 * LOOK_S
-    await room.put(b"slow 2", b"slow 3")
-    room.outbox.wake()
-    await trio.testing.wait_all_tasks_blocked()
-    room.pushes.takes_s = 0.0
-    await trio.sleep(LOOK_S + LEFT_S / 4)
-    await room.put(b"new")
-    room.outbox.wake()
-    await trio.testing.wait_all_tasks_blocked()
-    # Perhaps twice: it is under way no longer, and not yet out of the outbox, when that is looked at once more.
-    assert set(room.pushes.taken) == {b"new"}, "at once, not when it is old enough to have been left"
 
 
 async def test_a_disk_that_is_full_and_a_store_that_is_away_are_weather(autojump_clock: None, room: Room) -> None:

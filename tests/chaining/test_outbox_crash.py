@@ -26,7 +26,7 @@ class Killed(BaseException):
 
 @pytest.fixture
 async def edge(monkeypatch: pytest.MonkeyPatch) -> Whole:
-    monkeypatch.setattr("jqd.chaining.outbox.ENTRIES", 1)  # so three entries are three pushes, under way together
+    monkeypatch.setattr("jqd.chaining.outbox.ENTRIES", 1)  # so three entries are three pushes
     return await Whole().begin()
 
 
@@ -115,23 +115,3 @@ async def test_whatever_step_kills_it_each_is_one_job(
     linked = await edge.whole.list_links(parents, 9)
     assert [one and one.children for one in linked] == [2] * PARENTS, "each parent knows its own"
     assert len(await edge.claim("next")) == len(wanted)
-
-
-async def test_while_some_are_synced_those_behind_them_are_written_in_their_order(
-    autojump_clock: None, edge: Whole, nursery: trio.Nursery
-) -> None:
-    parents = await followed(edge)
-    edge.journal.hold, before = trio.Event(), len(edge.journal.frames)
-    loop = outbox(edge)
-    await nursery.start(loop.run)
-    loop.wake()
-    await trio.testing.wait_all_tasks_blocked()
-    bodies = [body for _, _, body in edge.journal.frames[before:]]
-    assert [parent.encode() in body for parent, body in zip(parents, bodies, strict=True)] == [True] * PARENTS
-    loop.wake()
-    await trio.testing.wait_all_tasks_blocked()
-    assert len(edge.journal.frames) == before + PARENTS, "what is under way is not pushed again"
-    assert len((await edge.whole.get_outbox(9, 1 << 20)).entries) == PARENTS, "nothing is on disk yet"
-    edge.journal.hold.set()
-    await trio.testing.wait_all_tasks_blocked()
-    assert (await edge.whole.get_outbox(9, 1 << 20)).entries == []
