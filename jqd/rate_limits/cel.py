@@ -128,7 +128,7 @@ class Tree:
             try:
                 return whole[key]
             except KeyError:
-                raise Missing(f"there is no {key}", key) from None
+                raise Missing(f"there is no field {key[:80]}") from None
 
         return Node(run, operand.nodes + 1)
 

@@ -213,8 +213,10 @@ def _value(field: str, expression: Expression, fields: Mapping[str, Any], steps:
     Raises Failed."""
     try:
         return expression.value(fields, steps)
+    except Missing as error:
+        raise Failed(f"{field}: {expression.shown}: {error}") from error
     except Failed as error:
-        raise Failed(f"{field}: {expression.explained(error)}") from error
+        raise Failed(f"{field}: {error}") from error
 
 
 def key_text(value: Any) -> str:
@@ -364,24 +366,10 @@ def counted_apart(limit: Limit, partitions: int) -> str | None:
     set."""
     if partitions == 1 or (limit.rate is None and limit.concurrency is None):
         return None
-    return f"each of the store's {partitions} partitions counts by itself: {_together(limit, partitions)}"
+    return f"each of the store's {partitions} partitions counts by itself: together up to {partitions} times as much"
 
 
 def why_not_exact(limit: Limit, partitions: int) -> str | None:
     """Return why a limit is not exact with this many partitions, and what to do about it; None if it is exact."""
     apart = counted_apart(limit, partitions)
     return apart and f"{apart}; leave out `exact` and set limits {partitions} times as low"
-
-
-def _together(limit: Limit, count: int) -> str:
-    allowed = []
-    if limit.concurrency is not None:
-        allowed.append(f"{count * limit.concurrency} at once ({count} × {limit.concurrency})")
-    if (rate := limit.rate) is not None:
-        what = "of its cost" if limit.cost else "starts"
-        window = f"{rate.per_s:.3f}".rstrip("0").rstrip(".")
-        allowed.append(f"{count * rate.limit} {what} in {window} s ({count} × {rate.limit})")
-        if rate.burst:
-            allowed.append(f"{count * rate.burst} more of its burst ({count} × {rate.burst})")
-    each = " for each value of its key" if limit.key else ""
-    return f"together up to {' and '.join(allowed)}{each}"

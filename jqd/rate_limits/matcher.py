@@ -15,7 +15,7 @@ from typing import Any
 
 from jqd.domain.suggest import suggestion
 from jqd.rate_limits.cel import Tree, Unknown
-from jqd.rate_limits.operators import Failed, Missing, Steps, TooLong, type_of
+from jqd.rate_limits.operators import Failed, Steps, TooLong, type_of
 
 FIELDS = ("name", "argument", "priority", "tags", "tenant")  # of a job, as an expression sees it
 EXPRESSION_LENGTH_MAX = 1_000  # characters: nobody reads a longer one
@@ -27,14 +27,13 @@ PATTERN_STEPS, CLASS_STEPS = 10, 200  # for each place at each match, which buil
 MATCH_STEPS = 40  # of each match
 PATTERN_CHARS = 5  # of a pattern take what a place takes: building it takes long without any place, too
 CHAR_STEPS = 0.2  # for each place and character of the text: where the library follows all ways through the pattern
-SHOWN_CHARS = 80  # of an expression and of a missing field, in the text why it has no value
+SHOWN_CHARS = 80  # of an expression, in the text why it has no value
 CLASS_CHARS = 10  # so many characters of a written-out class count as a place: 200 members take as long as Unicode's
 ARGUMENT_BYTES_MAX = 16_384  # of an argument that expressions may read: decoding it takes a millisecond
 
 _COUNTED = re.compile(r"\{(\d+)(?:,(\d*))?\}")
 _MEMBERS = re.compile(r"\[\^?\]?(?:[^\]\\]|\\.)*\]", re.DOTALL)
 _NAMED_CLASS = re.compile(r"\\[pP]|\(\?[a-zA-Z]*i")  # Unicode classes, and flag i, which costs as much
-_PATH, _WORD = re.compile(r"\bjob(?:\.\w+)+"), re.compile(r"\w+")
 _PLACE = re.compile(r"<input>:(\d+):(\d+): (.*)")
 _ONE_EQUALS = re.compile(r"token recognition error at: '=")
 # Finds the jobtypes that an expression can match, so that others need not be evaluated. See `only_names`.
@@ -96,19 +95,6 @@ class Expression:
         if type_ not in self._types:
             raise Failed(f"{self.shown} is {type_}, not {' or '.join(self._types)}")
         return found
-
-    def explained(self, error: Failed) -> str:
-        """Return a text for people that says why the expression has no value: if possible, which field is missing."""
-        if not isinstance(error, Missing):
-            return str(error)
-        if not (key := error.key):
-            return f"{self.shown} asks for what there is not: {error}"[:200]
-        paths = [path.split(".") for path in _PATH.findall(self.text)]
-        whose = [".".join(path[: path.index(key, 1)]) for path in paths if key in path[1:]]
-        # If the name stands there more than once, another place may have read it.
-        is_only = _WORD.findall(self.text).count(key) == 1
-        place = whose[0] if whose and is_only else f"what {self.shown} looks into"
-        return f"{place} has no field {shortened(key)}"
 
     @property
     def shown(self) -> str:

@@ -25,10 +25,6 @@ class Failed(Exception):
 class Missing(Failed):
     """An expression reads a field that this job does not have."""
 
-    def __init__(self, why: str, key: str = "") -> None:
-        super().__init__(why)
-        self.key = key
-
 
 class TooLong(Failed):
     """An expression has used up its steps. Unlike other failures, operators such as `||` do not ignore it."""
@@ -128,7 +124,7 @@ def _index(whole: Any, key: Any, steps: Steps) -> Any:
     if type(whole) is dict:
         if _has(whole, key, steps):
             return whole[key]
-        raise Missing(f"there is no {key}", key if type(key) is str else "")
+        raise Missing(f"there is no field {str(key)[:80]}")
     if type(whole) is not list or type(key) not in _NUMBERS or key != key // 1:
         raise no_such("[]", whole, key)
     if not 0 <= key < len(whole):

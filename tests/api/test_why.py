@@ -268,8 +268,8 @@ async def test_each_job_that_a_constraint_fails_on_is_told_its_own_failure(edge:
     failures = [
         ({"k": 9, "c": 100}, "cost: job.argument.c is 100, more than limit and burst, 15, allow at all"),
         ({"k": 9, "c": -1}, "cost: job.argument.c is -1, and must be 0 or more"),
-        ({"k": 9}, "cost: job.argument has no field c"),
-        ({"c": 1}, "key: job.argument has no field k"),
+        ({"k": 9}, "cost: job.argument.c: there is no field c"),
+        ({"c": 1}, "key: job.argument.k: there is no field k"),
         ({"k": 9, "c": "x"}, "cost: job.argument.c is STRING, not INT"),
         ({"k": 9, "c": 1.5}, "cost: job.argument.c is DOUBLE, not INT"),
     ]

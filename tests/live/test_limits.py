@@ -91,9 +91,9 @@ def test_limits_hold_over_two_servers_through_a_kill_of_each_kind_and_a_wipe(tmp
         with pytest.raises(Invalid, match="each of the store's 2 partitions counts by itself"):
             client.set_constraint("twenty", both, rate={"limit": rate, "per_s": 1}, exact=True)
         twenty = client.set_constraint("twenty", both, rate={"limit": rate, "per_s": 1})
-        assert (twenty["partitions"], "up to 40 starts in 1 s (2 × 20)" in twenty["warning"]) == (2, True)
+        assert (twenty["partitions"], "up to 2 times as much" in twenty["warning"]) == (2, True)
         three_at_once = client.set_constraint("three", 'job.name == "slow"', concurrency=at_once)
-        assert "up to 6 at once (2 × 3)" in three_at_once["warning"]
+        assert "up to 2 times as much" in three_at_once["warning"]
         rated = client.push_many([{"name": (HERE, THERE)[n % 2], "argument": {"n": n}} for n in range(160)])
         slow = client.push_many([{"name": "slow", "argument": 0.1} for _ in range(15)])
         assert {partition_of(one, 2) for one in rated} == {0, 1}

@@ -99,4 +99,4 @@ def test_a_long_key_that_is_missing_is_told_in_few_words() -> None:
     expression = Expression("job.argument.m[job.argument.s]", ("STRING",))
     with pytest.raises(Failed) as raised:
         expression.value({"argument": {"m": {}, "s": "k(" * 8_000}})
-    assert len(expression.explained(raised.value)) < 200
+    assert len(str(raised.value)) < 200
