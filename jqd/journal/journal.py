@@ -125,8 +125,8 @@ class Journal(Commits):
     async def read(self, token: Reservation) -> list[Slice]:
         """Return the reserved records, perhaps none, with every checksum verified. Lowers token.end to where they end.
 
-        Reports damage in `stats` and skips it. If the disk cannot be read, reports that and tries again until it can.
-        Raises JournalStuck when a read made no progress."""
+        Reports damage in `stats` and skips it. If the disk cannot be read, reports that, and tries again until it can.
+        """
         if (slices := self._tails[token.lane].read(token)) is not None:
             await trio.lowlevel.checkpoint()
             return slices

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import msgspec
 
-from jqd.domain.errors import JournalStuck
 from jqd.domain.record import Lane
 from jqd.journal.files import Files
 from jqd.journal.frame import Frame
@@ -83,13 +82,10 @@ class Reader:
         """Return the lane's records from token.start on, up to the token's limits. Lowers token.end to where it
         stopped.
 
-        Raises OSError, and JournalStuck when token.end would not lie behind token.start. After such an error the next
-        call opens the segment again, and no record is skipped."""
+        Raises OSError. After that the next call opens the segment again, and no record is skipped."""
         try:
-            slices = cut(self._frames(token, segments), token)
-            _expect_progress(token, slices)
-            return slices
-        except (OSError, JournalStuck):
+            return cut(self._frames(token, segments), token)
+        except OSError:
             self.close()
             raise
 
@@ -133,20 +129,3 @@ class Reader:
         sentence = quarantine(self._files, segment, gap)
         if sentence is not None and len(self.damaged) < DAMAGED_MAX:
             self.damaged.append(sentence)
-
-
-def _expect_progress(token: Reservation, slices: Sequence[Slice]) -> None:
-    """Raise JournalStuck unless the read moved on; else the same records would be read and applied for ever."""
-    behind = token.start
-    for piece in slices:
-        if piece.end <= behind:
-            break
-        behind = piece.end
-    else:
-        if behind <= token.end > token.start:
-            return
-    raise JournalStuck(
-        f"lane {token.lane.name.lower()} cannot be read from position {token.start} on: the read came back to "
-        f"{min(behind, token.end)}. Nothing of it is lost, and nothing behind it is read. This is a mistake in jqd: "
-        "report it with the output of `jqd journal verify`, and start the daemon again"
-    )

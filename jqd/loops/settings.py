@@ -6,7 +6,7 @@ exchanges workers' signs of life, and each daemon's view of the workers (docs/ad
 
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 
 import trio
@@ -16,6 +16,7 @@ from jqd.domain.audit import IN_A_ROW, is_old, stale
 from jqd.domain.beat import next_beat_s, rest
 from jqd.domain.clock import Clock
 from jqd.domain.errors import JournalDamaged, JournalStuck, StoreAway, StoreChanged, StoreRefused
+from jqd.domain.groups import in_groups
 from jqd.domain.log import get_logger
 from jqd.domain.record import Lane, decode_rules, encode_rules
 from jqd.domain.settings import AUDIT, FIRED, SCHEDULE, Setting, SettingTable
@@ -321,27 +322,13 @@ class SettingsUpkeep:
         learned = [(follow.learned, setting) for follow in self._follows for setting in follow.learned.values()]
         kept = [setting for _, setting in learned if setting.kind != VIEW and self._settings.holds(setting)]
         kept += [setting for worker_id in unknown if (setting := self._settings.get(KIND, worker_id)) is not None]
-        for piece in _pieces(kept):
+        for piece in in_groups(kept, lambda setting: setting.size_bytes, KEPT_RULES, KEPT_BYTES):
             await self._journal.wsync(self._journal.write(Lane.RULES, len(piece), encode_rules(piece)))
         for waiting, setting in learned:
             if waiting[setting.key] is setting:  # else a later one has replaced it meanwhile
                 del waiting[setting.key]
         for follow in self._follows:
             follow.unknown -= unknown
-
-
-def _pieces(settings: Sequence[Setting]) -> Iterator[list[Setting]]:
-    """Cut settings into lists that fit into one frame each."""
-    piece: list[Setting] = []
-    size_bytes = 0
-    for setting in settings:
-        if piece and (len(piece) == KEPT_RULES or size_bytes + setting.size_bytes > KEPT_BYTES):
-            yield piece
-            piece, size_bytes = [], 0
-        piece.append(setting)
-        size_bytes += setting.size_bytes
-    if piece:
-        yield piece
 
 
 async def find_unneeded(settings: SettingTable, workers: WorkerRegistry, now_ms: int) -> list[Setting]:

@@ -10,7 +10,7 @@ store's list of this daemon's jobs is compared with this list to find the jobs.
 
 import enum
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
@@ -18,6 +18,7 @@ import msgspec
 import trio
 
 from jqd.domain.errors import JournalRefused
+from jqd.domain.groups import in_groups
 from jqd.domain.job import INTERRUPTED, NIL, Fate, Held, Outcome
 
 TAKE_BYTES_MAX = 8 << 20  # of results and errors taken at once: they become one journal frame, which has its own limit
@@ -315,16 +316,7 @@ class InFlightJobs:
         return {"in_flight": len(self), "at_work": self.at_work, "untaken": self.untaken, **asdict(self.counters)}
 
 
-def posts_of(entries: Sequence[InFlightJob], jobs_max: int, bytes_max: int) -> list[list[InFlightJob]]:
+def posts_of(entries: Sequence[InFlightJob], jobs_max: int, bytes_max: int) -> Iterator[list[InFlightJob]]:
     """Divide `entries`, in order, into requests of at most `jobs_max` jobs and `bytes_max` bytes. A larger job gets a
     request to itself."""
-    posts: list[list[InFlightJob]] = []
-    size = 0
-    for entry in entries:
-        length = len(entry.held.job.argument)
-        if not posts or len(posts[-1]) >= jobs_max or size + length > bytes_max:
-            posts.append([])
-            size = 0
-        posts[-1].append(entry)
-        size += length
-    return posts
+    return in_groups(entries, lambda entry: len(entry.held.job.argument), jobs_max, bytes_max)

@@ -4,19 +4,13 @@ A read that came back to where it began once kept a core busy and every later pu
 """
 
 import itertools
-import random
-from collections.abc import Iterable
-from contextlib import aclosing
 
-import pytest
 import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jqd.domain.errors import JournalStuck
 from jqd.domain.record import Lane
-from jqd.journal import Journal, Reservation, Slice, reader
-from jqd.journal.frame import Frame
+from jqd.journal import Reservation, reader
 from jqd.journal.segment import Segment
 from tests.harness.files import MemoryFiles
 from tests.journal.conftest import opened, push
@@ -93,36 +87,3 @@ async def test_the_array_that_was_seen_to_stop_it() -> None:
             taken += sum(piece.stop - piece.first for piece in await journal.read(token))
             journal.rsync(token.lane, token.end)
         assert taken == 18_101
-
-
-@pytest.mark.parametrize("mistake", ["backwards", "nowhere", "slices that go back"])
-async def test_a_reader_that_does_not_go_on_is_refused_in_words(monkeypatch: pytest.MonkeyPatch, mistake: str) -> None:
-    """Whoever reads on from what such a read says would read for ever, or apply what it has applied."""
-    real = reader.cut
-
-    def planted(frames: Iterable[Frame], token: Reservation) -> list[Slice]:
-        slices = real(frames, token)
-        if mistake == "slices that go back":
-            return [*slices, *slices]
-        token.end = max(0, token.start - random.Random(1).randrange(10)) if mistake == "backwards" else token.start
-        return slices
-
-    async def ranges(journal: Journal) -> None:
-        async with aclosing(journal.read_range(Lane.JOBS, 0, journal.end)) as pieces:
-            async for _ in pieces:
-                pass
-
-    async with opened(MemoryFiles()) as journal:
-        await push(journal, b"one", b"two")
-        monkeypatch.setattr(reader, "cut", planted)
-        token = journal.read_reserve(Lane.JOBS, 10)
-        assert token is not None
-        with pytest.raises(JournalStuck, match=r"lane jobs .* position 0 "):
-            await journal.read(token)
-        with pytest.raises(JournalStuck):
-            await ranges(journal)
-        monkeypatch.setattr(reader, "cut", real)
-        journal.read_cancel(token.lane, token.start)
-        token = journal.read_reserve(Lane.JOBS, 10)
-        assert token is not None
-        assert len(await journal.read(token)) == 2, "nothing was passed over"

@@ -2,7 +2,6 @@
 
 import io
 import json
-from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -10,8 +9,7 @@ import trio
 
 from jqd.domain.errors import PositionMismatch
 from jqd.domain.record import Lane
-from jqd.journal import Journal, Reservation, Slice, reader
-from jqd.journal.frame import Frame
+from jqd.journal import Journal
 from jqd.loops.ingest import IDLE_TURNS
 from jqd.loops.progress import LOOK_S, STALLED_S
 from jqd.testing.store import FakeStore
@@ -29,36 +27,6 @@ def events(logged: io.StringIO) -> list[str]:
 
 async def came_in(here: Pair) -> int:
     return sum([(await store.stats()).waiting for store in here.stores])
-
-
-@pytest.mark.parametrize("mistake", ["backwards", "nowhere"])
-@pytest.mark.usefixtures("from_disk")
-async def test_a_reader_that_does_not_go_on_turns_health_red_and_takes_no_core(
-    autojump_clock: None, logged: io.StringIO, monkeypatch: pytest.MonkeyPatch, mistake: str
-) -> None:
-    real, reads = reader.cut, 0
-
-    def planted(frames: Iterable[Frame], token: Reservation) -> list[Slice]:
-        nonlocal reads
-        reads += 1
-        slices = real(frames, token)
-        token.end = token.start - (1 if mistake == "backwards" else 0)
-        return slices
-
-    async with pair() as here, trio.open_nursery() as nursery:
-        await here.start(nursery)
-        monkeypatch.setattr(reader, "cut", planted)
-        await here.push(HERE, HERE)
-        await trio.sleep(LONG_S)
-        assert "lane jobs cannot be read from position 0 on" in str(here.control.run_ready())
-        assert here.control.push_ready() is None, "the journal takes jobs as ever"
-        assert reads <= 2 * LONG_S * TURNS_S, "of two partitions"
-        monkeypatch.setattr(reader, "cut", real)
-        await until(lambda: here.control.run_ready() is None)
-        assert await here.control.wait_caught_up(Lane.JOBS, here.journal.end, 5, {0, 1})
-        assert await came_in(here) == 2
-        assert events(logged) == ["ingest.stuck"] * 2 + ["ingest.goes_on"] * 2
-        nursery.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("mistake", ["a read hangs", "nothing is reserved", "the store refuses"])

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from jqd.domain.errors import JournalDamaged
 from jqd.domain.fields import DECODE_ERRORS
 from jqd.domain.followers import read_entry
+from jqd.domain.groups import in_groups
 from jqd.domain.job import NIL, Outcome
 from jqd.domain.jobid import partition_of
 from jqd.domain.outcome_followers import has_jobs
@@ -64,7 +65,7 @@ async def still_waiting(stores: Sequence[Store], outcomes: Iterable[Outcome]) ->
             place = partition_of(outcome.job_id, len(stores)), _tenant(outcome)
             groups.setdefault(place, []).append((_entry(outcome), outcome))
     for (number, tenant), pairs in groups.items():
-        for some in _pieces(pairs):
+        for some in in_groups(pairs, lambda pair: len(pair[0]), CALL_ENTRIES, CALL_BYTES):
             waits = await stores[number].is_owed(tenant, [entry for entry, _ in some])
             owed += [_bare(outcome) for (_, outcome), is_owed in zip(some, waits, strict=True) if is_owed]
     return owed
@@ -84,16 +85,3 @@ def _tenant(outcome: Outcome) -> str:
 
 def _bare(outcome: Outcome) -> Outcome:
     return replace(outcome, result=NIL, log="")
-
-
-def _pieces(pairs: Sequence[tuple[bytes, Outcome]]) -> Iterable[list[tuple[bytes, Outcome]]]:
-    piece: list[tuple[bytes, Outcome]] = []
-    size = 0
-    for entry, outcome in pairs:
-        if piece and (size + len(entry) > CALL_BYTES or len(piece) == CALL_ENTRIES):
-            yield piece
-            piece, size = [], 0
-        piece.append((entry, outcome))
-        size += len(entry)
-    if piece:
-        yield piece
