@@ -41,8 +41,6 @@ class Pause(NamedTuple):
     until_s: float
     registered_at_ms: int
     """Time of the worker's registration that the pause is about; a later registration ignores it."""
-    yields: bool
-    """Whether that daemon lets this one probe the worker first, if this daemon backed it off as well."""
 
 
 NO_PAUSES: Mapping[str, Pause] = {}
@@ -245,11 +243,8 @@ class Capacity:
 
     def _apply(self, worker_id: str, breaker: CircuitBreaker) -> None:
         pauses = (known[worker_id] for known in self._pauses.values() if worker_id in known)
-        longest = max((pause for pause in pauses if pause.registered_at_ms == breaker.registered_at_ms), default=None)
-        if longest is None:
-            breaker.pause(float("-inf"), yields=False)
-        else:
-            breaker.pause(longest.until_s, yields=not (breaker.failures and longest.yields))
+        ends_s = (pause.until_s for pause in pauses if pause.registered_at_ms == breaker.registered_at_ms)
+        breaker.pause(max(ends_s, default=float("-inf")))
 
     def _begin(self, breaker: CircuitBreaker, worker: Worker) -> None:
         """Reset the breaker of a worker that moved to another host and port, or registered anew.

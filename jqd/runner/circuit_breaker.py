@@ -11,8 +11,8 @@ Three limits meet here:
 Jobs of several jobtypes share the worker: one job takes 1/window of it, by the window of its type. While any share is
 free there is room for at least one job of any type, so quick jobs never keep out more urgent ones.
 
-A back-off by another daemon holds here, too (`worker_health.py`): nothing is sent until its end. The daemon that got
-the `503` probes first; the others a moment later, with one job each, unless it has backed off again.
+A back-off by another daemon holds here, too (`worker_health.py`): nothing is sent until its end. Then each daemon
+probes with one job.
 
 A probe is a job in flight. It is over when its worker answers or fails, or when the job is taken back. Most frameworks
 answer only when the job is done, so while a probe runs another one follows after PROBED_S. A worker that hung (took
@@ -36,7 +36,6 @@ SHARE_MIN = 1 / 1024  # the AIMD limit falls no further; one job always has room
 QUANTA = 4  # a window wider than max_jobs is refilled in quarters
 RETRY_AFTER_S_MIN = 0.1  # a shorter pause counts as none: the worker would get jobs again at once, for ever
 LOG_EVERY_S = 60.0  # a complaint or back-off is logged again after this: thousands of jobs may meet it
-PROBE_S = 2.0  # added to another daemon's back-off: it probes first, and half a second later we know the result
 PROBED_S = 10.0  # by then a probe is connected (5 s), and an overloaded worker has refused it
 SAME_CLOCK_S = 5.0  # dates by one clock differ by no more: a store's clock is known to a fraction of it
 NOT_TAKEN_S = 60.0  # a jobtype that a worker does not know is offered to it again after this: it may be newer by then
@@ -74,7 +73,6 @@ class CircuitBreaker:
         self._retry_after_max_s = retry_after_max_s
         self._source = source
         self._disproved_s = float("-inf")  # earlier back-offs by other daemons are void: the worker has answered
-        self._grace_s = 0.0  # added to `others_until_s` while the other daemon probes first
         # Ids of jobs in flight that were sent as probes → until when they keep others away.
         self._probes: dict[str, float] = {}
         self._lead_ms = math.nan  # of the date that was accepted last, over the monotonic clock; NaN: none was
@@ -141,7 +139,7 @@ class CircuitBreaker:
     def is_open(self, now_s: float) -> bool:
         """Return whether the worker is backed off by any daemon. Then nothing is sent to it, not even jobs already
         claimed for it."""
-        return now_s < max(self.open_until_s, self.others_until_s + self._grace_s)
+        return now_s < max(self.open_until_s, self.others_until_s)
 
     def is_shut(self, now_s: float) -> bool:
         """Return whether the worker is backed off by this daemon itself. Back-offs by other daemons do not count."""
@@ -251,13 +249,9 @@ class CircuitBreaker:
         self.failures, self.why = self.failures or 1, why
         self.open_until_s = max(self.open_until_s, until_s)
 
-    def pause(self, until_s: float, *, yields: bool) -> None:
-        """Note until when another daemon has backed this worker off; -inf: none has.
-
-        `yields`: the other daemon probes first, so this one waits a little longer.
-        """
+    def pause(self, until_s: float) -> None:
+        """Note until when another daemon has backed this worker off; -inf: none has."""
         self.others_until_s = until_s if until_s > self._disproved_s else float("-inf")
-        self._grace_s = PROBE_S if yields else 0.0
 
     def _forget_others(self) -> None:
         self._disproved_s = max(self._disproved_s, self.others_until_s)

@@ -231,7 +231,7 @@ class WorkerViews:
                 pauses[worker_id] = known[worker_id]  # not computed anew: a clock that was set since changes nothing
                 continue
             left_s = min((seen.until_ms - now_ms) / 1000, self._pause_s_max)
-            pauses[worker_id] = Pause(now_s + left_s, seen.registered_at_ms, self._daemon < daemon)
+            pauses[worker_id] = Pause(now_s + left_s, seen.registered_at_ms)
         return pauses
 
 

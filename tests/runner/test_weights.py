@@ -162,7 +162,7 @@ def back_off(desk: Desk, worker_id: str, *, hung: bool = False, elsewhere: bool 
     """Its pause is over: from now on it is probed."""
     now_s, breaker = desk.clock.mono_s(), desk.breaker(worker_id)
     if elsewhere:
-        breaker.pause(now_s + AFTER_S / 2, yields=False)
+        breaker.pause(now_s + AFTER_S / 2)
     else:
         breaker.back_off(now_s, now_s, hung=hung)
     desk.clock.advance(AFTER_S)
