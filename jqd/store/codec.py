@@ -225,17 +225,6 @@ def failed_attempts(keys: Keys, job_id: str, row: object) -> int:
     return int.from_bytes(row[:_LENGTH_BYTES], "big")
 
 
-def _last_try(keys: Keys, job_id: str, row: bytes) -> Outcome | None:
-    """Return the outcome of the last failed attempt in a row of `tries`. None: there is none, or it cannot be read;
-    then the job can still run, and its view reports the damage."""
-    start = 2 * _LENGTH_BYTES
-    size = int.from_bytes(row[_LENGTH_BYTES:start], "big")
-    try:
-        return decode_outcome(keys, "tries", job_id, row[start : start + size]) if size else None
-    except Unreadable:
-        return None
-
-
 def decode_tries(keys: Keys, job_id: str, row: object, *, last: bool = False) -> tuple[int, list[Outcome]]:
     """Return how many attempts of a job failed, and the outcomes that are kept of them, oldest first. Raises
     Unreadable.
@@ -269,8 +258,11 @@ def decode_held(
         return Held(decode_job(keys, job_id, row, bare=bare), fence, 1)
     began = 0 if generation is None else decode_generation(keys, job_id, generation)[1]
     failed = 0 if tries is None else failed_attempts(keys, job_id, tries)
-    last = None if tries is None else _last_try(keys, job_id, _bytes(tries))
-    snoozes, interruptions = (last.snoozes, last.interruptions) if last and last.for_generation >= began else (0, 0)
+    snoozes = interruptions = 0
+    with suppress(Unreadable):  # the job can still run, and its view reports the damage
+        for last in decode_tries(keys, job_id, tries, last=True)[1]:
+            if last.for_generation >= began:
+                snoozes, interruptions = last.snoozes, last.interruptions
     job = decode_job(keys, job_id, row, bare=bare)
     return Held(job, fence, attempt(job, failed + 1), began, snoozes, interruptions)
 

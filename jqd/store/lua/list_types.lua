@@ -39,7 +39,8 @@ register('list_types', {'no-writes'}, function()
   -- Nobody knows when the last parent of a job ended: then, or if the row is not read, the date of its push counts.
   local function due_of(jobtype)
     local ID_LENGTH = 26
-    local id = (Pages.first_waiting(jobtype) or call.has_keyed and Index.best_keyed(jobtype) or ''):match('^[^:]*')
+    local first = Queues.first_between(jobtype, '-inf', '+inf') or call.has_keyed and Index.best_keyed(jobtype) or ''
+    local id = first:match('^[^:]*')  -- a keyed job's row has its queue behind
     if #id ~= ID_LENGTH then
       return ''
     end

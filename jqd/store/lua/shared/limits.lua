@@ -73,9 +73,6 @@ function Limits.items(queue)
   return items
 end
 
--- Returns the version of the matchers that found a queue.
-function Limits.version_of(queue) return Limits.items(queue).version end
-
 -- Reads all constraints in one call, unless they are many.
 function Limits.read_rules()
   if redis.call('HLEN', K.limits) <= Limits.MANY then

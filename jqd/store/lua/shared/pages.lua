@@ -260,11 +260,6 @@ function Pages.drop_paged(jobtype, priority, id)
   end
 end
 
--- Returns id and priority of the first job that waits and is not loose; nil: none.
-function Pages.first_waiting(jobtype)
-  return Queues.first_between(jobtype, '-inf', '+inf')
-end
-
 -- Returns how many jobs of a queue wait and are not loose.
 function Pages.waiting_of(jobtype)
   return redis.call('ZCARD', ready_key(jobtype)) + Queues.paged_of(jobtype)
@@ -289,7 +284,7 @@ end
 -- Sets the best priority that still waits in `types`, or drops the row; to be called after jobs left.
 function Pages.mend_type(queue)
   local jobtype = Queues.type_of(queue)
-  local _, priority = Pages.first_waiting(jobtype)
+  local _, priority = Queues.first_between(jobtype, '-inf', '+inf')
   local has_keyed = call.has_keyed and redis.call('HEXISTS', K.keyed, jobtype) == 1
   if has_keyed then  -- parked jobs are not offered, so their priority does not count if others wait
     local _, best = Index.best_keyed(jobtype)

@@ -54,7 +54,7 @@ function Parked.park(queue, bucket, heads, now_us)
     Index.note_gone(heads[at], heads[at + 1], queue)
   end
   if #heads > 0 then
-    local place = place_of(Limits.version_of(queue), bucket)
+    local place = place_of(Limits.items(queue).version, bucket)
     redis.call('HSET', K.tied, queue, heads[2] .. ' ' .. place)
     redis.call('ZADD', K.throttled .. place, heads[1], Queues.head_row(heads[2], queue))
     look_later(place, bucket, now_us, 'LT')
