@@ -225,7 +225,3 @@ def answer(status: int, value: Any, language: Language, headers: dict[str, str] 
     if language == "msgpack":
         return Response(status, _msgpack_encoder.encode(value), media.MSGPACK, headers or {})
     return Response(status, _json_encoder.encode(json_ext.show(value)), media.JSON, headers or {})
-
-
-Core = Callable[[Request], Awaitable[Response | None]]
-"""An application: a function that handles a request. It returns None if the client has left."""

@@ -26,22 +26,6 @@ _items_decoder = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _map_decoder = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
 
 
-def is_linked(job: JobSpec) -> bool:
-    """Return whether any field of the job links it to others."""
-    return bool(
-        job.after
-        or job.group is not None
-        or job.unique is not None
-        or job.callback is not None
-        or job.result_into is not None
-        or job.debounce is not None
-        or job.while_ != "ended"
-        or job.one_result
-        or job.parent is not None
-        or job.then is not UNSET
-    )
-
-
 def link_faults(job: JobSpec, bytes_max: int, faults: Faults) -> Iterator[Fault]:
     """Yield the faults in a job's links. `faults`: function that checks a whole job, applied to each job in `then`."""
     if job.callback is not None and (why := why_no_url(job.callback, filled=False)):

@@ -10,7 +10,7 @@ from jqd.domain.flow import CALLBACK
 from jqd.domain.job import has_bare_ends, is_name, why_no_place
 from jqd.domain.job_spec import JobSpec
 from jqd.domain.jobid import is_id, is_made
-from jqd.service.flow_checks import is_linked, link_faults
+from jqd.service.flow_checks import link_faults
 
 PRINTABLE = "has printable characters only"
 BARE_ENDS = "begins and ends with no blank"
@@ -70,8 +70,7 @@ def _faults(job: JobSpec, bytes_max: int) -> Iterator[Fault]:
     for index, tag in enumerate(job.tags):
         if not tag.isprintable():
             yield Fault(f"/tags/{index}", f"a tag {PRINTABLE}, this one is {tag!r}")
-    if is_linked(job):
-        yield from link_faults(job, bytes_max, _faults)
+    yield from link_faults(job, bytes_max, _faults)
 
 
 def _id_fault(job_id: str) -> str | None:

@@ -7,9 +7,7 @@ own, so a late release takes no key from another push.
 
 from collections.abc import Collection, Iterable
 from itertools import groupby
-from typing import Final
 
-import msgspec
 import trio
 
 from jqd.domain.errors import StoreError
@@ -22,14 +20,6 @@ UNDER_WAY = "~"  # begins the token in the store's answer if another push or ret
 REPEAT_S = 1.0
 LATE_S = 120.0  # repeat for this time: an operating system sends data of a closed connection for some 100 s
 KEYS_MAX = 10_000  # kept, some 5 MB, and one percent of the server's time; the oldest lapse by themselves first
-ANSWERS: Final = 2  # the server must answer twice: it may run the first before a reservation on another connection
-
-
-class _Waiting(msgspec.Struct):
-    number: int
-    """The store's partition that has the key."""
-    since_s: float
-    answers: int = 0
 
 
 class KeyReturns:
@@ -37,11 +27,8 @@ class KeyReturns:
     come."""
 
     def __init__(self) -> None:
-        self._waiting: dict[UniqueWanted, _Waiting] = {}
-
-    @property
-    def waiting(self) -> int:
-        return len(self._waiting)
+        self._waiting: dict[UniqueWanted, tuple[int, float]] = {}
+        """Key → its partition, and until when its release is repeated, by trio's clock."""
 
     async def give_back(
         self,
@@ -66,8 +53,8 @@ class KeyReturns:
             self._note(homes.items())
 
     def _note(self, wanted: Iterable[tuple[UniqueWanted, int]]) -> None:
-        for each, number in wanted:
-            self._waiting.setdefault(each, _Waiting(number, trio.current_time()))
+        until_s = trio.current_time() + LATE_S
+        self._waiting |= {each: (number, until_s) for each, number in wanted}
         for each in list(self._waiting)[:-KEYS_MAX]:
             del self._waiting[each]
 
@@ -82,14 +69,14 @@ class KeyReturns:
         task_status.started()
         while True:
             await trio.sleep(REPEAT_S)
-            due = {each: row for each, row in self._waiting.items() if row.number == number}
+            due = [each for each, (home, _) in self._waiting.items() if home == number]
             if not due:
                 continue
             try:
-                await store.confirm_unique(list(due))
+                await store.confirm_unique(due)
             except StoreError:
-                continue  # tried again until the store answers
-            for each, row in due.items():
-                row.answers += 1
-                if row.answers >= ANSWERS and trio.current_time() - row.since_s >= LATE_S:
-                    self._waiting.pop(each, None)
+                self._note((each, number) for each in due)  # the time counts from when the store answers again
+                continue
+            for each in due:
+                if each in self._waiting and trio.current_time() >= self._waiting[each][1]:
+                    del self._waiting[each]

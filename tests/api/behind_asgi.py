@@ -1,7 +1,7 @@
 """The edge behind ASGI messages, as tests speak to it: no socket, no listener, all else as behind the door."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from urllib.parse import quote
 
 import trio
@@ -10,9 +10,10 @@ from jqd.http.asgi import AsgiApp, Message, Receive, Send
 from jqd.http.config import ListenerConfig
 from jqd.http.connection import TOO_SLOW, problem_answer
 from jqd.http.exchange import BODILESS
-from jqd.http.request import Core, Request, RequestHead, Response, Stream
+from jqd.http.request import Request, RequestHead, Response, Stream
 
 HTTP_1 = ("1.0", "1.1")
+Core = Callable[[Request], Awaitable[Response | None]]
 
 
 def to_asgi(core: Core, config: ListenerConfig, closing: Callable[[], bool] = lambda: False) -> AsgiApp:

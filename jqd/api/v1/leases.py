@@ -124,18 +124,18 @@ async def pull(parts: ApiContext, request: Request) -> Lease | Response:
 
 async def report(parts: ApiContext, request: Request) -> Reports | Response:
     """Accept outcomes of jobs; an outcome with `status` 200 is on disk."""
-    outcomes_given, refused = await _read(await packed_body(parts, request), parts.config.array_jobs_max)
-    taken = await outcomes.report(parts.services, [each for each in outcomes_given if each is not None])
+    given = await _read(await packed_body(parts, request), parts.config.array_jobs_max)
+    taken = await outcomes.report(parts.services, [each for each in given if isinstance(each, OutcomeAnswer)])
     results = iter(taken)
-    errors = [refused[place].error if each is None else next(results) for place, each in enumerate(outcomes_given)]
+    errors = [each.error if isinstance(each, Untaken) else next(results) for each in given]
     failed = [error for error in errors if error is not None and as_problem(error).status >= 500]
     if failed and len(failed) == len(errors):
         raise failed[0]
     rows: list[Reported] = []
-    for place, error in enumerate(errors):
+    for place, (each, error) in enumerate(zip(given, errors, strict=True)):
         if place % PIECE == 0:
             await trio.lowlevel.checkpoint()
-        rows.append(_row(outcomes_given[place] or refused[place], error))
+        rows.append(_row(each, error))
     body = Reports(rows)
     if len(rows) <= PIECE or request.answer_language() == "msgpack":
         return body
@@ -165,10 +165,9 @@ def fence_of(lease_id: str) -> int:
     return int(lease_id) if is_one else 0
 
 
-async def _read(packed: bytes, most: int) -> tuple[list[OutcomeAnswer | None], dict[int, Untaken]]:
-    """Decode the outcomes in a report. Returns each outcome, with None for wrong ones; and index → why it is wrong.
-    Lets other tasks run in between, because describing 10,000 errors takes a second. Raises Invalid, Unreadable,
-    TooLarge."""
+async def _read(packed: bytes, most: int) -> list[OutcomeAnswer | Untaken]:
+    """Decode the outcomes in a report. Lets other tasks run in between, because describing 10,000 errors takes a
+    second. Raises Invalid, Unreadable, TooLarge."""
     try:
         items = msgspec.msgpack.decode(packed, type=list[Raw])
     except msgspec.ValidationError as error:
@@ -179,8 +178,8 @@ async def _read(packed: bytes, most: int) -> tuple[list[OutcomeAnswer | None], d
         raise Unreadable("the array of outcomes is empty")
     if len(items) > most:
         raise TooLarge(f"more than {most} outcomes in one request; send them in several")
-    rows: list[OutcomeAnswer | None] = []
-    refused: dict[int, Untaken] = {}
+    rows: list[OutcomeAnswer | Untaken] = []
+    wrong = 0
     try:
         outcomes: Sequence[Outcome | Raw] = _decoder.decode(packed)
     except DECODE_ERRORS:
@@ -190,13 +189,13 @@ async def _read(packed: bytes, most: int) -> tuple[list[OutcomeAnswer | None], d
             await trio.lowlevel.checkpoint()
         job_id: str | UnsetType = UNSET
         try:
-            outcome = item if isinstance(item, Outcome) else _outcome(item, len(refused))
+            outcome = item if isinstance(item, Outcome) else _outcome(item, wrong)
             job_id = outcome.job_id
             rows.append(_answer_of(outcome))
         except JqdError as error:
-            rows.append(None)
-            refused[place] = Untaken(job_id, error)
-    return rows, refused
+            rows.append(Untaken(job_id, error))
+            wrong += 1
+    return rows
 
 
 def _outcome(item: Raw, refused: int) -> Outcome:
