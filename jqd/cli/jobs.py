@@ -308,7 +308,7 @@ def _expect_words(words: list[str | None], lines: Path | None, id_: str | None, 
     if option := next((word for word in words if word and word.startswith("--")), None):
         raise Usage(f"there is no option {option}; an argument that begins so is read from a file (@FILE) or stdin (-)")
     if len(words) > 1:
-        raise Usage(f"a job has one argument; several values are a list: {_as_list([str(word) for word in words])}")
+        raise Usage("a job has one argument; several values are a list in JSON: '[1, \"two\"]'")
     if lines is not None and words[0] is not None:
         raise Usage("give either an argument or --lines, not both")
     if lines is not None and id_ is not None:
@@ -327,19 +327,6 @@ def _expect_table(table: Table, argument: str | None, lines: Path | None, id_: s
         raise Usage("--id names one job; with --csv there are --id-column and --batch-key")
     if waits:
         raise Usage("--csv waits for no job; `jqd jobs --tag TAG` finds those that were pushed with --tag")
-
-
-def _as_list(words: list[str]) -> str:
-    """Return arguments as one JSON list, quoted for the shell: '[1, 2, 39]'."""
-    values = []
-    for word in words:
-        try:
-            msgspec.json.decode(word)
-        except msgspec.DecodeError:
-            values.append(msgspec.json.encode(word).decode())
-        else:
-            values.append(word)
-    return shlex.quote(f"[{', '.join(values)}]")
 
 
 def _run_at(text: str | None) -> str | float | None:

@@ -20,8 +20,6 @@ VALUE_CHARS_MAX = 16_384  # of one value on a page: some hundred lines
 LOG_CHARS_MAX = 65_536  # of a log: the API's limit is 64 KiB
 LINE_CHARS_MAX = 300  # of a message in a table
 _COUNT = re.compile(r"[0-9]{1,15}")
-_ESCAPE = re.compile(r"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|(\\u[dD][89a-fA-F]..)|\\.", re.DOTALL)
-"""Matches an escape in JSON. The group has one half of a UTF-16 surrogate pair if the other is missing."""
 
 
 class Shown(NamedTuple):
@@ -72,15 +70,8 @@ def read_value(text: str) -> Any:
         value = json_ext.read(text.encode())
         msgspec.msgpack.encode(value)
     except (msgspec.MsgspecError, ValueError, TypeError, RecursionError, OverflowError) as error:
-        half = _half(text)
-        why = f"{half} is half of a character, and the other half is not beside it" if half else error
-        raise ValueError(f"this is no JSON that MessagePack can carry: {why}") from error
+        raise ValueError(f"this is no JSON that MessagePack can carry: {error}") from error
     return value
-
-
-def _half(text: str) -> str:
-    """Return the first JSON escape that is half of a surrogate pair; empty: there is none."""
-    return next((found[1] for found in _ESCAPE.finditer(text) if found[1]), "")
 
 
 def count_of(text: str) -> int:

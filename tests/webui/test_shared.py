@@ -270,7 +270,7 @@ def test_values_are_text_that_can_be_read_again() -> None:
     with pytest.raises(ValueError, match="MessagePack"):
         read_value(str(10**30))
     for half in (r"\ud83d", r"\ud83d \ude00", r"\ude00", r"\ud83d\ud83d\ude00"):
-        with pytest.raises(ValueError, match=r"\\ud[0-9a-f]{3} is half of a character"):
+        with pytest.raises(ValueError, match="no JSON"):
             read_value(f'{{"a": "{half}"}}')
     assert read_value(r'"\ud83d\ude00 \\ud83d"') == "\U0001f600 \\ud83d"
 

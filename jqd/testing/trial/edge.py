@@ -259,8 +259,7 @@ class Journal:
 
     @property
     def written(self) -> int:
-        """Position up to which records are durable. Here all written records count as durable."""
-        return self.end
+        return self.end  # all count as durable
 
     def write(self, lane: Lane, records: int, body: bytes, *, patient: bool = False) -> int:
         self.frames.append((lane, body))
@@ -268,13 +267,10 @@ class Journal:
         return self.end
 
     async def wsync(self, position: int | None = None, *, since: int | None = None, shielded: bool = False) -> None:
-        """Return at once: there is no disk to wait for."""
         await trio.lowlevel.checkpoint()
 
     def read_point(self, lane: Lane, reader: int = 0) -> int:
-        """Return the position up to which records are applied to the store: the end of the journal, as all are applied
-        before the next request."""
-        return self.end
+        return self.end  # all are applied before the next request
 
 
 class FakeRunner:
@@ -284,8 +280,7 @@ class FakeRunner:
         self._running = running
 
     def of(self, job_id: str) -> "FakeRunner":
-        """Return the runner for the partition in which a job is: always this one, as there is only one partition."""
-        return self
+        return self  # there is only one partition
 
     def running(self, job_id: str) -> Running | None:
         """Return where and since when a job is running; None: it is not."""
@@ -293,8 +288,7 @@ class FakeRunner:
         return None if at_ms is None else Running(NAME, at_ms)
 
     def ended(self, job_id: str) -> None:
-        """Return the outcome of a job whose outcome the store does not have yet: always None, as the store has all
-        outcomes."""
+        """The store has all outcomes."""
 
 
 class Control:
@@ -303,14 +297,12 @@ class Control:
     def __init__(self, daemon: TrialDaemon) -> None:
         self._daemon = daemon
 
-    def push_ready(self) -> str | None:
-        """Return why pushes are refused: always None, they are not."""
-        return None
+    def push_ready(self) -> None:
+        """Pushes are taken."""
 
     run_ready = pressed = push_ready
 
     def warnings(self) -> Sequence[str]:
-        """Return the warnings of the daemon: there are none."""
         return ()
 
     daemons = sharers = warnings
@@ -320,36 +312,26 @@ class Control:
         return {"daemon": NAME}
 
     def settled(self, where: Collection[int]) -> bool:
-        """Return whether the recovery of the store's partitions `where` is done: always True, as this store loses
-        nothing."""
-        return True
+        return True  # this store loses nothing
 
     async def wait_caught_up(self, lane: Lane, position: int, timeout_s: float, where: Collection[int]) -> bool:
-        """Apply all journaled records to the store. Returns True: nothing is left to apply."""
         await self._daemon.apply()
         return True
 
     async def wait_ingested(self, timeout_s: float) -> bool:
-        """Apply all journaled records to the store. Returns True: nothing is left to apply."""
         await self._daemon.apply()
         return True
 
     def waiting_parents(self, tenant: str) -> int:
-        """Return how many jobs have followers that wait until their tenant's quota has room: always 0, there are no
-        quotas."""
-        return 0
+        return 0  # there are no quotas to wait for
 
     def waits_for_quota(self, tenant: str) -> bool:
-        """Return whether a tenant has followers that wait until its quota has room: always False, there are no
-        quotas."""
         return False
 
-    def quota_wait_warning(self, tenant: str) -> str | None:
-        """Return a sentence about a tenant's followers that wait for its quota: always None, there are no quotas."""
-        return None
+    def quota_wait_warning(self, tenant: str) -> None:
+        """There are no quotas."""
 
     def entered(self, job_ids: Sequence[str], jobs: Sequence[JobSpec], tenant: str = "") -> None:
-        """Add pushed jobs to `TrialDaemon.pushed`."""
         self._daemon.pushed += job_ids
 
 
@@ -359,5 +341,4 @@ class Whole(Request):
     whole = True
 
     def read_nowait(self) -> bytes:
-        """Return the whole body."""
         return self.body
