@@ -10,7 +10,7 @@ import msgspec
 import trio
 from msgspec import Meta
 
-from jqd.domain.dates import instant_ms
+from jqd.domain.dates import instant_ms, iso
 from jqd.domain.errors import Conflict, Denied, Interrupted, Invalid, JqdError, NotFound, Overloaded
 from jqd.domain.job import State
 from jqd.domain.job_spec import Date
@@ -19,7 +19,7 @@ from jqd.service.act_on_each import act_on_each
 from jqd.service.cancel import record_cancels
 from jqd.service.edit import Kind, change
 from jqd.service.find import Coming, expect_promised, find, resolve
-from jqd.service.job_filter import JobFilter
+from jqd.service.job_filter import JobFilter, entered_at_ms
 from jqd.service.listing import (
     FREE_JOBS,
     LIST_S,
@@ -45,6 +45,7 @@ UNENDED = tuple(state for state in State if not state.is_final)
 RETRYABLE = (State.FAILED, State.CANCELLED)
 
 JobIds = Annotated[list[str], Meta(max_length=IDS_MAX, description=f"an array of at most {IDS_MAX} ids")]
+Count = Annotated[int, Meta(ge=0, description="a whole number")]
 T = TypeVar("T")
 Found = JobView | Coming
 Test = Callable[[Found], bool]
@@ -56,9 +57,12 @@ class Filter(JobFilter, frozen=True, forbid_unknown_fields=True):
 
     job_ids: JobIds | None = None
     dry_run: bool = False
+    # An earlier dry run counted so many. Jobs of later steps are counted when their step comes.
+    matched_max: Count | None = None
+    """409 if more jobs match"""
 
 
-WORDS = [name for name in Filter.__struct_fields__ if name not in ("cursor", "dry_run")]
+WORDS = [name for name in Filter.__struct_fields__ if name not in ("cursor", "dry_run", "matched_max")]
 """Fields that choose jobs; a request needs at least one."""
 
 
@@ -90,6 +94,8 @@ class Tally(msgspec.Struct):
     looked: Looked = msgspec.UNSET
     """Number of jobs examined. `looked` and `of` are set only if there is a cursor."""
     of: Of = msgspec.UNSET
+    at: str | msgspec.UnsetType = msgspec.UNSET
+    """Only for a dry run by a filter: when it began. With it as `before`, the same jobs can be changed later."""
     whole: bool | msgspec.UnsetType = msgspec.UNSET
     """Only for a flow: false if some of its jobs may have been left out. They are on their way into the store, or
     behind a million links, or the cursor is from another daemon or older than a minute. Ask again, or for another job
@@ -148,7 +154,7 @@ async def _change_many(
     note = noting(services, f"jobs {what}", describe(wanted))
     if State.FAILED in states and wanted.state is None and wanted.job_ids is None:
         wanted = msgspec.structs.replace(wanted, state=State.FAILED)
-    tally = Tally()
+    tally = Tally(at=iso(services.clock.wall_ms())) if wanted.dry_run else Tally()
     may = partial(_may_act_on, services, states)
     await _each_piece(services, wanted, tally, may, _recorded(note, act))
     return tally
@@ -244,6 +250,12 @@ async def _each_piece(services: Services, wanted: Filter, tally: Tally, may: Tes
 
 async def _act_on(matched: Sequence[Found], wanted: Filter, tally: Tally, act: Act) -> None:
     tally.matched += len(matched)
+    if wanted.matched_max is not None and tally.matched > wanted.matched_max:
+        least = "at least " if tally.cursor else ""
+        raise Conflict(
+            f"{least}{tally.matched} jobs match, and at most {wanted.matched_max} were to be changed: some came into "
+            "this state meanwhile; count again"
+        )
     if matched and not wanted.dry_run:
         await act(matched, tally)
 
@@ -335,8 +347,7 @@ async def _without_results(services: Services, found: Sequence[Found]) -> list[s
 
 
 def _ended_before(view: Found, before_ms: int) -> bool:
-    """Return whether a job succeeded or was cancelled before a date. For a job without an attempt its push date
-    counts."""
+    """Return whether a job succeeded or was cancelled before a date."""
     if not isinstance(view, JobView) or view.state not in (State.SUCCEEDED, State.CANCELLED):
         return False
-    return (view.outcome.finished_at_ms if view.outcome is not None else view.created_at_ms) < before_ms
+    return entered_at_ms(view) < before_ms

@@ -26,6 +26,7 @@ SEARCHED_BYTES_MAX = 16_384  # searched of each job's row: SEARCHED_JOBS of them
 SEARCHED_JOBS = 100  # jobs searched in one step: the worst arguments take some 30 ms each
 SHOWN_BYTES_MAX = 4_096  # of an error that is converted whole: some 8 ms at worst, and there are 500 in one step
 LINE_LENGTH_MAX = 300  # characters shown of a failure's line
+REVISIONS_PER_MS = 1_000  # the store takes a revision from its clock, in microseconds
 
 Text = Annotated[
     str, Meta(min_length=1, max_length=TEXT_LENGTH_MAX, description=f"a text of 1 to {TEXT_LENGTH_MAX} characters")
@@ -55,9 +56,9 @@ class JobFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     error_like: Text | None = None
     """Such a line or its `pattern`: numbers, ids, quoted values, dates and addresses in it may differ."""
     since: Date | None = None
-    """The job's last attempt ended then or later; if there was none, it was pushed then or later."""
+    """The job came into its state, or was changed, then or later; see `entered_at_ms`."""
     before: Date | None = None
-    """The job's last attempt ended earlier than this; if there was none, it was pushed earlier."""
+    """The job came into its state, and was last changed, earlier than this."""
     cursor: str = ""
     """The cursor of the page before; empty: begin with the newest job."""
 
@@ -97,8 +98,7 @@ class JobFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def fits(self, view: JobView) -> bool:
         """Return whether a job matches the filter, apart from state, name and tag, which the store checks."""
-        last = view.outcome
-        at_ms = last.finished_at_ms if last else view.created_at_ms
+        last, at_ms = view.outcome, entered_at_ms(view)
         if self.since is not None and at_ms < instant_of("since", self.since):
             return False
         if self.before is not None and at_ms >= instant_of("before", self.before):
@@ -120,6 +120,15 @@ class JobFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return False
         texts = (bare(view.jobtype), bare(view.name), *view.tags, text)
         return not self.search or _finds(self.search.casefold(), texts, view.argument)
+
+
+def entered_at_ms(view: JobView) -> int:
+    """Return when a job came into its state or was last changed (Unix ms), as far as the store knows: the latest of its
+    push, its last edit or retry, the end of its last attempt, and the date of its state. Unknown is when a job that
+    waited for its parents, or that a worker gave back untried, began to wait again."""
+    begun = {State.RUNNING: view.started_at_ms, State.WAITING: view.eligible_at_ms}.get(view.state, view.ended_at_ms)
+    finished = view.outcome.finished_at_ms if view.outcome else 0
+    return max(view.created_at_ms, view.revision // REVISIONS_PER_MS, finished, begun)
 
 
 def _finds(wanted: str, texts: Sequence[str], argument: bytes) -> bool:

@@ -362,6 +362,8 @@ class JobView(Job, frozen=True, kw_only=True, gc=False):
     interruptions: int = 0
     log: str = ""
     """The end of what its last attempt printed; kept for the newest failures only."""
+    ended_at_ms: int = 0
+    """When it failed or was cancelled, by the store's clock (Unix ms); 0 in any other state."""
 
 
 class Page(NamedTuple):

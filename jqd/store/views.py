@@ -130,6 +130,8 @@ def job_view(
         revision=changed[0],
         generation=changed[1],
         missed=changed[2],
+        # Not of a success: its date is put off while its result is kept.
+        ended_at_ms=score if state in (State.FAILED, State.CANCELLED) else 0,
         **more,
     )
 

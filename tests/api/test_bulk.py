@@ -6,6 +6,7 @@ from urllib.parse import urlencode
 import msgspec
 import pytest
 
+from jqd.domain.dates import iso
 from jqd.domain.errors import JournalRefused, StoreAway
 from jqd.domain.job import Exit, Fate, State
 from jqd.domain.tenant import annotate
@@ -216,6 +217,62 @@ async def test_jobs_are_found_by_the_words_and_the_date_of_their_failure(edge):
     assert (told.status, "since: 'yesterday' is no ISO 8601 date" in told.body["detail"]) == (422, True)
     assert await all_of(edge, "/v1/jobs/retry", {"error": "KEYERROR", "before": since}) == (1, 1, 1)
     assert await states(edge) == {"waiting": 1, "failed": 2}
+
+
+async def test_what_came_into_its_state_after_a_date_is_none_of_those_before_it(edge):
+    """They were pushed, or last tried, before it: 43 of 3 counted jobs were deleted."""
+    early, late, begun, changed = [await edge.push(name=name) for name in ("mail", "mail", "begun", "changed")]
+    failed = await failing(edge, "no", name="failed")
+    ended = await failing(edge, "", Fate.SUCCEEDED, name="ended")
+    waits = await edge.push(delay=9)
+
+    async def cancel(job_id: str) -> None:
+        await edge.call("DELETE", f"/v1/jobs/{job_id}")
+        await edge.apply()
+
+    async def found(**query: Any) -> set[str]:
+        told = await edge.call("GET", "/v1/jobs?" + urlencode(query), accept=JSON)
+        return {job["job_id"] for job in told.body["jobs"]}
+
+    await cancel(early)
+    edge.clock.advance(5)
+    date = edge.clock.wall_ms() / 1000
+    assert await found(before=date) == {early, late, begun, changed, failed, ended, waits}
+    edge.clock.advance(5)
+    await cancel(late)
+    await edge.call("POST", f"/v1/jobs/{failed}/retry")
+    await edge.call("PATCH", f"/v1/jobs/{changed}", {"argument": 8})
+    await edge.apply()
+    await edge.whole.promote(100)
+    await edge.claim("begun", limit=1)
+    assert await states(edge) == {"cancelled": 2, "waiting": 3, "running": 1, "succeeded": 1}
+    assert await found(before=date) == {early, ended}
+    assert await found(since=date) == {late, begun, changed, failed, waits}
+    assert await all_of(edge, "/v1/jobs/delete", {"state": "cancelled", "before": date}) == (1, 1, 1)
+
+
+async def test_more_jobs_than_were_counted_are_refused_before_any_is_changed(edge):
+    for _ in range(3):
+        await edge.ended(Fate.DEAD)
+    wanted = {"state": "failed", "matched_max": 3}
+    told = await edge.call("POST", "/v1/jobs/delete", {**wanted, "dry_run": True}, accept=JSON)
+    assert (told.body["matched"], told.body["at"]) == (3, iso(edge.clock.wall_ms()))
+    await edge.ended(Fate.DEAD)
+    told = await edge.call("POST", "/v1/jobs/delete", wanted, accept=JSON)
+    assert (told.status, "4 jobs match, and at most 3 were to be changed" in told.body["detail"]) == (409, True)
+    assert await states(edge) == {"failed": 4}
+    assert (await edge.call("POST", "/v1/jobs/delete", {**wanted, "matched_max": 4})).body["changed"] == 4
+    told = await edge.call("POST", "/v1/jobs/delete", {"matched_max": 4}, accept=JSON)
+    assert told.status == 422, "it chooses no jobs"
+
+
+async def test_more_jobs_than_were_counted_end_a_change_that_began(edge):
+    for _ in range(9):
+        await edge.ended(Fate.DEAD)
+    told = await edge.call("POST", "/v1/jobs/delete", {"state": "failed", "matched_max": 5}, accept=JSON)
+    assert told.status == 409
+    assert told.body["detail"].startswith("4 jobs were changed before this: at least 8 jobs match")
+    assert await states(edge) == {"failed": 5}
 
 
 @pytest.mark.parametrize("dry_run", [True, False])

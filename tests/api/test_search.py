@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from jqd.domain import json_ext
+from jqd.domain.dates import iso
 from jqd.domain.job import State
 from jqd.service import bulk
 from jqd.service.job_filter import SEARCHED_BYTES_MAX, SEARCHED_JOBS
@@ -68,7 +69,8 @@ async def test_it_goes_with_all_other_filters(edge):
     assert sum(row["count"] for row in told.body["errors"]) == 1, "of the other nobody knows why"
     assert told.body["looked"] == 2
     body = {"search": "ann@", "dry_run": True}
-    assert (await edge.call("POST", "/v1/jobs/retry", body)).body == {"matched": 2, "changed": 0, "cursor": ""}
+    told = await edge.call("POST", "/v1/jobs/retry", body)
+    assert told.body == {"matched": 2, "changed": 0, "cursor": "", "at": iso(edge.clock.wall_ms())}
 
 
 async def test_arguments_are_asked_for_only_where_they_are_looked_at(edge, monkeypatch):
@@ -136,7 +138,7 @@ async def test_a_count_that_is_not_over_says_how_far_it_looked(edge, monkeypatch
     told = (await edge.call("POST", "/v1/jobs/delete", body)).body
     assert (told["matched"], told["looked"], told["of"]) == (4, 4, 6)
     rest = (await edge.call("POST", "/v1/jobs/delete", body | {"cursor": told["cursor"]})).body
-    assert rest == {"matched": 2, "changed": 0, "cursor": ""}
+    assert rest == {"matched": 2, "changed": 0, "cursor": "", "at": iso(edge.clock.wall_ms())}
 
 
 @pytest.mark.parametrize("search", ["", "x" * 1_001])

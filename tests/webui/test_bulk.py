@@ -8,12 +8,12 @@ from typing import Any, cast
 import pytest
 from playwright.sync_api import Page, expect
 
-from jqd.client import AsyncClient, Client, Unavailable
+from jqd.client import AsyncClient, Client, Conflict, Unavailable
 from jqd.webui.app import create_app
 from jqd.webui.config import UiConfig
 from jqd.webui.pages.bulk import offered
 from jqd.webui.values import link
-from tests.live.harness import ingested
+from tests.live.harness import ingested, wait_for
 from tests.webui.chromium import Chromium
 from tests.webui.conftest import NASTY, Push, Site
 
@@ -69,6 +69,27 @@ def test_a_reason_leads_to_exactly_its_jobs_and_what_fails_later_is_none_of_them
     chromium.run(look)
     with Client(site.daemon) as client:
         assert {job.job_id for job in client.jobs(tag="bulk", state="failed")} == {ours[2], other}
+
+
+def test_jobs_that_were_cancelled_after_the_count_are_not_deleted(site: Site) -> None:
+    """43 of 3 counted jobs were."""
+    with Client(site.daemon) as client:
+        ids = client.push_many([{"name": "later", "argument": n, "delay": "1d"} for n in range(43)])
+        ingested(client, ids[-1])
+
+        def cancelled() -> int:
+            return len([*client.jobs(name="later", state="cancelled")])
+
+        client.cancel_many(job_ids=ids[:3])
+        wait_for(lambda: cancelled() == 3, "they were not cancelled")
+        counting = site.get("/bulk?act=delete&state=cancelled&name=later")
+        page = site.get(counting.headers["location"])
+        assert "Delete these 3" in page.text
+        client.cancel_many(job_ids=ids[3:])
+        wait_for(lambda: cancelled() == 43, "they were not cancelled")
+        done = site.post("/bulk/piece", form(page.text, "/bulk/piece"))
+        assert "3</strong> of 3 jobs deleted" in done.text
+        assert cancelled() == 40
 
 
 def test_texts_that_differ_in_an_id_are_one_reason_and_are_tried_again_together(site: Site, push: Push) -> None:
@@ -179,6 +200,45 @@ async def test_a_piece_that_is_refused_stops_and_is_asked_for_again_from_where_i
         sent = form(text, "/bulk/piece") if "Go on" in text else {}
     assert [each["cursor"] for each in api.asked] == ["", "on", "on"]
     assert api.asked[0]["exitcode"] == 401
+
+
+class Grown:
+    """A client of the API that tells its date, and finds more jobs than it counted."""
+
+    def __init__(self) -> None:
+        self.client = self
+        self.asked: list[dict[str, Any]] = []
+
+    async def in_thread(self, call: Callable[[], dict[str, Any]], *, abandon: bool = False) -> dict[str, Any]:
+        del abandon
+        return {"role": "operator"}
+
+    async def ask(self, path: str, *, method: str, body: dict[str, Any], wait_s: float) -> dict[str, Any]:
+        del path, method, wait_s
+        self.asked.append(body)
+        if body.get("dry_run"):
+            return {"matched": 3, "changed": 0, "cursor": "", "at": "2001-02-03T04:05:06.007Z"}
+        raise Conflict("43 jobs match, and at most 3 were to be changed", status=409)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+async def test_jobs_that_were_not_counted_stop_the_change_and_the_date_is_the_daemons() -> None:
+    api = Grown()
+    ui = create_app(UiConfig(["http://127.0.0.1:1"]), lambda _: cast("AsyncClient", api))
+    browser, headers = ui.app.test_client(), {"origin": "http://localhost", "host": "localhost"}
+    answer = await browser.get("/bulk?act=delete&state=cancelled", headers=headers)
+    assert (answer.status_code, api.asked[0].get("before")) == (303, None)
+    assert "before=2001-02-03T04%3A05%3A06.007Z" in answer.headers["location"]
+    answer = await browser.get(answer.headers["location"], headers=headers)
+    sent = form(str(await answer.get_data(as_text=True)), "/bulk/piece")
+    answer = await browser.post("/bulk/piece", form=sent, headers=headers)
+    text = str(await answer.get_data(as_text=True))
+    assert api.asked[-1]["matched_max"] == 3
+    assert "Stopped: 43 jobs match, and at most 3 were to be changed" in text
+    assert "Go on" not in text, "it would be refused again"
+    assert 'href="/bulk?act=delete&amp;state=cancelled">Count anew' in text
 
 
 @pytest.mark.parametrize(

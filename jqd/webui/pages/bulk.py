@@ -1,19 +1,20 @@
 """Page for changes of many jobs: counts all jobs that match a filter, then changes exactly these, in several calls.
 
-The filter contains `before`, the time of the count, so that jobs that fail later do not match. One call of the API (a
+The filter contains `before`, the time of the count by the daemon's clock: jobs that come into their state later do not
+match. Of some the store does not know when they did, so the daemon also refuses to change more than were counted. One
+call of the API (a
 piece) examines some thousand jobs, so the browser sends a form for one piece after the other: by itself with
 JavaScript, else by a button. The form holds the progress, so the change stops when the page is closed, and survives a
 restart of the UI.
 """
 
 import json
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from quart import Response
 from werkzeug.exceptions import BadRequest, UnprocessableEntity
 
-from jqd.client import TimedOut, Unavailable, Unreachable
+from jqd.client import Conflict, TimedOut, Unavailable, Unreachable
 from jqd.client.job_info import FINAL_STATES
 from jqd.webui.forms import number_of
 from jqd.webui.rights import OPERATE
@@ -112,6 +113,12 @@ class Run(NamedTuple):
         return Run(self.matched, self.whole)
 
     @property
+    def bound(self) -> dict[str, int]:
+        """The request's field that keeps a change from jobs that were not counted; empty if the count is not
+        complete."""
+        return {"matched_max": max(0, self.matched - self.met)} if self.whole else {}
+
+    @property
     def fields(self) -> dict[str, str]:
         numbers = {name: str(getattr(self, name)) for name in NUMBERS}
         return {**numbers, "whole": "yes" if self.whole else "", "cursor": self.cursor}
@@ -122,9 +129,9 @@ def register(ui: Addresses) -> None:
     async def ask(visit: Visit) -> Response:
         which = visit.asked(*FILTER)
         act = _act(visit.query)
-        if "before" not in which:
-            now = datetime.now(UTC).isoformat(timespec="milliseconds")
-            return visit.go("/bulk", act=act, **which, before=now)
+        if which and "before" not in which:
+            answer = await _call(visit, act, which, "", dry_run=True)
+            return visit.go("/bulk", act=act, **which, before=answer["at"])
         return await _count(visit, act, _chosen(which), Run())
 
     @ui.act("/bulk/count")
@@ -135,7 +142,9 @@ def register(ui: Addresses) -> None:
     async def piece(visit: Visit) -> Response:
         act, which, run = _act(visit.form), _chosen(_asked(visit.form)), Run.of(visit.form)
         try:
-            answer = await _call(visit, act, which, run.cursor)
+            answer = await _call(visit, act, which, run.cursor, **run.bound)
+        except Conflict as error:
+            return _page(visit, act, which, run, phase="refused", refused=str(error))
         except (TimedOut, Unavailable, Unreachable) as error:
             # Part of this piece may be done: those jobs no longer match when the piece is repeated.
             return _page(visit, act, which, run, phase="stopped", refused=str(error))
@@ -157,8 +166,8 @@ async def _count(visit: Visit, act: str, which: dict[str, str], run: Run) -> Res
     return _page(visit, act, which, run, phase="counted" if run.whole else "counting", of=answer.get("of"))
 
 
-async def _call(visit: Visit, act: str, which: dict[str, str], cursor: str, *, dry_run: bool = False) -> dict[str, Any]:
-    body = {**_body(which), "dry_run": dry_run, "cursor": cursor}
+async def _call(visit: Visit, act: str, which: dict[str, str], cursor: str, **more: Any) -> dict[str, Any]:
+    body = {**_body(which), "cursor": cursor, **more}
     return await visit.api.client.ask(f"/v1/jobs/{act}", method="POST", body=body, wait_s=PIECE_S)
 
 
