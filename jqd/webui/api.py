@@ -19,6 +19,7 @@ from jqd.domain.clock import Clock
 
 SHARED_S = 0.9  # just less than the second after which pages ask again
 ANSWERS_MAX = 1_000  # kept at once, some KB each
+ANSWERS_CHARS_MAX = 8_000_000  # of all that are kept, written as text: some 30 MB of memory
 UNAUTHORIZED = 401  # no token, or one that is not valid any more
 
 
@@ -57,13 +58,17 @@ def note_call() -> None:
 @dataclass
 class _Answer:
     asked_at_s: float
+    kept_s: float
     arrived: trio.Event = field(default_factory=trio.Event)
     body: dict[str, Any] | None = None
     error: JqdClientError | None = None
+    chars: int = 0
+    """Size of the answer, written as text."""
 
 
 class Answers:
-    """Cache of at most `most` answers: of API calls, or whole pages. The newest are kept."""
+    """Cache of answers: of API calls, or whole pages. Each is kept for its time; there are at most `most`, and at most
+    ANSWERS_CHARS_MAX characters in all: then the oldest are dropped."""
 
     def __init__(self, clock: Clock, most: int = ANSWERS_MAX) -> None:
         self._clock, self._most = clock, most
@@ -78,7 +83,7 @@ class Answers:
             now_s = self._clock.mono_s()
             found = self._kept.get(key)
             if found is None or found.asked_at_s + kept_s < now_s:
-                return await self._ask(key, ask)
+                return await self._ask(key, ask, kept_s)
             await found.arrived.wait()
             if found.error is not None:
                 raise found.error
@@ -90,13 +95,14 @@ class Answers:
         """Empty the cache after a change, so that pages show its effect."""
         self._kept.clear()
 
-    async def _ask(self, key: object, ask: Callable[[], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
-        mine = self._kept[key] = _Answer(self._clock.mono_s())
+    async def _ask(self, key: object, ask: Callable[[], Awaitable[dict[str, Any]]], kept_s: float) -> dict[str, Any]:
+        mine = self._kept[key] = _Answer(self._clock.mono_s(), kept_s)
         self._kept.move_to_end(key)
-        while len(self._kept) > self._most:
-            self._kept.popitem(last=False)
+        self._drop_old()
         try:
             mine.body = await ask()
+            mine.chars = len(repr(mine.body))
+            self._drop_surplus()
         except JqdClientError as error:
             mine.error = None if has_ended(error) else error
             raise
@@ -105,6 +111,18 @@ class Answers:
                 del self._kept[key]
             mine.arrived.set()
         return mine.body
+
+    def _drop_old(self) -> None:
+        now_s = self._clock.mono_s()
+        self._kept = OrderedDict(
+            (key, each) for key, each in self._kept.items() if each.asked_at_s + each.kept_s >= now_s
+        )
+        self._drop_surplus()
+
+    def _drop_surplus(self) -> None:
+        chars = sum(each.chars for each in self._kept.values())
+        while chars > ANSWERS_CHARS_MAX or len(self._kept) > self._most:
+            chars -= self._kept.popitem(last=False)[1].chars
 
 
 class Api:

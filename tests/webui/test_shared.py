@@ -85,6 +85,32 @@ async def test_a_page_that_leaves_takes_no_answer_from_the_others_and_a_refusal_
     assert refusing.times == 1
 
 
+async def test_answers_are_dropped_by_age_and_by_size_and_not_by_number_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One viewer had 1,000 of a megabyte kept, for good."""
+    monkeypatch.setattr("jqd.webui.api.ANSWERS_CHARS_MAX", 1_000, raising=False)
+    clock = ManualClock()
+    answers = Answers(clock)
+
+    async def ask() -> dict[str, Any]:
+        return {"rows": "x" * 90}
+
+    def kept() -> set[object]:
+        return set(answers._kept)
+
+    for number in range(20):
+        await answers.get(number, ask, 30)
+    assert kept() == set(range(11, 20))
+    clock.advance(20)
+    await answers.get("late", ask, 30)
+    await answers.get("soon", ask)
+    clock.advance(SHARED_S + 0.1)
+    await answers.get("next", ask)
+    assert kept() == {*range(13, 20), "late", "next"}
+    clock.advance(10)
+    await answers.get("last", ask)
+    assert kept() == {"late", "last"}
+
+
 @pytest.mark.parametrize("error", [Forbidden("it was revoked", status=401), ClientClosed("its login has ended")])
 async def test_a_login_that_has_ended_ends_no_login_of_others_with_the_same_rights(error: JqdClientError) -> None:
     answers, refusing, good = Answers(ManualClock()), Asked(error), Asked()
