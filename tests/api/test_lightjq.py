@@ -203,10 +203,16 @@ async def test_only_what_has_not_started_can_be_cancelled(edge):
     assert edge.journal.cancels() == [job_id]
 
 
-async def test_a_job_that_started_meanwhile(edge):
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [(State.RUNNING, "started meanwhile; its worker is told to stop"), (State.SUCCEEDED, "ended meanwhile")],
+)
+async def test_a_job_that_started_meanwhile_is_cancelled_all_the_same_and_its_caller_is_told(edge, state, said):
     job_id = edge.add(State.WAITING)
-    edge.control.on_apply[Lane.CANCELS] = lambda: edge.move(job_id, State.RUNNING)
-    assert (await edge.call("DELETE", f"/job/{job_id}")).status == 409
+    edge.control.on_apply[Lane.CANCELS] = lambda: edge.move(job_id, state)
+    told = await edge.call("DELETE", f"/job/{job_id}")
+    assert (told.status, told.body["detail"]) == (409, f"job {job_id} has {said}")
+    assert edge.journal.cancels() == [job_id]
 
 
 async def test_a_cancel_nobody_confirms_is_no_204(edge):

@@ -151,7 +151,8 @@ async def get_job(parts: ApiContext, request: Request, job_id: str) -> Response:
 
 
 async def delete_job(parts: ApiContext, request: Request, job_id: str) -> Response:
-    """`DELETE /job/{job_id}`: cancel a job that has not started."""
+    """`DELETE /job/{job_id}`: cancel a job that has not started. If it starts meanwhile, the cancel stands, and its
+    worker is told to stop: 409 tells so, as the job may still succeed."""
     own_id = await resolve(parts.services, job_id)
     view = await find(parts.services, own_id, named=own_id != job_id, given=job_id)
     if view.state in (State.RUNNING, State.RETRYING) or view.state.is_final:
@@ -159,8 +160,10 @@ async def delete_job(parts: ApiContext, request: Request, job_id: str) -> Respon
     state = await cancel(parts.services, job_id)
     if state is State.CANCELLED:
         return Response(204)
-    if state is State.RUNNING or state.is_final:
-        raise Conflict(f"job {job_id} has started meanwhile")
+    if state is State.RUNNING:
+        raise Conflict(f"job {job_id} has started meanwhile; its worker is told to stop")
+    if state.is_final:
+        raise Conflict(f"job {job_id} has ended meanwhile")
     raise StoreAway("the cancel is recorded, but the store does not answer: the job may still start")
 
 
