@@ -153,8 +153,9 @@ class Ui(Addresses):
         try:
             return await handler(visit)
         finally:
-            self.answers.forget()
-            self._pages.forget()
+            if needs_login:  # without a login nothing is changed, and nobody may empty what all pages share
+                self.answers.forget()
+                self._pages.forget()
 
     async def _visit(self, needs_login: bool, form: dict[str, str]) -> Visit:
         session = self.sessions.find(request.cookies.get(self.cookie, ""))

@@ -143,6 +143,29 @@ async def test_who_is_revoked_sees_nothing_that_others_with_the_same_rights_are_
     ui.sessions.close()
 
 
+async def test_a_login_empties_no_cache(guarded: Guarded) -> None:
+    """Anybody could have every page ask the daemon anew."""
+    ui, asked = create_app(UiConfig([guarded.daemon.url])), 0
+    browser, headers = ui.app.test_client(), {"origin": "http://localhost", "host": "localhost"}
+
+    async def ask() -> dict[str, Any]:
+        nonlocal asked
+        asked += 1
+        return {}
+
+    for token in ("", "wrong", guarded.master.create_token("viewer")["token"]):
+        await ui.answers.get("key", ask, 60)
+        length = {"content-length": str(len(token) + 6)}
+        await browser.post("/login", form={"token": token}, headers=headers | length)
+    await ui.answers.get("key", ask, 60)
+    assert asked == 1
+    (session,) = ui.sessions.all()
+    await browser.post("/logout", form={"form_token": session.form_token}, headers=headers)
+    await ui.answers.get("key", ask, 60)
+    assert asked == 2, "after an act nothing older is shown"
+    ui.sessions.close()
+
+
 async def test_a_page_that_shows_an_error_is_its_visitors_own_and_lets_him_log_out(guarded: Guarded) -> None:
     ui, browser, made = await _logged_in(guarded)
     (session,) = ui.sessions.all()
