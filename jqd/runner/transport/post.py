@@ -76,14 +76,6 @@ class Ending(NamedTuple):
         return f"{what}: {self.broke}" if self.broke else what
 
 
-class PostAnswer(NamedTuple):
-    """How a worker answered a request that cancels a job."""
-
-    status: int
-    why: str
-    """What went wrong, for logs, without any text from the worker."""
-
-
 class Post:
     """Sends requests to workers: one for each batch, and one for each cancel."""
 
@@ -136,8 +128,9 @@ class Post:
                 self._pool.give(wire)
             self._connections.end(place)
 
-    async def cancel(self, sending: Sending, job_id: str, *, at_ms: int, within_s: float) -> PostAnswer | None:
-        """Send the worker a cancel for one job. Returns its answer; None: its protocol has no cancels."""
+    async def cancel(self, sending: Sending, job_id: str, *, at_ms: int, within_s: float) -> tuple[int, str] | None:
+        """Send the worker a cancel for one job. Returns the status of its answer (0: none came) and, for logs, what was
+        wrong; None: its protocol has no cancels."""
         worker = sending.worker
         request = STYLES[worker.style].cancel(sending, job_id)
         if request is None:
@@ -148,17 +141,17 @@ class Post:
                 origin = _place(worker.url, worker.standing, worker.machine, worker.tenant)[1]
                 wire = await self._pool.take(origin, within_s)
             except UnsentError as error:
-                return PostAnswer(0, error.kind)
+                return 0, error.kind
             try:
                 await wire.ask(request.signed(worker, at_ms))
                 status = wire.status
                 await read_excerpt(wire, within_s)  # read to its end, so that the connection can be kept
-                return PostAnswer(status, f"the worker answered {status}")
+                return status, f"the worker answered {status}"
             except LostError as error:
-                return PostAnswer(status, error.kind)
+                return status, error.kind
             finally:
                 self._pool.give(wire)
-        return PostAnswer(status, f"no answer within {within_s:g} s")
+        return status, f"no answer within {within_s:g} s"
 
 
 @lru_cache(maxsize=1_000)  # more workers than are used at once; splitting the URL each time would cost as much as TCP
