@@ -160,7 +160,6 @@ class FairQueue:
                         await self.wait(owner, weight)
                     if waiting.cancelled_caught:
                         return None
-                    asked.patient = self.owners.are_several()
                 return await app(asked)
             finally:
                 self.leave(owner)

@@ -62,9 +62,6 @@ class Request:
 
     whole = False
     """Whether the body was read to its end."""
-    patient = False
-    """Whether the request is in no hurry: it had to wait behind other requests of its owner, while several owners send
-    requests."""
     held_bytes = 0
     """How many bytes of the `BodyBudget` the body uses."""
     owner: Owner | None = None

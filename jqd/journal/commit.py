@@ -4,9 +4,8 @@
                  │        └─error─▶ void: waiters are refused ──▶ a new segment, tried until the disk gives one
                  └── until then, writes are refused
 
-While one commit runs, frames gather for the next, so one sync serves all waiters. Patient frames wait a moment longer,
-or until a frame comes that is not patient. All disk calls are made in a thread. The cost of a frame does not depend on
-the number of frames or segments.
+While one commit runs, frames gather for the next, so one sync serves all waiters. All disk calls are made in a thread.
+The cost of a frame does not depend on the number of frames or segments.
 """
 
 import errno
@@ -36,9 +35,6 @@ from jqd.journal.thread import WriterThread, stay
 from jqd.journal.writer import Pending, Start, Writer
 
 STALLED_S = 10.0  # a commit takes milliseconds; a disk that does not answer for so long gets no new work
-PATIENCE_S = 0.005  # how long patient frames wait: it saves a few hundred commits a second, and delays few pushes
-PATIENCES = 3  # patient frames wait this many times the last commit's time, if longer: a slow disk has time for others
-PATIENCE_S_MAX = 0.1  # some callers wait for all frames, patient ones too
 COMMIT_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)  # bounds of the histogram
 VOIDS_MAX = 1_000  # refusals remembered for late waiters; they ask within seconds, refusals come twice a second
 
@@ -106,9 +102,6 @@ class Commits:
         self._rotate_after_s = -math.inf  # monotonic: until then no other try to replace a full segment
         self._to_delete: deque[Segment] = deque()
         self._work = trio.Event()
-        self._due = found.end
-        """Frames before this position are committed at once. Behind it are only patient frames, due at `_due_s`."""
-        self._due_s = math.inf
         self._moved = trio.Event()
         self._arrived = {int(lane): trio.Event() for lane in Lane}
         """Lane → an event that a commit sets if it has frames of the lane: most of 2,000 commits a second have none."""
@@ -141,11 +134,11 @@ class Commits:
         """Whether writes are refused because the disk is full."""
         return (refusal := self.refusal) is not None and refusal.full
 
-    def write(self, lane: Lane, records: int, body: bytes, *, patient: bool = False) -> int:
+    def write(self, lane: Lane, records: int, body: bytes) -> int:
         """Append one frame of `records` records; return the position after it. It is not durable before `wsync`.
 
-        `patient`: its commit may wait some milliseconds for more frames, to save syncs. Makes no disk call and does not
-        wait. Raises JournalRefused while the disk refuses, or too many bytes wait for it."""
+        Makes no disk call and does not wait. Raises JournalRefused while the disk refuses, or too many bytes wait for
+        it."""
         if not 1 <= records <= len(body):
             raise ValueError(
                 f"a frame takes records and no more of them than bytes; got {records} in {len(body)} bytes"
@@ -173,13 +166,7 @@ class Commits:
         self._pending.append(Pending(start, end, self._next_seq, self._last_at_ms, lane, records, body))
         self._next_seq += 1
         self.pending_bytes += size
-        if not patient:
-            self._due = end
-            self._work.set()
-        elif self._due_s == math.inf:
-            wait_s = max(PATIENCE_S, PATIENCES * self.figures.ms_last / 1000)
-            self._due_s = trio.current_time() + min(wait_s, PATIENCE_S_MAX)
-            self._work.set()
+        self._work.set()
         return end
 
     async def wsync(self, position: int | None = None, *, since: int | None = None, shielded: bool = False) -> None:
@@ -229,30 +216,19 @@ class Commits:
                 while True:
                     if self._refusal is not None:
                         await self._resume()
-                    await self._wait_due()
+                    await self._work.wait()
                     self._work = trio.Event()
                     if self._config.commit_linger_ms:
                         await self._linger()
                     await self._commit_due()
             finally:
                 try:
-                    self._due = self.written
                     await self._commit_due()
                 finally:
                     self._refusal = self._refusal or Refusal("the journal is closed", full=False)
                     if self.end < self.written:
                         self._voids.append(Void(self.end, self.written, self._refusal))
                     self._wake_waiters()  # shielded ones must wake, also after an internal error
-
-    async def _wait_due(self) -> None:
-        """Wait until something is written, or patient frames have waited long enough."""
-        if self._due_s == math.inf:  # no patient frame waits; a deadline would cost as much as one loop
-            await self._work.wait()
-            return
-        with trio.move_on_at(self._due_s) as patience:
-            await self._work.wait()
-        if patience.cancelled_caught:
-            self._due, self._due_s = self.written, math.inf
 
     async def _linger(self) -> None:
         """Wait for more frames until they fill one commit, or the configured time is over."""
@@ -262,7 +238,7 @@ class Commits:
                 self._work = trio.Event()
 
     async def _commit_due(self) -> None:
-        while self._pending and self._pending[0].start < self._due:
+        while self._pending:
             await self._commit_once()
         if self._to_delete:
             await self._thread.run(self._delete_in_thread)
@@ -273,8 +249,6 @@ class Commits:
         batch = [self._pending.popleft()]
         while self._pending and self._pending[0].end - batch[0].start <= self._config.commit_bytes_max:
             batch.append(self._pending.popleft())
-        if not self._pending:
-            self._due_s = math.inf
         self._began_s = self._clock.mono_s()
         try:
             # A batch taken from the queue is committed to its end: a stop in between would drop it silently.

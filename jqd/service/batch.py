@@ -54,8 +54,6 @@ class Batch(Struct):
     """The faults of refused jobs. `Fault.place` is the index of the job in the request."""
     plain: bool = False
     """True only if no job has an id of its own, a date, tags, links or another option that `_longest_if_good` lists."""
-    patient: bool = False
-    """Whether the push may wait a moment, to be written to the journal together with other pushes: see `Request`."""
     key: str = ""
     """With an Idempotency-Key: the id of the first job, which stands for the whole request (`idempotency.py`)."""
     request: str = ""

@@ -43,14 +43,12 @@ def write(
     *,
     life: str = "",
     request: str = "",
-    patient: bool = False,
 ) -> Written:
     """Write jobs and their callbacks to the journal in one frame. Return the frame.
 
     `changes`: ids and revisions that the store gave for pushers' own ids; empty: the journal assigns ids. `life`: the
     store's life in which it gave these ids; set for pushes that must not be applied after the store lost data.
-    `request`: digest of the whole request, if it has an Idempotency-Key. `patient`: the frame may wait a moment for
-    others, to share their sync.
+    `request`: digest of the whole request, if it has an Idempotency-Key.
     """
     tenant = services.principal.tenant
     names: list[str] = []
@@ -80,7 +78,7 @@ def write(
         options = [(options[0][0], [])]
     head = Head(ids.first, now_ms, eligible, changes, ids.homes, life, options, request=request, tenant=tenant)
     lane = Lane.CHANGES if changes else Lane.JOBS
-    position = services.journal.write(lane, len(names), encode_jobs(head, array), patient=patient)
+    position = services.journal.write(lane, len(names), encode_jobs(head, array))
     if changes:
         job_ids = [changes[index][0] for index in range(len(jobs))]
         return Written(lane, position, job_ids, len(array), callbacks=callbacks)

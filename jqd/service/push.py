@@ -123,7 +123,7 @@ async def _push_good(
     services: Services, batch: Batch, wanted: Ack, charge: Charge, links: PushLinks | None, *, atomic: bool
 ) -> Pushed:
     if batch.plain and wanted is FSYNC and not batch.refused:  # nearly all pushes, so in as few steps as possible
-        frame = write(services, batch.array, batch.jobs, NO_CHANGES, patient=batch.patient)
+        frame = write(services, batch.array, batch.jobs, NO_CHANGES)
         await services.journal.wsync(frame.position, shielded=True)
         if charge is not FREE:  # nearly all are free, and need no partitions
             charge.taken(services.partitions_of(frame.job_ids), len(batch.array))

@@ -56,7 +56,6 @@ class FakeJournal:
         self.read_points = dict.fromkeys(Lane, 0)
         self.hold: trio.Event | None = None
         self.waiting = trio.Event()
-        self.patient: list[bool] = []
         self.frame_bytes_max = 32 << 20
 
     @property
@@ -71,12 +70,11 @@ class FakeJournal:
     def refusing_full(self) -> bool:
         return self.refuse is not None and self.refuse.full
 
-    def write(self, lane: Lane, records: int, body: bytes, *, patient: bool = False) -> int:
+    def write(self, lane: Lane, records: int, body: bytes) -> int:
         if self.refuse is not None:
             raise self.refuse
         if not 1 <= records <= len(body) <= self.frame_bytes_max:
             raise ValueError("no such frame is taken")
-        self.patient.append(patient)
         self.frames.append((lane, records, body))
         self.written += 32 + len(body)
         return self.written

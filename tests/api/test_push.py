@@ -6,9 +6,7 @@ import trio
 import trio.testing
 
 from jqd.domain.msgpack_depth import NESTING_MAX
-from jqd.http import RequestHead
 from jqd.service.batch import DESCRIBED_MAX
-from jqd.testing.trial.edge import Whole
 from tests.api import whole as applied
 from tests.api.edge import JSON, MSGPACK, Edge
 
@@ -45,15 +43,6 @@ async def test_an_array_goes_to_the_journal_as_it_came(edge):
     assert frame.endswith(odd)
     assert told.body["job_ids"] == [job.id for job in edge.journal.jobs()]
     assert edge.journal.jobs()[1].argument == b"\xd3" + b"\0" * 8
-
-
-async def test_what_waited_at_the_door_while_others_asked_waits_for_the_disk_too(edge):
-    for patient in (False, True):
-        heading = RequestHead("POST", "/v1/jobs", "/v1/jobs", b"", {"host": "localhost", "content-type": MSGPACK})
-        asked = Whole(heading, body=pack({"name": "mail"}))
-        asked.patient = patient
-        assert (await edge.api(asked)).status == 201
-    assert edge.journal.patient == [False, True]
 
 
 @pytest.mark.parametrize("kind", ["application/x-msgpack", "application/vnd.msgpack", "Application/MsgPack; v=5"])

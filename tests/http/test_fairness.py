@@ -116,22 +116,6 @@ async def test_while_others_ask_the_loop_is_theirs_for_most_of_the_time(size: in
     assert hall.empty()
 
 
-async def test_who_waited_in_line_while_others_ask_is_patient_behind_the_door_too(autojump_clock: MockClock) -> None:
-    hall = Hall()
-
-    async def flood() -> int:
-        peers = [Peer("192.0.2.1") for _ in range(FLOOD)]
-        async with trio.open_nursery() as nursery:
-            for peer in peers:
-                nursery.start_soon(hall.app, peer)
-        return sum(peer.patient for peer in peers)
-
-    assert await flood() == 0, "nobody else asks"
-    await hall.app(other := Peer("192.0.2.2"))
-    assert await flood() == FLOOD - EACH
-    assert not other.patient
-
-
 async def test_who_is_alone_waits_for_no_clock(mock_clock: MockClock) -> None:
     """It stands still here: whoever waited for it would wait for ever."""
     hall = Hall()

@@ -2,7 +2,6 @@
 
 import errno
 import struct
-import threading
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from jqd.domain.errors import JournalRefused
 from jqd.domain.jobid import SEQUENCES, parse_id
 from jqd.domain.record import Lane
 from jqd.journal import Journal, JournalConfig
-from jqd.journal.commit import PATIENCE_S_MAX
 from jqd.journal.frame import HEAD_BYTES
 from jqd.testing.clock import ManualClock
 from tests.harness.files import MemoryFiles
@@ -68,77 +66,6 @@ async def test_a_commit_takes_no_more_than_its_bytes() -> None:
             journal.write(Lane.JOBS, 1, b"x" * 40)
         await journal.wsync()
         assert journal.stats().commits == 3
-
-
-async def test_what_is_patient_waits_for_others_and_no_longer_than_its_time(mock_clock: MockClock) -> None:
-    async with opened(MemoryFiles()) as journal:
-        first = journal.write(Lane.JOBS, 1, b"a", patient=True)
-        await wait_all_tasks_blocked()
-        journal.write(Lane.JOBS, 1, b"b", patient=True)
-        await wait_all_tasks_blocked()
-        assert journal.end < first
-        hasty = journal.write(Lane.JOBS, 1, b"c")
-        journal.write(Lane.JOBS, 1, b"d", patient=True)
-        await journal.wsync(hasty)
-        assert journal.end == journal.stats().written, "it takes all along that there is"
-        assert journal.stats().commits == 1
-        late = journal.write(Lane.JOBS, 1, b"e", patient=True)
-        await wait_all_tasks_blocked()
-        assert journal.end < late
-        mock_clock.jump(PATIENCE_S_MAX)
-        await journal.wsync(late)
-        assert journal.stats().commits == 2
-        journal.write(Lane.JOBS, 1, b"f", patient=True)
-    assert journal.end == journal.stats().written, "a stop waits for nothing"
-
-
-class Holding:
-    """A disk that stands still in its first sync until it is let go, and then says this."""
-
-    def __init__(self, error: int | None = None) -> None:
-        self.begun, self.goes_on = threading.Event(), threading.Event()
-        self._error = error
-
-    def __call__(self, call: str, _: int) -> int | None:
-        if call != "sync" or self.begun.is_set():
-            return None
-        self.begun.set()
-        assert self.goes_on.wait(10)
-        return self._error
-
-
-async def test_what_is_patient_is_refused_with_all_else_and_leaves_nothing_due(autojump_clock: MockClock) -> None:
-    files = MemoryFiles()
-    async with opened(files) as journal:
-        files.fail = held = Holding(errno.EIO)
-        hasty = journal.write(Lane.JOBS, 1, b"a")
-        await trio.to_thread.run_sync(held.begun.wait, 10)
-        journal.write(Lane.JOBS, 1, b"b", patient=True)
-        held.goes_on.set()
-        with pytest.raises(JournalRefused):
-            await journal.wsync(hasty)
-        await until(lambda: not journal.refusing)
-        await trio.sleep(2 * PATIENCE_S_MAX)
-        with trio.move_on_after(1) as busy:
-            await wait_all_tasks_blocked()
-        assert not busy.cancelled_caught
-        assert journal.stats().commits == 0
-
-
-async def test_what_is_patient_and_comes_while_others_are_written_waits_behind_them(mock_clock: MockClock) -> None:
-    files = MemoryFiles()
-    async with opened(files) as journal:
-        files.fail = held = Holding()
-        hasty = journal.write(Lane.JOBS, 1, b"a")
-        await trio.to_thread.run_sync(held.begun.wait, 10)
-        patient = journal.write(Lane.JOBS, 1, b"b", patient=True)
-        held.goes_on.set()
-        await journal.wsync(hasty)
-        await wait_all_tasks_blocked()
-        assert journal.end == hasty
-        mock_clock.jump(PATIENCE_S_MAX)
-        await journal.wsync(patient)
-        assert await read_lane(journal) == [b"a", b"b"]
 
 
 async def test_a_commit_waits_for_more_no_longer_than_its_time_and_bytes(mock_clock: MockClock) -> None:

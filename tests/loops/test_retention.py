@@ -117,7 +117,7 @@ async def test_nothing_goes_before_the_store_has_it_for_good(autojump_clock: Non
         async def not_durable(*_: object, **how: object) -> bool:
             return False
 
-        def refuse(lane: Lane, records: int, body: bytes, *, patient: bool = False) -> int:
+        def refuse(lane: Lane, records: int, body: bytes) -> int:
             raise JournalRefused("the disk is full", full=True)
 
         match why:

@@ -144,12 +144,12 @@ async def test_what_waits_for_a_quota_is_not_written_from_its_beginning_after_ea
         await here.store.put_off("acme", entries, 1.0)
         write, said = here.journal.write, list[str]()
 
-        def refuse_each_other(lane: Lane, records: int, body: bytes, *, patient: bool = False) -> int:
+        def refuse_each_other(lane: Lane, records: int, body: bytes) -> int:
             if lane is Lane.OUTCOMES and any(one.follows for one in decode_outcomes(body)):
                 said.extend(one.job_id for one in decode_outcomes(body))
                 if len(said) % 2 == 0:
                     raise JournalRefused("the disk is full", full=True)
-            return write(lane, records, body, patient=patient)
+            return write(lane, records, body)
 
         here.journal.write = refuse_each_other  # type: ignore[method-assign]
         await nursery.start(retention.run)

@@ -71,7 +71,6 @@ async def push(parts: ApiContext, request: Request) -> Response:
         batch = _read_one(kind, request.body, parts.services.config)  # nearly all bodies
     else:
         batch = await _read(kind, request, parts)
-    batch.patient = request.patient
     if (trace := request.headers.get(TRACE_HEADER)) is not None:
         batch = await _rewritten(parts, batch, with_trace, trace)
     key = None if (given := request.headers.get(KEY_HEADER)) is None else _key(given)

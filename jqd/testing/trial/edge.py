@@ -261,7 +261,7 @@ class Journal:
     def written(self) -> int:
         return self.end  # all count as durable
 
-    def write(self, lane: Lane, records: int, body: bytes, *, patient: bool = False) -> int:
+    def write(self, lane: Lane, records: int, body: bytes) -> int:
         self.frames.append((lane, body))
         self.end += records
         return self.end
