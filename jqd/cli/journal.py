@@ -43,7 +43,6 @@ from jqd.processes import journals
 from jqd.store import (
     HIDDEN,
     MISPLACED,
-    PartitionedStore,
     Store,
     StoreConfig,
     examine,
@@ -233,7 +232,7 @@ async def replay(
 ) -> int:
     """Apply a journal to a store: after the store was lost, or a machine was lost and only its disk is left.
 
-    Jobs that the store knows already are not changed, so a second replay does no harm. Ends with 1 if part of the
+    What the store has of that journal already is left out, so a second replay does no harm. Ends with 1 if part of the
     journal could not be read.
 
     Parameters
@@ -266,14 +265,12 @@ async def _counted(
     try:
         async with _stores(settings, start=False) as stores:
             if stores:
-                servers = len(settings.store.urls) or 1
-                store = stores[0] if len(stores) == 1 else PartitionedStore(stores, servers=servers)
-                return await count(files, segments, store, since_ms=since_ms, progressed=progressed)
+                return await count(files, segments, stores, since_ms=since_ms, progressed=progressed)
             why = f"none is named, and none runs in {settings.data_dir} {HIDDEN}"
     except (StoreAway, StoreRefused) as error:
         why = str(error)
     print_note(f"the store was not asked which jobs it knows: {why}")
-    return await count(files, segments, None, since_ms=since_ms, progressed=progressed)
+    return await count(files, segments, [], since_ms=since_ms, progressed=progressed)
 
 
 @asynccontextmanager

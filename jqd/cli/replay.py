@@ -6,18 +6,18 @@
     outcomes    those with followers come last, in reverse order: a follower is a job, too, and its own outcome must
                 come before the outcome that brings it
 
-Records are applied by the store's own methods, under a new journal id, so that the read points of running daemons stay
-as they are. Jobs whose ids the store has are not changed, so a second replay changes nothing.
+Of each lane only those records are applied that the store has not applied of that journal yet, as by a daemon that
+starts there: a job before them may have ended elsewhere, and the store may have forgotten it since.
 
-Outcomes that ask for a retry are the exception: for a job that the store does not know, each replay would count the
-attempt again. So they are applied under an id made from their segment's id, and the store remembers their positions.
+Records are applied by the store's own methods, under a journal id that all replays share, so that the read points of
+running daemons stay as they are. Jobs whose ids the store has are not changed, nor is a failed attempt counted twice,
+so a second replay changes nothing.
 """
 
-import hashlib
-import os
 import random
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -29,18 +29,19 @@ from jqd.domain.errors import JournalDamaged, PositionMismatch, StoreAway, Store
 from jqd.domain.job import Fate, Job, Outcome
 from jqd.domain.jobid import partition_of
 from jqd.domain.outcome_followers import followers_in, has_jobs
-from jqd.domain.record import DECODERS, Lane
+from jqd.domain.record import CARRIED, DECODERS, Lane
 from jqd.domain.settings import Setting
 from jqd.journal import Files
 from jqd.journal.frame import Frame
 from jqd.journal.inspect import Kind, Place, SegmentView, retired_in, walk
 from jqd.loops.lane_records import CHUNK_BYTES, CHUNK_RECORDS, RECORD_BYTES, job_bytes, outcome_bytes
-from jqd.store import EdgeStore, JobView, Store
+from jqd.store import JobView, Store
 
 DAMAGED_MAX = 100  # damaged places reported
 ASK_AT_ONCE = 8  # as many as a store has connections
 AWAY_TRIES = 8  # some 12 s: longer than a server takes to restart
 AWAY_BACKOFF = Backoff(first_s=0.1, factor=2.0, cap_s=5.0)
+JOURNAL_ID = "6a71642d7265706c61792d6a71642d2d"  # of all replays; its positions in the store count calls
 ORDER = (Lane.CANCELS, Lane.OUTCOMES, Lane.CHANGES, Lane.JOBS, Lane.RULES)
 
 T = TypeVar("T")
@@ -70,8 +71,6 @@ class Batch(NamedTuple):
     segment: SegmentView
     records: list[tuple[int, Any]]
     """Each record with its position in the journal."""
-    end: int
-    """Position behind the last record."""
     bytes: int
     """How many bytes of the segment were read to get these records."""
 
@@ -84,8 +83,8 @@ async def replay(
     since_ms: int = 0,
     progressed: Progressed = lambda size: None,
 ) -> Tally:
-    """Apply all records of these segments, except jobs pushed before `since_ms`. `progressed`: called with the number
-    of bytes read since its last call.
+    """Apply the records of these segments that the store lacks, except jobs pushed before `since_ms`. `progressed`:
+    called with the number of bytes read since its last call.
 
     `segments`: sorted by directory. `stores`: the partitions, in order; each gets the records of its own jobs. Raises
     StoreAway if the store stays away for some seconds, StoreRefused if it refuses records. What was applied stays, and
@@ -96,10 +95,10 @@ async def replay(
     targets = [_Target(store, random.Random()) for store in stores]
     for target in targets:
         await target.look()
+    missing = await _missing(segments, stores, retired)
 
     async def apply(lane: Lane, batch: Batch) -> None:
-        for number, target in enumerate(targets):
-            records = [row for row in batch.records if _is_of(row[1], number, len(stores))]
+        for target, records in zip(targets, missing.split(lane, batch), strict=True):
             if records:
                 await target.apply(lane, batch._replace(records=records))
 
@@ -111,12 +110,50 @@ async def replay(
             await apply(lane, batch._replace(records=now))
             if later and batch.segment not in bringing[-1:]:
                 bringing.append(batch.segment)
-            tally.counts[lane] += len(batch.records)
+            tally.counts[lane] += len(missing.of_any(lane, batch))
             progressed(batch.bytes)
         while lane is Lane.OUTCOMES and bringing:
             for batch in await trio.to_thread.run_sync(_bringing, files, bringing.pop(), retired, tally):
                 await apply(lane, batch)
     return tally
+
+
+class _Missing:
+    """The records that a store lacks."""
+
+    def __init__(self, applied: Sequence[Mapping[Path, Mapping[Lane, int]]], retired: Mapping[Path, int]) -> None:
+        """`applied`: of each partition, directory of a journal → up to where the store applied its lanes. `retired`: as
+        `_retired` returns."""
+        self._applied, self._retired = applied, retired
+
+    def split(self, lane: Lane, batch: Batch) -> list[list[tuple[int, Any]]]:
+        """Return for each partition its records of a batch, each with its position."""
+        directory, parts = batch.segment.path.parent, len(self._applied)
+        retired = self._retired[directory] if lane in CARRIED else 0
+        starts = [max(retired, applied[directory][lane]) for applied in self._applied]
+        return [
+            [(at, record) for at, record in batch.records if at >= start and _is_of(record, number, parts)]
+            for number, start in enumerate(starts)
+        ]
+
+    def of_any(self, lane: Lane, batch: Batch) -> list[Any]:
+        """Return the records of a batch that any partition lacks."""
+        lacked = dict[int, Any]()
+        for records in self.split(lane, batch):
+            lacked.update(records)
+        return list(lacked.values())
+
+
+async def _missing(segments: Sequence[SegmentView], stores: Sequence[Store], retired: Mapping[Path, int]) -> _Missing:
+    """Ask the partitions of the store what they lack. Raises StoreAway, StoreRefused."""
+    ids = {seen.path.parent: seen.header.journal_id.hex() for seen in segments if seen.header is not None}
+    source, found = random.Random(), list[dict[Path, Mapping[Lane, int]]]()
+    for store in stores:
+        found.append({directory: dict.fromkeys(Lane, 0) for directory in retired})
+        for directory, journal_id in ids.items():
+            ask = partial(store.applied, journal_id, is_ours=False)
+            found[-1][directory] = await patiently(ask, source)
+    return _Missing(found, retired)
 
 
 def _retired(files: Files, segments: Sequence[SegmentView]) -> dict[Path, int]:
@@ -157,21 +194,23 @@ def _bringing(files: Files, seen: SegmentView, retired: Mapping[Path, int], tall
 async def count(
     files: Files,
     segments: Sequence[SegmentView],
-    store: EdgeStore | None,
+    stores: Sequence[Store],
     *,
     since_ms: int = 0,
     progressed: Progressed = lambda size: None,
 ) -> Tally:
-    """Count the records that `replay` would apply, and the jobs that the store does not know. Changes nothing. `store`
-    None: do not ask a store. Raises StoreAway, StoreRefused."""
+    """Count the records that `replay` would apply, and the jobs of them that the store does not know. Changes nothing.
+    Without `stores` no store is asked: all records count. Raises StoreAway, StoreRefused."""
     tally = _tally(segments)
-    tally.unknown = None if store is None else 0
+    tally.unknown = 0 if stores else None
+    missing = await _missing(segments, stores, await trio.to_thread.run_sync(_retired, files, segments))
     for lane in ORDER:
         batches = _batches(files, segments, lane, since_ms, tally)
         while (batch := await _next(batches)) is not None:
-            tally.counts[lane] += len(batch.records)
-            if store is not None and lane in (Lane.CHANGES, Lane.JOBS):
-                tally.unknown = (tally.unknown or 0) + await _unknown(store, [job.id for _, job in batch.records])
+            records = missing.of_any(lane, batch) if stores else [record for _, record in batch.records]
+            tally.counts[lane] += len(records)
+            if tally.unknown is not None and lane in CARRIED:
+                tally.unknown += await _unknown(stores, [job.id for job in records])
             progressed(batch.bytes)
     return tally
 
@@ -184,13 +223,14 @@ def _tally(segments: Sequence[SegmentView]) -> Tally:
     return tally
 
 
-async def _unknown(store: EdgeStore, job_ids: Sequence[str]) -> int:
+async def _unknown(stores: Sequence[Store], job_ids: Sequence[str]) -> int:
     unknown, failed = 0, list[StoreError]()
 
     async def ask(part: Sequence[str]) -> None:
         nonlocal unknown
         try:
             for job_id in part:
+                store = stores[partition_of(job_id, len(stores))]
                 known = isinstance(await store.get_job(job_id), JobView)
                 unknown += not known
         except StoreError as error:
@@ -225,13 +265,13 @@ class _Target:
     def __init__(self, store: Store, source: random.Random) -> None:
         self._store = store
         self._source = source
-        self._id = os.urandom(16).hex()
         self._calls = dict.fromkeys(Lane, 0)  # calls so far: used as positions, by which the store knows a repeated one
-        self._retries: dict[str, int] = {}  # id made from a segment's id → position up to which its retries are applied
 
     async def look(self) -> None:
-        """Initialise the store if it is empty: it takes no records before that."""
+        """Initialise the store if it is empty: it takes no records before that. Go on after the calls of the replay
+        before."""
         await self._patiently(lambda: self._store.look(fresh=False))
+        self._calls = await self._patiently(lambda: self._store.applied(JOURNAL_ID, is_ours=False))
 
     async def apply(self, lane: Lane, batch: Batch) -> None:
         """Apply a batch of records. Of outcomes, those that ask for a retry are applied before those that end a job."""
@@ -246,8 +286,10 @@ class _Target:
             case Lane.CHANGES:
                 await self._apply(lane, self._store.apply_changes, records)
             case Lane.OUTCOMES:
-                await self._apply_retries(batch)
+                again = [outcome for outcome in records if outcome.fate is Fate.RETRY]
                 ending = [outcome for outcome in records if outcome.fate is not Fate.RETRY]
+                if again:
+                    await self._apply(lane, self._store.apply_outcomes, again)
                 if ending:
                     await self._apply(lane, self._end, ending)
 
@@ -255,7 +297,10 @@ class _Target:
         self, lane: Lane, method: Callable[[str, int, int, Sequence[T]], Awaitable[object]], records: Sequence[T]
     ) -> None:
         start = self._calls[lane]
-        await self._patiently(lambda: method(self._id, start, start + 1, records))
+        try:
+            await self._patiently(lambda: method(JOURNAL_ID, start, start + 1, records))
+        except PositionMismatch as error:
+            raise StoreRefused("somebody else replays into this store right now; run this again after it") from error
         self._calls[lane] = start + 1
 
     async def _end(self, name: str, start: int, end: int, outcomes: Sequence[Outcome]) -> None:
@@ -265,24 +310,6 @@ class _Target:
             place: [structs.replace(job, copied=None) for job in jobs] for place, jobs in followers_in(outcomes).items()
         }
         await self._store.apply_outcomes(name, start, end, outcomes, followers=followers)
-
-    async def _apply_retries(self, batch: Batch) -> None:
-        assert batch.segment.header is not None
-        name = hashlib.sha256(b"jqd replay " + batch.segment.header.segment_id).hexdigest()[:32]
-        if name not in self._retries:
-            applied = await self._patiently(lambda: self._store.applied(name))
-            self._retries[name] = applied[Lane.OUTCOMES]
-        start = self._retries[name]
-        again = [outcome for at, outcome in batch.records if outcome.fate is Fate.RETRY and at >= start]
-        if not again:
-            return
-        try:
-            await self._patiently(lambda: self._store.apply_outcomes(name, start, batch.end, again))
-        except PositionMismatch as error:
-            raise StoreRefused(
-                f"somebody else replays {batch.segment.name} into this store right now; run this again after it"
-            ) from error
-        self._retries[name] = batch.end
 
     async def _patiently(self, call: Callable[[], Awaitable[T]]) -> T:
         return await patiently(call, self._source)
@@ -346,9 +373,8 @@ class _Gathered:
         self._bytes += size
 
     def taken(self, looked: int) -> Batch:
-        end = self._records[-1][0] + 1 if self._records else 0
         records, self._records, self._bytes = self._records, [], 0
-        return Batch(self._segment, records, end, looked)
+        return Batch(self._segment, records, looked)
 
 
 def _decoded(piece: Frame, lane: Lane, seen: SegmentView, tally: Tally) -> Iterator[tuple[int, Any]]:

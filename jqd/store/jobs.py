@@ -187,16 +187,16 @@ class JobMethods(ScriptMethods):
             return None
         return self._texts("jobs", answer)
 
-    async def applied(self, journal_id: str) -> dict[Lane, int]:
-        """Return up to which position of this journal each lane was applied, 0 at first. Makes the journal known to the
-        store.
+    async def applied(self, journal_id: str, *, is_ours: bool = True) -> dict[Lane, int]:
+        """Return up to which position of this journal each lane was applied, 0 at first.
 
-        Raises StoreChanged."""
-        self._note_journal(journal_id)
+        `is_ours`: make the journal known to the store, which then keeps what it may need. Raises StoreChanged then."""
         fields = [lane_field(journal_id, lane) for lane in Lane]
-        answer = await self._caller.call(
-            "applied", self._caller.identity, last_field(journal_number(journal_id)), *fields
-        )
+        last = ""
+        if is_ours:
+            self._note_journal(journal_id)
+            last = last_field(journal_number(journal_id))
+        answer = await self._caller.call("applied", self._caller.identity, last, *fields)
         positions = self._list("applied", answer)
         return {
             lane: 0 if position is None else self._whole("applied", position)

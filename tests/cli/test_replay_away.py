@@ -91,6 +91,6 @@ def test_a_store_that_fails_while_it_is_asked_is_said(fresh_valkey: Valkey, tmp_
     async def work(store: Any) -> None:
         refusing: Any = Failing(store, StoreRefused("no"), 1, "get_job")
         with pytest.raises(StoreRefused):
-            await count(files, snapshot(files, told.directory), refusing)
+            await count(files, snapshot(files, told.directory), [refusing])
 
     into(fresh_valkey.url, work)

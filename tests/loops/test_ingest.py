@@ -159,7 +159,7 @@ async def test_a_call_to_look_again_is_kept_while_the_store_is_asked_already(aut
             await trio.sleep(1)
             return answer
 
-        made.store.applied = slow  # type: ignore[method-assign]
+        made.store.applied = slow  # type: ignore[method-assign, assignment]
         await run(made, nursery)
         await asked.wait()
         made.store.applied = ask  # type: ignore[method-assign]
