@@ -14,7 +14,7 @@ class Severity(enum.StrEnum):
 
 
 # Codes with which the store cannot be used at all, whatever its operator accepts.
-UNUSABLE = frozenset({"no_entry", "no_store", "tls", "acl_narrow", "partitions"})
+UNUSABLE = frozenset({"no_entry", "no_store", "tls", "acl_narrow", "partitions", "partition_elsewhere"})
 
 # Codes of a server's state, not of its settings: they may come, and go, while a daemon runs.
 PASSING = frozenset(

@@ -26,7 +26,8 @@ Apply = Callable[[str, int, int, Sequence[Any]], Awaitable[object]]
 
 class Watch:
     def __init__(self, examine: Examine, *, accept_loss: bool) -> None:
-        """`accept_loss`: report findings that would lose jobs, but still apply new jobs to the store."""
+        """`accept_loss`: report findings that would lose jobs, but still apply new jobs to the store; a store that
+        cannot be used at all is refused all the same."""
         self._examine = examine
         self._accept_loss = accept_loss
         self._known = False  # whether the server that answers now was examined
@@ -36,14 +37,17 @@ class Watch:
     @property
     def reason(self) -> str | None:
         """Why new jobs are not applied to the store; None: they are."""
-        refused = [] if self._accept_loss else refusals(self._findings)
+        refused = [finding for finding in refusals(self._findings) if not self._is_accepted(finding)]
         what = "would lose jobs" if any(finding.is_acceptable for finding in refused) else "cannot be used"
         return f"the store {what}: {'; '.join(map(str, refused))}" if refused else None
+
+    def _is_accepted(self, finding: Diagnostic) -> bool:
+        return self._accept_loss and finding.is_acceptable
 
     @property
     def warnings(self) -> list[str]:
         """Findings to show as warnings: losses that the operator accepted, and conditions that pass by themselves."""
-        accepted = refusals(self._findings) if self._accept_loss else []
+        accepted = filter(self._is_accepted, refusals(self._findings))
         passing = [finding for finding in self._findings if finding.code in PASSING]
         return [*(f"accepted: {finding}" for finding in accepted), *map(str, passing)]
 

@@ -12,7 +12,7 @@ from jqd.domain.diagnostic import Diagnostic, Severity
 from jqd.domain.errors import StoreAway, StoreUnsafe
 from jqd.loops.watch import LOOK_S, Apply, Watch, watch_disk, watch_nothing
 from jqd.serve import _look_at_all
-from jqd.store import StoreConfig
+from jqd.store import MISPLACED, StoreConfig
 
 BAD = Diagnostic("evicting", Severity.REFUSE, "maxmemory-policy is allkeys-lru", "it deletes jobs", "CONFIG SET …")
 FULL = Diagnostic("nearly_full", Severity.WARN, "90 of 100 bytes", "it takes no more soon", "give it more")
@@ -157,6 +157,19 @@ async def test_loss_that_is_accepted_stops_nothing_and_is_told(server: Server) -
     assert [(line["code"], line["log_level"]) for line in logs] == [("evicting", "error"), ("version", "warning")]
     await watch.guard(store.apply)("j", 0, 1, [])
     assert len(store.applied) == 1
+
+
+@pytest.mark.parametrize("code", ["no_entry", "no_store", "tls", "acl_narrow", *sorted(MISPLACED)])
+async def test_only_losses_can_be_accepted(server: Server, code: str) -> None:
+    """A daemon that went on with a partition on a wrong server would begin a second store there."""
+    server.findings = [BAD, Diagnostic(code, Severity.REFUSE, "it cannot be used", "it is another one", "…")]
+    watch = Watch(server.examine, accept_loss=True)
+    with pytest.raises(StoreUnsafe, match="^the store cannot be used: it cannot be used") as raised:
+        await watch.start()
+    assert "--i-accept-loss" not in str(raised.value)
+    assert watch.warnings == [f"accepted: {BAD}"]
+    server.findings = [BAD]
+    await watch.start()
 
 
 async def test_it_is_looked_at_again_and_again(server: Server, autojump_clock: trio.testing.MockClock) -> None:
