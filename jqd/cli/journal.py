@@ -6,13 +6,12 @@ import os
 import re
 import socket
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from random import Random
 from typing import Annotated, Literal
 
 import trio
@@ -24,7 +23,7 @@ from jqd.cli.exits import Exit, Usage
 from jqd.cli.printing import counted, print_note
 from jqd.cli.records import line, records
 from jqd.cli.render import console, show, table
-from jqd.cli.replay import Progressed, Tally, count, patiently
+from jqd.cli.replay import Tally, count, patiently
 from jqd.cli.replay import replay as replay_into
 from jqd.cli.segments import Checked, bar, complain, living, row
 from jqd.config import Config
@@ -215,7 +214,7 @@ def repair(*, dry_run: Flag = False, where: Where = Where(), output: OutputFlag 
     places, files = where.directories(), Files()
     for directory in places.values():  # nothing is changed where one of them cannot be mended
         mend(files, directory, dry_run=True)
-    done = [f"{under}{one}" for under, directory in places.items() for one in mend(files, directory, dry_run=dry_run)]
+    done = [one for under, directory in places.items() for one in mend(files, directory, under, dry_run=dry_run)]
     show({"done": done, "dry_run": dry_run} if output == "json" else done, output)
     if not done:
         print_note(f"{places['']} needs no repair")
@@ -226,6 +225,7 @@ async def replay(
     *,
     store: StoreUrls = None,
     since: str | None = None,
+    segment: str | None = None,
     dry_run: Flag = False,
     where: Where = Where(),
     output: OutputFlag = "table",
@@ -239,19 +239,28 @@ async def replay(
     ----------
     since
         Only jobs pushed since: ISO 8601 (UTC without a zone), Unix seconds, or so long ago: 90s, 5m, 2h, 3d.
+    segment
+        Only this segment, by its name, and all of it: after a repair that says so. Its jobs run again if they ended so
+        long ago that the store has forgotten them.
     dry_run
         Count the records, and the jobs that the store does not know; change nothing.
     """
     settings, since_ms, files = where.settings(store), _moment(since, "--since") or 0, Files()
     found = await trio.to_thread.run_sync(_snapshots, files, where)
-    segments = [seen for _, its in found for seen in its]  # a job of one journal may have ended in another
+    # a job of one journal may have ended in another
+    segments = [seen for _, its in found for seen in its if segment in (None, seen.name)]
+    if segment is not None and not segments:
+        raise Usage(f"there is no segment {segment}; `jqd journal ls` lists them")
+    whole = segment is not None
     size = sum(seen.end - seen.first for seen in segments)
     with bar("replaying", len(Lane) * size) as advance:
         if dry_run:
-            tally = await _counted(files, segments, settings, since_ms, advance)
+            tally = await _counted(
+                settings, partial(count, files, segments, whole=whole, since_ms=since_ms, progressed=advance)
+            )
         else:
             async with _stores(settings, start=True) as stores:
-                tally = await replay_into(files, segments, stores, since_ms=since_ms, progressed=advance)
+                tally = await replay_into(files, segments, stores, whole=whole, since_ms=since_ms, progressed=advance)
     for place in tally.damaged:
         complain(place)
     counts = {lane.name.lower(): tally.counts[lane] for lane in Lane}
@@ -259,18 +268,16 @@ async def replay(
     return Exit.FAILED if tally.damaged else Exit.DONE
 
 
-async def _counted(
-    files: Files, segments: Sequence[SegmentView], settings: Config, since_ms: int, progressed: Progressed
-) -> Tally:
+async def _counted(settings: Config, count_with: Callable[[Sequence[Store]], Awaitable[Tally]]) -> Tally:
     try:
         async with _stores(settings, start=False) as stores:
             if stores:
-                return await count(files, segments, stores, since_ms=since_ms, progressed=progressed)
+                return await count_with(stores)
             why = f"none is named, and none runs in {settings.data_dir} {HIDDEN}"
     except (StoreAway, StoreRefused) as error:
         why = str(error)
     print_note(f"the store was not asked which jobs it knows: {why}")
-    return await count(files, segments, [], since_ms=since_ms, progressed=progressed)
+    return await count_with([])
 
 
 @asynccontextmanager
@@ -288,7 +295,7 @@ async def _stores(settings: Config, *, start: bool) -> AsyncIterator[list[Store]
         stores: list[Store] = []
         for part in () if config.is_own else config.parts():
             if start:
-                await patiently(partial(_expect_in_place, part, begin=part.count > 1), Random())
+                await patiently(partial(_expect_in_place, part, begin=part.count > 1))
             else:
                 await _expect_in_place(part, begin=False)
             stores.append(await stack.enter_async_context(open_store(part)))

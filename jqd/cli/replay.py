@@ -80,22 +80,23 @@ async def replay(
     segments: Sequence[SegmentView],
     stores: Sequence[Store],
     *,
+    whole: bool = False,
     since_ms: int = 0,
     progressed: Progressed = lambda size: None,
 ) -> Tally:
-    """Apply the records of these segments that the store lacks, except jobs pushed before `since_ms`. `progressed`:
-    called with the number of bytes read since its last call.
+    """Apply the records of these segments that the store lacks (`whole`: all of them), except jobs pushed before
+    `since_ms`. `progressed`: called with the number of bytes read since its last call.
 
     `segments`: sorted by directory. `stores`: the partitions, in order; each gets the records of its own jobs. Raises
     StoreAway if the store stays away for some seconds, StoreRefused if it refuses records. What was applied stays, and
     the replay can be repeated.
     """
     tally = _tally(segments)
-    retired = await trio.to_thread.run_sync(_retired, files, segments)
-    targets = [_Target(store, random.Random()) for store in stores]
+    targets = [_Target(store) for store in stores]
     for target in targets:
         await target.look()
-    missing = await _missing(segments, stores, retired)
+    missing = await _missing(files, segments, stores, whole=whole)
+    retired = missing.retired
 
     async def apply(lane: Lane, batch: Batch) -> None:
         for target, records in zip(targets, missing.split(lane, batch), strict=True):
@@ -124,12 +125,12 @@ class _Missing:
     def __init__(self, applied: Sequence[Mapping[Path, Mapping[Lane, int]]], retired: Mapping[Path, int]) -> None:
         """`applied`: of each partition, directory of a journal → up to where the store applied its lanes. `retired`: as
         `_retired` returns."""
-        self._applied, self._retired = applied, retired
+        self._applied, self.retired = applied, retired
 
     def split(self, lane: Lane, batch: Batch) -> list[list[tuple[int, Any]]]:
         """Return for each partition its records of a batch, each with its position."""
         directory, parts = batch.segment.path.parent, len(self._applied)
-        retired = self._retired[directory] if lane in CARRIED else 0
+        retired = self.retired[directory] if lane in CARRIED else 0
         starts = [max(retired, applied[directory][lane]) for applied in self._applied]
         return [
             [(at, record) for at, record in batch.records if at >= start and _is_of(record, number, parts)]
@@ -144,15 +145,17 @@ class _Missing:
         return list(lacked.values())
 
 
-async def _missing(segments: Sequence[SegmentView], stores: Sequence[Store], retired: Mapping[Path, int]) -> _Missing:
-    """Ask the partitions of the store what they lack. Raises StoreAway, StoreRefused."""
+async def _missing(files: Files, segments: Sequence[SegmentView], stores: Sequence[Store], *, whole: bool) -> _Missing:
+    """Ask the partitions of the store what they lack. `whole`: ask nothing, for they are to get all. Raises StoreAway,
+    StoreRefused, JournalRefused."""
+    directories = {seen.path.parent for seen in segments}
     ids = {seen.path.parent: seen.header.journal_id.hex() for seen in segments if seen.header is not None}
-    source, found = random.Random(), list[dict[Path, Mapping[Lane, int]]]()
+    found: list[dict[Path, Mapping[Lane, int]]] = []
+    retired = dict.fromkeys(directories, 0) if whole else await trio.to_thread.run_sync(_retired, files, segments)
     for store in stores:
-        found.append({directory: dict.fromkeys(Lane, 0) for directory in retired})
-        for directory, journal_id in ids.items():
-            ask = partial(store.applied, journal_id, is_ours=False)
-            found[-1][directory] = await patiently(ask, source)
+        found.append({directory: dict.fromkeys(Lane, 0) for directory in directories})
+        for directory, journal_id in ids.items() if not whole else ():
+            found[-1][directory] = await patiently(partial(store.applied, journal_id, is_ours=False))
     return _Missing(found, retired)
 
 
@@ -196,6 +199,7 @@ async def count(
     segments: Sequence[SegmentView],
     stores: Sequence[Store],
     *,
+    whole: bool = False,
     since_ms: int = 0,
     progressed: Progressed = lambda size: None,
 ) -> Tally:
@@ -203,7 +207,7 @@ async def count(
     Without `stores` no store is asked: all records count. Raises StoreAway, StoreRefused."""
     tally = _tally(segments)
     tally.unknown = 0 if stores else None
-    missing = await _missing(segments, stores, await trio.to_thread.run_sync(_retired, files, segments))
+    missing = await _missing(files, segments, stores, whole=whole)
     for lane in ORDER:
         batches = _batches(files, segments, lane, since_ms, tally)
         while (batch := await _next(batches)) is not None:
@@ -248,9 +252,10 @@ async def _unknown(stores: Sequence[Store], job_ids: Sequence[str]) -> int:
 # ---------------------------------------------------------------- into the store
 
 
-async def patiently(call: Callable[[], Awaitable[T]], source: random.Random) -> T:
+async def patiently(call: Callable[[], Awaitable[T]]) -> T:
     """Make a call to the store, and repeat it while the store is away, for as long as a server takes to restart; after
-    that, raise StoreAway. `source`: of the random pauses."""
+    that, raise StoreAway."""
+    source = random.Random()
     for failures in range(1, AWAY_TRIES):
         try:
             return await call()
@@ -262,16 +267,15 @@ async def patiently(call: Callable[[], Awaitable[T]], source: random.Random) -> 
 class _Target:
     """Applies records to one partition of the store."""
 
-    def __init__(self, store: Store, source: random.Random) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._source = source
         self._calls = dict.fromkeys(Lane, 0)  # calls so far: used as positions, by which the store knows a repeated one
 
     async def look(self) -> None:
         """Initialise the store if it is empty: it takes no records before that. Go on after the calls of the replay
         before."""
-        await self._patiently(lambda: self._store.look(fresh=False))
-        self._calls = await self._patiently(lambda: self._store.applied(JOURNAL_ID, is_ours=False))
+        await patiently(lambda: self._store.look(fresh=False))
+        self._calls = await patiently(lambda: self._store.applied(JOURNAL_ID, is_ours=False))
 
     async def apply(self, lane: Lane, batch: Batch) -> None:
         """Apply a batch of records. Of outcomes, those that ask for a retry are applied before those that end a job."""
@@ -298,7 +302,7 @@ class _Target:
     ) -> None:
         start = self._calls[lane]
         try:
-            await self._patiently(lambda: method(JOURNAL_ID, start, start + 1, records))
+            await patiently(lambda: method(JOURNAL_ID, start, start + 1, records))
         except PositionMismatch as error:
             raise StoreRefused("somebody else replays into this store right now; run this again after it") from error
         self._calls[lane] = start + 1
@@ -310,9 +314,6 @@ class _Target:
             place: [structs.replace(job, copied=None) for job in jobs] for place, jobs in followers_in(outcomes).items()
         }
         await self._store.apply_outcomes(name, start, end, outcomes, followers=followers)
-
-    async def _patiently(self, call: Callable[[], Awaitable[T]]) -> T:
-        return await patiently(call, self._source)
 
 
 def _job_id(record: Job | Outcome | str) -> str:

@@ -2,7 +2,8 @@
 
     found                             done
     one bad copy of a head            written anew from the other
-    both copies bad                   a head that makes the frames good again
+    both copies bad                   a head that makes the frames good again; if a start has passed over the segment,
+                                      only `jqd journal replay` applies it
     bad bytes before good frames      sealed: made frames of a kind that nobody reads
     frames that are missing           the next head no longer says that there were any
     a torn tail                       cut, as the next start would
@@ -19,6 +20,7 @@ to another one, which makes fewer frames good.
 """
 
 import os
+import shlex
 import zlib
 from collections import Counter
 from collections.abc import Callable
@@ -49,19 +51,25 @@ PLACES_MAX = 16  # with more of them a segment is kept whole, not piece by piece
 
 
 def repair(
-    files: Files, directory: Path, *, dry_run: bool = False, random_bytes: Callable[[int], bytes] = os.urandom
+    files: Files,
+    directory: Path,
+    under: str = "",
+    *,
+    dry_run: bool = False,
+    random_bytes: Callable[[int], bytes] = os.urandom,
 ) -> list[str]:
-    """Mend the directory; return a sentence for each change. `dry_run`: change nothing, return what would be done.
+    """Mend the directory; return a sentence for each change. `under`: a text put before names, as in `snapshot`.
+    `dry_run`: change nothing, return what would be done.
 
     Raises JournalLocked while a daemon uses it; JournalVersion for another format, JournalDamaged for segments of
     another journal, JournalRefused for a disk that fails. Nothing was changed then, unless the disk failed midway."""
     try:
         files.names(directory)  # raises if there is none, for the next line would make it
         with holding(files, directory):
-            planned = _Mender(files, directory, random_bytes, dry_run=True).run()
+            planned = _Mender(files, directory, under, random_bytes, dry_run=True).run()
             if dry_run or not planned:
                 return planned
-            return _Mender(files, directory, random_bytes, dry_run=False).run()
+            return _Mender(files, directory, under, random_bytes, dry_run=False).run()
     except OSError as error:
         raise JournalRefused(
             f"the journal in {directory} cannot be repaired: {error}. What it held is kept; mend the disk, or copy the "
@@ -73,8 +81,10 @@ def repair(
 class _Mender:
     """Mends, or plans to mend, the segments of a directory, oldest first."""
 
-    def __init__(self, files: Files, directory: Path, random_bytes: Callable[[int], bytes], *, dry_run: bool) -> None:
-        self._files, self._directory, self._random_bytes = files, directory, random_bytes
+    def __init__(
+        self, files: Files, directory: Path, under: str, random_bytes: Callable[[int], bytes], *, dry_run: bool
+    ) -> None:
+        self._files, self._directory, self._under, self._random_bytes = files, directory, under, random_bytes
         self._dry = dry_run
         self._done: list[str] = []
         self._end: int | None = None  # where the last mended segment ends
@@ -157,7 +167,10 @@ class _Mender:
         blank = SegmentHeader(self._random_bytes(16), b"", seen.first, end, 1, 0)
         header = found_head(self._files, seen, like or blank, self._random_bytes)
         why = "its head was lost, and made anew from its frames"
-        if header is None:
+        if header is not None and seen.path.suffix == DAMAGED:
+            name = f"{self._under}{seen.path.with_suffix(SUFFIX).name}"
+            why += f". Starts have passed over it, so apply it now: jqd journal replay --segment {shlex.quote(name)}"
+        elif header is None:
             header = (like or blank)._replace(segment_id=self._random_bytes(16), first=seen.first)
             why = "its head was lost, and no frame in it is good"
         if like is None:
@@ -232,7 +245,7 @@ class _Mender:
         return closing(self._files, self._files.open(path, write=True))
 
     def _note_done(self, path: Path, done: str) -> None:
-        self._done.append(f"{path.name}: {done}")
+        self._done.append(f"{self._under}{path.name}: {done}")
 
 
 def _refuse(place: Place) -> None:

@@ -2,13 +2,24 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from jqd.cli import run
+from jqd.domain.job import State
+from jqd.domain.record import Lane
+from jqd.journal import Files
 from jqd.journal.frame import HEAD_BYTES, HEADER_COPY_BYTES
-from tests.cli.books import VERIFY, a_bit_of_everything, files_of, flip, read, states, told
+from jqd.journal.inspect import snapshot
+from tests.cli.books import VERIFY, Ids, a_bit_of_everything, files_of, flip, read, states, told, write
 from tests.cli.books import data_dir as data_dir  # the fixture
+from tests.cli.replayed import into, replayed, views
+from tests.valkey import Valkey, fresh_valkey, valkey_server
+
+__all__ = ["fresh_valkey", "valkey_server"]
+
+NONE = dict.fromkeys(["jobs", "outcomes", "cancels", "changes", "rules"], 0)
 
 
 def test_a_whole_journal_is_said_to_be_whole(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,3 +103,38 @@ def test_a_repaired_journal_is_whole_and_starts(data_dir: Path, capsys: pytest.C
     assert "needs no repair" in printed.err
     assert read(data_dir / "journal") == [good[1], *good]
     assert sum(path.stat().st_size for path in (data_dir / "journal").glob("*.torn")) > HEAD_BYTES
+
+
+def test_a_lost_head_that_starts_passed_over_is_to_be_replayed(
+    fresh_valkey: Valkey, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The store's position lies behind the repaired segment: no start reads it, and health says nothing."""
+    ids = Ids()
+    first, lost, last = [ids.jobs({"name": "t"}) for _ in range(3)]
+    for batch in (first, lost):
+        write(tmp_path, batch)
+    path = files_of(tmp_path)[1]
+    flip(path, 3, HEADER_COPY_BYTES + 3)
+    directory = write(tmp_path, last)  # this start passes over it
+    assert path.with_suffix(".damaged").exists()
+    segments = snapshot(Files(), directory)
+    header, end = segments[-1].header, segments[-1].end
+    assert header is not None
+
+    async def apply(store: Any) -> None:
+        await store.look(fresh=False)
+        await store.skip(header.journal_id.hex(), Lane.JOBS, 0, end)
+
+    into(fresh_valkey.url, apply)
+    assert run(["journal", "repair", "--data-dir", str(tmp_path)]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "replay" in line]
+    assert line.partition(";")[0].endswith(f"apply it now: jqd journal replay --segment {path.name}")
+    words = ["--data-dir", str(tmp_path), "--store", fresh_valkey.url]
+    assert replayed(capsys, *words)["jobs"] == 0
+    assert run(["journal", "replay", *words, "--segment", "5"]) == 2
+    assert "there is no segment 5" in capsys.readouterr().err
+    words += ["--segment", path.name]
+    assert replayed(capsys, *words, "--dry-run") == {**NONE, "jobs": 1, "unknown_jobs": 1}
+    assert replayed(capsys, *words) == {**NONE, "jobs": 1}
+    found = views(fresh_valkey.url, [*first.ids, *lost.ids, *last.ids]).values()
+    assert [view and view.state for view in found] == [None, State.WAITING, None]

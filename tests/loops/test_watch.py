@@ -164,7 +164,7 @@ async def test_only_losses_can_be_accepted(server: Server, code: str) -> None:
     """A daemon that went on with a partition on a wrong server would begin a second store there."""
     server.findings = [BAD, Diagnostic(code, Severity.REFUSE, "it cannot be used", "it is another one", "…")]
     watch = Watch(server.examine, accept_loss=True)
-    with pytest.raises(StoreUnsafe, match="^the store cannot be used: it cannot be used") as raised:
+    with pytest.raises(StoreUnsafe, match=r"^the store cannot be used: it cannot be used") as raised:
         await watch.start()
     assert "--i-accept-loss" not in str(raised.value)
     assert watch.warnings == [f"accepted: {BAD}"]
