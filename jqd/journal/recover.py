@@ -13,7 +13,7 @@ segments may stay longer, for outcomes and cancels of other daemons' jobs (docs/
     retired    jqd-retired 1 <position> <end> <CRC-32 of the bytes before it>
 
 `end` is where the journal ended when the file was written: the copies lie before it. If the directory ends earlier, it
-is older than the file; then the file is ignored, and all jobs are read.
+is older than the file; then the file is ignored and deleted, and all jobs are read.
 """
 
 import re
@@ -91,6 +91,9 @@ def recover(files: Files, directory: Path) -> Recovered:
         if doubt is not None:
             found.damaged.append(doubt)
 
+    if RETIRED in names and not found.retired.end:
+        _try(files.unlink, directory / RETIRED)  # else it would be believed once the journal has grown past it
+        _try(files.sync_directory)
     for path in headless:
         _try(files.rename, path, path.with_suffix(DAMAGED))
         _try(files.sync_directory)
