@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 from urllib.parse import urlsplit
 
 from msgspec import Meta
@@ -160,6 +160,9 @@ class Config:
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
     manager: Manager = field(default=Manager(), metadata={INTERNAL: True})
     process: Process = field(default=ALONE, metadata={INTERNAL: True})
+    origins: Mapping[str, str] = field(default_factory=dict, compare=False, metadata={INTERNAL: True})
+    """Dotted key → the file, variable or flag that set it, when `load` made this. A key that is missing has its
+    default."""
 
     @property
     def backoff(self) -> Backoff:
@@ -199,14 +202,6 @@ class Config:
             )
 
 
-class Loaded(NamedTuple):
-    """A configuration, and where each setting comes from."""
-
-    config: Config
-    origins: Mapping[str, str]
-    """Dotted key → the file, variable or flag that set it. A key that is missing has its default."""
-
-
 def load(
     *,
     file: Path | None = None,
@@ -214,23 +209,12 @@ def load(
     flags: Mapping[str, Any] | None = None,
     defaults: Mapping[str, Any] | None = None,
 ) -> Config:
-    """Return the configuration. Raises ConfigError with all that is wrong.
+    """Return the configuration from `file`, `environ` and `flags` over `defaults`. Raises ConfigError with all that is
+    wrong.
 
     `flags`: dotted key → value; None for a flag that was not given. `defaults`: dotted key → value, for a command whose
-    defaults differ; values from files, the environment and flags win over them.
+    defaults differ.
     """
-    return load_all(file=file, environ=environ, flags=flags, defaults=defaults).config
-
-
-def load_all(
-    *,
-    file: Path | None = None,
-    environ: Mapping[str, str] | None = None,
-    flags: Mapping[str, Any] | None = None,
-    defaults: Mapping[str, Any] | None = None,
-) -> Loaded:
-    """Return the configuration from `file`, `environ` and `flags` over `defaults`, together with the source of each
-    setting. Raises ConfigError with all that is wrong."""
     env = os.environ if environ is None else environ
     path = file or (Path(env["JQD_CONFIG"]) if env.get("JQD_CONFIG") else None)
     secrets = {key for key, field in settings(Config) if SECRET in field.metadata}
@@ -261,8 +245,8 @@ def load_all(
     if wrong:
         raise ConfigError(wrong[0] if len(wrong) == 1 else "\n- ".join([f"{len(wrong)} settings are wrong:", *wrong]))
     assert isinstance(config, Config)
-    config = dataclasses.replace(config, manager=_manager(env))
-    return Loaded(config, {".".join(place): origin for place, origin in origins.items()})
+    set_by = {".".join(place): origin for place, origin in origins.items()}
+    return dataclasses.replace(config, manager=_manager(env), origins=set_by)
 
 
 def settings(kind: Any, above: str = "") -> Iterator[tuple[str, dataclasses.Field[Any]]]:
@@ -275,6 +259,13 @@ def settings(kind: Any, above: str = "") -> Iterator[tuple[str, dataclasses.Fiel
             yield from settings(hints[each.name], f"{above}{each.name}.")
         else:
             yield f"{above}{each.name}", each
+
+
+def value_of(config: Any, key: str) -> Any:
+    """Return the setting with a dotted key; a section for the key of a section, and `config` for an empty key."""
+    for name in key.split(".") if key else ():
+        config = getattr(config, name)
+    return config
 
 
 def _manager(env: Mapping[str, str]) -> Manager:

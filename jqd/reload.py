@@ -11,7 +11,7 @@ from typing import Any
 
 import trio
 
-from jqd.config import Config, settings
+from jqd.config import Config, settings, value_of
 from jqd.domain.errors import ConfigError
 from jqd.domain.log import get_logger
 from jqd.domain.setting_text import SECRET, masked, text_of
@@ -78,7 +78,7 @@ class Reload:
 
     def _take(self, wanted: Config) -> None:
         try:
-            changed = [key for key, _ in settings(Config) if _value(self.config, key) != _value(wanted, key)]
+            changed = [key for key, _ in settings(Config) if value_of(self.config, key) != value_of(wanted, key)]
             merged = _merged(self.config, wanted, [key for key in changed if reloads(key)])
             self.change(merged)
         except ConfigError as error:
@@ -88,7 +88,7 @@ class Reload:
         waiting = [key for key in changed if not reloads(key)]
         self.complaints = (f"changed, and waiting for a restart: {', '.join(waiting)}",) if waiting else ()
         marks = {key: field.metadata.get(SECRET) for key, field in settings(Config)}
-        values = ((key, _value(merged, key)) for key in changed if reloads(key))
+        values = ((key, value_of(merged, key)) for key in changed if reloads(key))
         now = {key: text_of(masked(value, marks[key]) if marks[key] else value, key) for key, value in values}
         note = self._log.warning if waiting else self._log.info
         note("config.reloaded", changed=now, needs_restart=waiting)
@@ -98,19 +98,13 @@ class Reload:
         self._log.error("config.not_reloaded", error=str(error))
 
 
-def _value(config: Any, key: str) -> Any:
-    for name in key.split("."):
-        config = getattr(config, name)
-    return config
-
-
 def _merged(config: Config, wanted: Config, keys: Sequence[str]) -> Config:
     """Return a copy of `config` in which the settings `keys` are taken from `wanted`. Raises ConfigError if they
     contradict the other settings."""
     sections: dict[str, dict[str, Any]] = {}
     for key in keys:
         section, _, name = key.rpartition(".")
-        sections.setdefault(section, {})[name] = _value(wanted, key)
+        sections.setdefault(section, {})[name] = value_of(wanted, key)
     whole = sections.pop("", {})
     try:
         parts = {name: dataclasses.replace(getattr(config, name), **values) for name, values in sections.items()}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jqd.config import Config, load, load_all, store_flags
+from jqd.config import Config, load, store_flags
 from jqd.domain.errors import ConfigError
 from jqd.store import StoreConfig
 
@@ -264,8 +264,8 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def test_a_secret_may_stand_in_a_file(content: str, tmp_path: Path) -> None:
     secret = tmp_path / "store"
     secret.write_text(content)
-    loaded = load_all(environ={"JQD_STORE__URL_FILE": str(secret), "JQD_TOKEN_FILE": "of-clients"})
-    assert loaded.config.store.url == "redis://:word@a/0"
+    loaded = load(environ={"JQD_STORE__URL_FILE": str(secret), "JQD_TOKEN_FILE": "of-clients"})
+    assert loaded.store.url == "redis://:word@a/0"
     assert loaded.origins == {"store.url": f"JQD_STORE__URL_FILE ({secret})"}
     assert load(environ={"JQD_STORE__URL_FILE": ""}) == load(environ={})
     several = load(environ={"JQD_STORE__URLS_FILE": str(secret)}, flags={"store.url": None}).store

@@ -17,7 +17,7 @@ from jqd.cli.exits import Exit
 from jqd.cli.printing import print_note
 from jqd.cli.render import console, table
 from jqd.cli.render import show as show_answer
-from jqd.config import Config, HttpConfig, Loaded, load, load_all, settings, store_flags
+from jqd.config import Config, HttpConfig, load, settings, store_flags, value_of
 from jqd.domain.descriptors import open_files_max, share_out
 from jqd.domain.errors import ConfigError
 from jqd.domain.setting_text import SECRET, masked, text_of, unit
@@ -68,9 +68,9 @@ class GivenSettings:
     insecure: Annotated[bool | None, Parameter(negative="")] = None
     """As for `jqd serve`: listen on another address than loopback although no token is required."""
 
-    def load(self) -> Loaded:
+    def load(self) -> Config:
         flags = {"http.bind": self.bind, "data_dir": self.data_dir, "insecure": self.insecure}
-        return load_all(file=self.config, flags={**flags, **store_flags(self.store)})
+        return load(file=self.config, flags={**flags, **store_flags(self.store)})
 
 
 def show(
@@ -92,8 +92,8 @@ def show(
         Show only settings that the file, the environment or a flag sets.
     """
     with worded():
-        loaded = (given or GivenSettings()).load()
-    rows = [row for row in _rows(loaded) if not changed or row.origin != "default"]
+        config = (given or GivenSettings()).load()
+    rows = [row for row in _rows(config) if not changed or row.origin != "default"]
     if output != "table":
         show_answer(rows, output)
         return Exit.DONE
@@ -111,17 +111,17 @@ def check(*, given: GivenSettings | None = None) -> int:
     each other, a file that cannot be read, an invalid certificate. Warns of limits that cannot all be reached.
     """
     try:
-        loaded = (given or GivenSettings()).load()
-        incoming = share_out(open_files_max(), partitions=len(loaded.config.store.parts())).incoming
-        trio.run(_open, loaded.config.store)
-        if loaded.config.http.certificate:
-            tls_context(*loaded.config.http.certificate, loaded.config.http.tls_clients)
+        config = (given or GivenSettings()).load()
+        incoming = share_out(open_files_max(), partitions=len(config.store.parts())).incoming
+        trio.run(_open, config.store)
+        if config.http.certificate:
+            tls_context(*config.http.certificate, config.http.tls_clients)
     except ConfigError as error:
         print_note(str(error))
         return Exit.FAILED
-    places = sorted(set(loaded.origins.values()))
-    text = f"{len(loaded.origins)} settings said by {', '.join(places)}" if places else "all settings are the defaults"
-    doubts = [*_doubts(loaded.config.http, incoming)]
+    places = sorted(set(config.origins.values()))
+    text = f"{len(config.origins)} settings said by {', '.join(places)}" if places else "all settings are the defaults"
+    doubts = [*_doubts(config.http, incoming)]
     for doubt in doubts:
         print_note(doubt)
     with_these = ", with these warnings" if doubts else ""
@@ -152,24 +152,18 @@ def _doubts(http: HttpConfig, incoming: int) -> Iterator[str]:
         )
 
 
-def _rows(loaded: Loaded) -> list[SettingOrigin]:
+def _rows(config: Config) -> list[SettingOrigin]:
     page, default = _page(), Config()
     rows = []
     for key, field in settings(Config):
         section, _, name = key.rpartition(".")
-        value, usual = _value(loaded.config, key), _value(default, key)
+        value, usual = value_of(config, key), value_of(default, key)
         if SECRET in field.metadata:
             value, usual = masked(value, field.metadata[SECRET]), masked(usual, field.metadata[SECRET])
-        hint = get_type_hints(type(_value(default, section)), include_extras=True)[name]
-        origin, about = loaded.origins.get(key, "default"), page.get(key, ("", ""))
+        hint = get_type_hints(type(value_of(default, section)), include_extras=True)[name]
+        origin, about = config.origins.get(key, "default"), page.get(key, ("", ""))
         rows.append(SettingOrigin(key, _plain(value), unit(hint, name), _plain(usual), origin, reloads(key), *about))
     return rows
-
-
-def _value(config: Any, key: str) -> Any:
-    for name in key.split(".") if key else ():
-        config = getattr(config, name)
-    return config
 
 
 def _words(row: SettingOrigin) -> str:
