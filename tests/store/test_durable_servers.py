@@ -95,7 +95,7 @@ async def test_a_real_server_that_syncs_every_second(fresh_valkey: Valkey) -> No
         assert store.durability_rule == Rule.UNKNOWN
 
 
-async def test_a_mark_is_written_on_a_full_server_and_refused_by_name(fresh_valkey: Valkey) -> None:
+async def test_a_mark_is_written_on_a_full_server_and_refused_at_a_planted_key(fresh_valkey: Valkey) -> None:
     async with open_store(StoreConfig(url=fresh_valkey.url)) as store:
         await store.look(fresh=True)
         with redis.Redis.from_url(fresh_valkey.url) as client:
@@ -106,7 +106,7 @@ async def test_a_mark_is_written_on_a_full_server_and_refused_by_name(fresh_valk
                 client.config_set("maxmemory", 0)
                 client.delete(Keys("jqd")["life"])
                 client.rpush(Keys("jqd")["life"], "planted")
-                with pytest.raises(StoreRefused, match=r"wait_durable.*life"):
+                with pytest.raises(StoreRefused, match=r"wait_durable: a key .* has another type"):
                     await store.wait_durable(replicas=1, timeout_s=0.05)
             finally:
                 client.config_set("appendfsync", "everysec")
