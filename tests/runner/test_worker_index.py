@@ -38,5 +38,5 @@ def test_those_that_come_in_their_order_are_never_sorted() -> None:
     roll = WorkerIndex()
     for number in range(100):
         roll.put(worker(number, number))
-        assert roll._is_ordered
+        assert roll._ordered is not None
     assert [one.id for one in itertools.islice(roll, 2)] == ["000", "001"]
