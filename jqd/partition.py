@@ -42,6 +42,7 @@ from jqd.shared_parts import SharedParts
 from jqd.store import Store
 
 SETTLE_S = 3.0  # the part of the drain time that is reserved for writing and applying the last outcomes
+STILL_S = 3.0  # a store that applied nothing for so long is away, and a stop does not wait for it any longer
 LEAVE_S = (
     2.0  # to give jobs back and leave the store; otherwise other daemons take them over when the lease has expired
 )
@@ -136,7 +137,8 @@ class Partition:
                 await nursery.start(loop)
 
     async def shut_down(self, drain_s: float) -> None:
-        """Wait for running jobs, write their outcomes, give back jobs that were not started, and leave the store.
+        """Wait for running jobs, write their outcomes, give back jobs that were not started, wait until the store has
+        what else is in the journal, and leave the store.
 
         Each stage has a time limit, and no job is lost if one of them runs out. The membership is not released while
         outcomes are missing in the store, because other daemons would run those jobs again at once. Then the next
@@ -152,6 +154,11 @@ class Partition:
                 await trio.sleep(0.02)
         with trio.move_on_after(SETTLE_S) as settling:
             await self._drain_outcomes()
+        if not settling.cancelled_caught:
+            await self._drain_lanes(until_s)
+        if left := self.behind_bytes:
+            why = "not all that was acknowledged is in the store: this daemon's next start applies it"
+            log.warning("daemon.journal_left", bytes=left, error=why)
         owner = self.membership.leave()
         if settling.cancelled_caught:
             log.warning("daemon.not_left", error="not all outcomes are in the store: the next start tells them")
@@ -169,6 +176,23 @@ class Partition:
         while self.runner.in_flight or self.outcomes.pending:  # noqa: ASYNC110 - three parts, one short moment
             await trio.sleep(0.02)
         await self.lanes[Lane.OUTCOMES].wait_caught_up(self._shared.journal.end)
+
+    async def _drain_lanes(self, until_s: float) -> None:
+        """Wait until the store has all records of the journal: no longer than `until_s`, and only while it applies
+        some. A daemon that is removed for good after its stop then leaves no jobs behind."""
+        before, moved_s = 0, trio.current_time()
+        while (left := self.behind_bytes) and trio.current_time() < min(until_s, moved_s + STILL_S):
+            if left != before:
+                before, moved_s = left, trio.current_time()
+            await trio.sleep(0.02)
+
+    @property
+    def behind_bytes(self) -> int:
+        """Return how many bytes of the journal lie behind the first record that the store is not known to have; 0: it
+        has all."""
+        journal, lanes = self._shared.journal, self.lanes.values()
+        behind = [journal.read_point(lane.lane, lane.reader) for lane in lanes if lane.is_behind]
+        return journal.end - min(behind, default=journal.end)
 
     @property
     def retention(self) -> PartitionRetention:

@@ -12,7 +12,7 @@ from jqd.domain.errors import StoreAway
 from jqd.domain.job import Fate, Outcome
 from jqd.domain.record import Lane, encode_outcomes
 from jqd.store import Owner
-from tests.loops.pairs import pair
+from tests.loops.pairs import HERE, pair
 
 
 async def test_a_partition_that_is_away_takes_no_time_from_leaving_the_others(autojump_clock: None) -> None:
@@ -117,4 +117,46 @@ async def test_a_renewal_that_meets_a_daemon_while_it_leaves_disturbs_nothing(
         events = [json.loads(line)["event"] for line in logged.getvalue().splitlines()]
         assert "heartbeat.disturbed" not in events
         assert events.count("recovery.joined") == len(here.stores), "nobody sat down again"
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_was_acknowledged_is_in_the_store_when_a_daemon_has_left(
+    autojump_clock: None, logged: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever takes the daemon away for good after its stop must not lose jobs that were acknowledged."""
+    async with pair() as here, trio.open_nursery() as nursery:
+        await here.start(nursery)
+        store, partition = here.stores[0], here.daemon.partitions[0]
+        apply = store.apply_jobs
+
+        async def slowly(*args: Any, **more: Any) -> int | None:
+            await trio.sleep(2.0)
+            return await apply(*args, **more)
+
+        monkeypatch.setattr(store, "apply_jobs", slowly)
+        for _ in range(4):
+            ids = await here.push(*[HERE] * 500)
+        await partition.shut_down(12.0)
+        assert await store.get_jobs(ids[-1:]) != [None]
+        assert partition.behind_bytes == 0
+        assert "daemon.journal_left" not in logged.getvalue()
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(("drain_s", "left_s"), [(4.0, 2.0), (25.0, 3.0)])
+async def test_what_a_daemon_leaves_in_its_journal_is_logged(
+    autojump_clock: None, logged: io.StringIO, drain_s: float, left_s: float
+) -> None:
+    """It waits for the drain time at most, and not for all of it if the store does nothing."""
+    async with pair() as here, trio.open_nursery() as nursery:
+        await here.start(nursery)
+        partition = here.daemon.partitions[0]
+        partition.lanes[Lane.JOBS].pause()
+        end = here.journal.end
+        await here.push(HERE)
+        began_s = trio.current_time()
+        await partition.shut_down(drain_s)
+        assert trio.current_time() - began_s == pytest.approx(left_s, abs=0.1)
+        rows = [json.loads(line) for line in logged.getvalue().splitlines()]
+        assert [row["bytes"] for row in rows if row["event"] == "daemon.journal_left"] == [here.journal.end - end]
         nursery.cancel_scope.cancel()
