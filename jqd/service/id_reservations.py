@@ -6,6 +6,7 @@ from functools import partial
 from typing import NamedTuple
 
 import msgspec
+import trio
 from msgspec import Raw
 
 from jqd.domain.errors import Fault, IdsUnknown, JournalRefused, NotYet, StoreAway, StoreError
@@ -18,6 +19,7 @@ from jqd.service.batch import Batch, in_order
 from jqd.service.find import once_settled
 from jqd.service.idempotency import overtaken
 from jqd.service.job_limits import eligible_at_ms
+from jqd.service.key_returns import GIVE_BACK_S
 from jqd.service.services import Services
 from jqd.store import JobView, NameGiven, NameJournaled, NameStanding, NameState, NameWanted, Replace
 
@@ -126,8 +128,9 @@ async def release_ids(services: Services, agreed: ReservedIds) -> None:
         if kind is ChangeKind.NEW
     ]
     try:
-        for at in range(0, len(wanted), NAMES_PER_CALL):
-            await services.store.free_names(wanted[at : at + NAMES_PER_CALL])
+        with trio.move_on_after(GIVE_BACK_S):
+            for at in range(0, len(wanted), NAMES_PER_CALL):
+                await services.store.free_names(wanted[at : at + NAMES_PER_CALL])
     except StoreError as error:  # the pusher gets the error of the push; the names lapse by themselves soon
         get_logger("names").warning("names.kept", count=len(wanted), error=str(error))
 

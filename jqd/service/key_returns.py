@@ -18,6 +18,9 @@ from jqd.store.links import UniqueWanted
 
 UNDER_WAY = "~"  # begins the token in the store's answer if another push or retry, still under way, has the key
 REPEAT_S = 1.0
+# A push that failed because the store hangs waits no longer for its releases: a client has waited 5 s then, of its 10.
+GIVE_BACK_S = 1.0
+NO_ANSWER = f"no answer in {GIVE_BACK_S:g} s"
 LATE_S = 120.0  # repeat for this time: an operating system sends data of a closed connection for some 100 s
 KEYS_MAX = 10_000  # kept, some 5 MB, and one percent of the server's time; the oldest lapse by themselves first
 
@@ -44,13 +47,16 @@ class KeyReturns:
         case."""
         homes = {each: partition_of_name(each.key, partitions) for each in wanted}
         self._note((each, homes[each]) for each in unsure)
+        why = NO_ANSWER
         try:
-            with trio.CancelScope(shield=True):
+            with trio.move_on_after(GIVE_BACK_S, shield=True):
                 for number, some in groupby(sorted(homes, key=homes.__getitem__), homes.__getitem__):
                     await store.at(number).confirm_unique(list(some))
+                return
         except StoreError as error:
-            get_logger("links").warning("links.kept", count=len(homes), error=str(error))
-            self._note(homes.items())
+            why = str(error)
+        get_logger("links").warning("links.kept", count=len(homes), error=why)
+        self._note(homes.items())
 
     def _note(self, wanted: Iterable[tuple[UniqueWanted, int]]) -> None:
         until_s = trio.current_time() + LATE_S

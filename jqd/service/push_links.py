@@ -25,7 +25,7 @@ from jqd.domain.tenant import bare
 from jqd.service.find import once_settled
 from jqd.service.flow_checks import following_of
 from jqd.service.frames import Written
-from jqd.service.key_returns import UNDER_WAY
+from jqd.service.key_returns import GIVE_BACK_S, UNDER_WAY
 from jqd.service.services import Services
 from jqd.store import OnItsWay
 from jqd.store.links import GROUP_MAX, Joined, UniqueWanted
@@ -63,7 +63,7 @@ class PushLinks:
             unsure = self._unanswered.values()
             await services.key_returns.give_back(services.store, services.partitions, self._keys.values(), unsure)
         try:
-            with trio.CancelScope(shield=True):
+            with trio.move_on_after(GIVE_BACK_S, shield=True):
                 for group, tokens in self._places.items():
                     if tokens:
                         await services.home(group).confirm_members(group, [(token, "") for token in tokens])

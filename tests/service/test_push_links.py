@@ -16,6 +16,7 @@ from jqd.runner import WorkerRegistry
 from jqd.service import ServiceConfig, Services, groups
 from jqd.service.batch import read_array
 from jqd.service.push import FSYNC, Ack, Pushed, push
+from jqd.store import StoreConfig
 from jqd.store.links import PLACE_S, Closing, UniqueWanted
 from jqd.testing.clock import ManualClock
 from jqd.testing.store import FakeStore
@@ -300,3 +301,24 @@ async def test_a_key_is_free_whose_job_was_deleted_before_the_push_had_confirmed
         first = await here.push(unique="k")
     assert (first.duplicates, len(here.journal.frames)) == ((), 1)
     assert (await here.push(unique="k")).duplicates == ()
+
+
+@pytest.mark.parametrize(
+    "link", [{"unique": "k"}, {"group": "g"}, {"unique": "k", "group": "g"}, {"job_id": "mine", "group": "g"}]
+)
+async def test_a_store_that_hangs_costs_a_push_less_than_its_client_waits(
+    autojump_clock: None, here: Here, monkeypatch: pytest.MonkeyPatch, link: dict[str, Any]
+) -> None:
+    """Clients wait ten seconds: after that they know neither that nothing was taken, nor when to try again."""
+
+    async def hangs(*_: object) -> None:
+        await trio.sleep(StoreConfig().timeout_s)
+        raise StoreAway("no answer")
+
+    hanging = ("confirm_unique", "confirm_members", "free_names", "join_group" if "group" in link else "reserve_unique")
+    for name in hanging:
+        monkeypatch.setattr(here.store, name, hangs)
+    began_s = trio.current_time()
+    with pytest.raises(StoreAway):
+        await here.push(**link)
+    assert trio.current_time() - began_s < 8.0
