@@ -81,15 +81,15 @@ class Heartbeat:
         rows = []
         for sysid, member in self._peers.items():
             age = self._heartbeats.age(sysid, now_s)
-            living = self._lives(sysid, member, age)
+            living = self._lives(member, age)
             rows.append(Peer(sysid, member.epoch, sysid == ours, living, member.through, age.all_s))
         return sorted(rows, key=lambda peer: (not peer.is_this, peer.sysid))
 
-    def _lives(self, sysid: str, member: Member, age: BeatAge) -> bool | None:
+    def _lives(self, member: Member, age: BeatAge) -> bool | None:
         lease_s = self._membership.config.lease_s
         if not member.epoch:
             return False
-        if sysid == self._membership.sysid or age.all_s <= lease_s:
+        if age.all_s <= lease_s:
             return True
         return False if age.watched_s > lease_s else None
 

@@ -59,7 +59,7 @@ async def test_while_the_store_is_away_nobody_is_taken_for_dead(autojump_clock: 
         await trio.sleep(config.renew_s)
         here.store.away = "the cable"
         await trio.sleep(config.lease_s + config.renew_s)
-        assert [(peer.sysid, peer.living) for peer in here.renew.peers()] == [("d1", True), ("d0", None)]
+        assert [(peer.sysid, peer.living) for peer in here.renew.peers()] == [("d1", None), ("d0", None)]
         here.store.away = None
         await until(lambda: here.renew.backoff.reason is None)
         assert [(peer.sysid, peer.living) for peer in here.renew.peers()] == [("d1", True), ("d0", None)]
