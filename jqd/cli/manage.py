@@ -145,7 +145,7 @@ def _one_id(job_ids: tuple[str, ...], flag: str) -> str:
 
 
 def run_now(*job_ids: str, common: Common = Common()) -> int:
-    """Run jobs now that wait for their date.
+    """Run jobs now that wait for their date, or for other jobs: then without their results.
 
     Parameters
     ----------

@@ -144,7 +144,8 @@ class Manage(Constraints, Flows, Schedules, Tokens):
         return self._act("POST", f"{job_path(job_id)}/retry", encode(changed) if changed else None)
 
     def run_now(self, job_id: str) -> JobInfo:
-        """Let a job start now that waits for its date. Raises NotFound, Conflict."""
+        """Let a job start now that waits for its date, or for its parents: then without their results. Raises NotFound,
+        Conflict."""
         return self._act("POST", f"{job_path(job_id)}/run-now")
 
     def change(self, job_id: str, **changes: Unpack[Changes]) -> JobInfo:

@@ -185,8 +185,9 @@ def parent_failed(outcome: Outcome, parent: str) -> Outcome:
         return replace(outcome, status=413, reason="parent", message=message)
     if parent == RESULTS_GONE:
         message = (
-            "PARENT_RESULTS_GONE: the result of a parent was dropped before the last one had ended, and it was not "
-            "run; raise store.result_ttl_s, or give it an argument of its own and run it now"
+            "PARENT_RESULTS_GONE: the result of a parent was dropped before the last one had ended, or there never "
+            "was that parent, and it was not run; raise store.result_ttl_s, or give it an argument of its own and run "
+            "it now"
         )
         return replace(outcome, status=410, reason="parent", message=message)
     if parent == NO_FIELD:

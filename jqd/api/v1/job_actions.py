@@ -21,7 +21,7 @@ async def retry(parts: ApiContext, request: Request, job_id: str) -> Job:
 
 
 async def run_now(parts: ApiContext, request: Request, job_id: str) -> Job:
-    """`POST /v1/jobs/{id}/run-now`: let a job no longer wait for its date → 200 the job; 404, 409."""
+    """`POST /v1/jobs/{id}/run-now`: let a job no longer wait for date or parents → 200 the job; 404, 409."""
     return job_body(parts.services, await service_edit.run_now(parts.services, job_id), job_id)
 
 

@@ -79,9 +79,9 @@ def _result_of(packed: bytes) -> Result:
 
 async def delete_job(parts: ApiContext, request: Request, job_id: str) -> Response:
     """`DELETE /v1/jobs/{id}`: cancel a job: 204 it will not start; 202 recorded, but it runs or the store is away; 409
-    it has ended.
+    it succeeded or failed.
 
-    With `?purge=1` a job that has ended is deleted for good: 204; 409 if it has not ended.
+    With `?purge=1` (operator) an ended job is deleted for good: 204; 409 if not; 503 not now.
     """
     if read_query(request, DeleteQuery).purge in YES:
         await purge(parts.services, job_id)
