@@ -69,7 +69,8 @@ def push(
     name
         The jobtype.
     argument
-        JSON if it begins like JSON, else a string; - reads it from stdin, @FILE from a file (without the last newline).
+        JSON if it is valid JSON (12345 and true, too), else a string, as always with --text; - reads it from stdin,
+        @FILE from a file (without the last newline).
     lines
         Push a job for each line of this file (- for stdin) that is not blank; the line is the job's argument.
     run_at

@@ -36,7 +36,7 @@ class Table:
     """With --csv: the column that has your own id for each job."""
     batch_key: str | None = None
     """With --csv: a job's id is this text, a dash and its line number, so the same command again pushes only what is
-    missing."""
+    missing, and what ended and was forgotten since (store.ended_keep_jobs)."""
     delimiter: str | None = None
     """With --csv: character between cells. Default: a comma."""
 
