@@ -1,6 +1,7 @@
 """The web UI, `jqd ui`: a process of its own, and a client of the API with the rights of a token (docs/adr/0091).
 
 serve.py      binds, serves by hypercorn, stops; connection.py: keeps an error to its own connection
+certificate.py  the certificate, read again when its files change
 app.py        the application: finds the session and the page of a request, answers errors
 visit.py      the request of a page, with its session; how pages declare their URLs and forms
 pages/        a file for each page, and its template in templates/ under the same name

@@ -1,4 +1,5 @@
-"""Runs the web UI: binds, serves its pages by hypercorn, and stops in order at SIGTERM or Ctrl-C."""
+"""Runs the web UI: binds, serves its pages by hypercorn, and stops in order at SIGTERM or Ctrl-C. At SIGHUP it
+looks at once whether the files of its certificate were replaced, as it does every few seconds."""
 
 import signal
 import socket
@@ -6,7 +7,6 @@ import ssl
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import hypercorn
 import trio
@@ -19,6 +19,7 @@ from jqd.domain.errors import ConfigError
 from jqd.domain.log import get_logger
 from jqd.webui.api import UNAUTHORIZED
 from jqd.webui.app import create_app
+from jqd.webui.certificate import Certificate
 from jqd.webui.config import TIMEOUT_S, UiConfig
 from jqd.webui.connection import HEAD_S, guard_connections
 
@@ -36,14 +37,15 @@ async def serve(config: UiConfig, *, ready: Callable[[str], None], stop: trio.Ev
     """Serve until SIGTERM or Ctrl-C, or until `stop` is set. Calls `ready` with the URL. Raises ConfigError if it
     cannot listen."""
     stop = trio.Event() if stop is None else stop
+    settings = _Settings()
     if config.certificate and config.key:
-        _expect_certificate(config.certificate, config.key)
+        settings.certificate = Certificate(config.certificate, config.key, settings.alpn_protocols, settings.ciphers)
     if config.token:
         await _expect_known(config)
     listener = _listen(config)
     url = f"{'https' if config.has_tls else 'http'}://{_shown(listener)}"
     config = replace(config, bind=str(config.address._replace(port=listener.getsockname()[1])))
-    settings = _hypercorn(config, listener)
+    _set(settings, config, listener)
     guard_connections()
     ui = create_app(config)
 
@@ -52,27 +54,22 @@ async def serve(config: UiConfig, *, ready: Callable[[str], None], stop: trio.Ev
         ui.close_streams()
 
     async with trio.open_nursery() as nursery:
-        await nursery.start(_stop_at_signal, stop)
+        await nursery.start(_follow_signals, stop, settings.certificate)
+        if settings.certificate is not None:
+            nursery.start_soon(settings.certificate.follow)
         async with trio.open_nursery() as serving:
             await serving.start(partial(serve_hypercorn, _ending(ui.app), settings, shutdown_trigger=stopped))
             ready(url)
         nursery.cancel_scope.cancel()
 
 
-def _expect_certificate(certificate: Path, key: Path) -> None:
-    """Check that the files have a certificate and its key. Raises ConfigError."""
-    try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
-    except (OSError, ValueError) as error:  # an SSLError is an OSError
-        for path in (certificate, key):
-            try:
-                path.read_bytes()
-            except OSError as unread:
-                raise ConfigError(f"{path} cannot be read: {unread.strerror}") from error
-        raise ConfigError(
-            f"--certificate {certificate} and --key {key} are no certificate with its key, in PEM and without a "
-            f"passphrase: {error}"
-        ) from error
+class _Settings(hypercorn.Config):
+    """hypercorn's settings, with a certificate that may be replaced while it serves."""
+
+    certificate: Certificate | None = None
+
+    def create_ssl_context(self) -> ssl.SSLContext | None:
+        return self.certificate.context if self.certificate is not None else None
 
 
 async def _expect_known(config: UiConfig) -> None:
@@ -136,8 +133,7 @@ def _shown(listener: socket.socket) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _hypercorn(config: UiConfig, listener: socket.socket) -> hypercorn.Config:
-    settings = hypercorn.Config()
+def _set(settings: hypercorn.Config, config: UiConfig, listener: socket.socket) -> None:
     settings.bind = [f"fd://{listener.detach()}"]
     settings.backlog = BACKLOG
     settings.ssl_handshake_timeout = HEAD_S
@@ -148,12 +144,16 @@ def _hypercorn(config: UiConfig, listener: socket.socket) -> hypercorn.Config:
     settings.accesslog = settings.errorlog = None
     if config.has_tls:
         settings.certfile, settings.keyfile = str(config.certificate), str(config.key)
-    return settings
 
 
-async def _stop_at_signal(stop: trio.Event, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as arriving:
+async def _follow_signals(
+    stop: trio.Event, certificate: Certificate | None, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as arriving:
         task_status.started()
-        async for _ in arriving:
-            stop.set()
-            return
+        async for number in arriving:
+            if number != signal.SIGHUP:
+                stop.set()
+                return
+            if certificate is not None:
+                certificate.look()
