@@ -72,7 +72,7 @@ class NotifyConfig:
             self._expect_mail()
         elif self.mail_from or self.mail_to or self.smtp_login or self.smtp_password:
             raise ValueError("smtp_host is missing: name the mail server that takes the notices")
-        if self.hook_url and (why := why_no_url(self.hook_url, filled=False)):
+        if self.hook_url and (why := why_no_url(self.hook_url, filled=False, queried=True)):
             raise ValueError(f"hook_url {why}; write one like https://chat.example.org/hooks/jqd")
         if self.hook_secret and not self.hook_url:
             raise ValueError("hook_secret is for a web hook: set hook_url, too")

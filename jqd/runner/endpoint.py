@@ -47,9 +47,9 @@ _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
 _HEADER_VALUE = re.compile(r"[!-~]([ -~]*[!-~])?")
 
 
-def why_no_url(url: str, *, filled: bool) -> str | None:
+def why_no_url(url: str, *, filled: bool, queried: bool = False) -> str | None:
     """Return what is wrong with a worker's URL; None: nothing. `filled`: whether its path may have the placeholders
-    PLACES."""
+    PLACES. `queried`: whether it may have a query."""
     if len(url) > URL_LENGTH_MAX:
         return f"has more than {URL_LENGTH_MAX} characters"
     try:
@@ -61,8 +61,8 @@ def why_no_url(url: str, *, filled: bool) -> str | None:
         return "does not start with http:// or https://"
     if parts.username is not None or parts.password is not None:
         return "holds a user name or password, which would show in logs"
-    if parts.query or parts.fragment or "?" in url or "#" in url:
-        return "has a query or fragment"
+    if "#" in url or ("?" in url and not queried):
+        return "has a fragment" if queried else "has a query or fragment"
     host = parts.hostname or ""
     pattern = _IPV6 if "[" in parts.netloc else _HOST
     if not pattern.fullmatch(host):
@@ -74,7 +74,11 @@ def why_no_url(url: str, *, filled: bool) -> str | None:
         return "has places to be filled in, which only style webhook knows: it is sent one job a request"
     if "{" in path or "}" in path:
         return f"has braces; of a web hook {' and '.join(PLACES)} are filled in, and nothing else"
-    if not _PATH.fullmatch(path) or url != url.strip() or any(c in url for c in "\t\r\n"):
+    if (
+        not _PATH.fullmatch(path + parts.query.replace("?", ""))
+        or url != url.strip()
+        or any(c in url for c in "\t\r\n")
+    ):
         return "has characters in it that must be percent-encoded"
     return None
 

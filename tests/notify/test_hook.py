@@ -21,6 +21,10 @@ def sender(url: str, **fields: Any) -> HookSender:
     return HookSender(NotifyConfig(hook_url=url, **fields), ManualClock())
 
 
+paths: list[str] = []
+"""Paths with their queries that hooks were asked for."""
+
+
 @contextmanager
 def hook(status: int, **headers: str) -> Iterator[tuple[str, list[tuple[dict[str, str], bytes]]]]:
     """Its URL, and what it was asked; it answers so."""
@@ -29,6 +33,7 @@ def hook(status: int, **headers: str) -> Iterator[tuple[str, list[tuple[dict[str
     class Answer(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
+            paths.append(self.path)
             asked.append(({key.lower(): value for key, value in self.headers.items()}, body))
             self.send_response(status)
             for name, value in headers.items():
@@ -69,6 +74,18 @@ async def test_what_an_answer_means(status: int, fate: Fate) -> None:
     assert (result.fate, len(asked)) == (fate, 1)
     assert (fate is Fate.SENT) == (not result.trouble)
     assert "/hook" not in result.trouble, "its path may be what opens it"
+
+
+async def test_a_query_is_sent_and_never_told() -> None:
+    """Services that give out hooks sign their URLs so."""
+    with hook(403) as (url, _):
+        result = await sender(f"{url}?api=1&sig=a-B_%2F?=").send(notice())
+    assert paths[-1] == "/hook?api=1&sig=a-B_%2F?="
+    assert result.fate is Fate.REFUSED
+    assert "sig" not in result.trouble
+    result = await sender(f"http://127.0.0.1:{free_port()}/?sig=secret").send(notice())
+    assert result.fate is Fate.LATER
+    assert "secret" not in result.trouble
 
 
 async def test_the_same_notice_has_the_same_id_and_body() -> None:

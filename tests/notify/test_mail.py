@@ -354,6 +354,8 @@ async def test_what_a_server_says_is_one_line_of_bounded_length(monkeypatch: pyt
         ({"smtp_host": "a b"}, "is no name of a server"),
         ({"smtp_host": "mail.example.org", "smtp_login": "a", "smtp_password": "b"}, "readable through the network"),
         ({"hook_url": "ftp://x"}, "hook_url does not start with"),
+        ({"hook_url": "http://x/?a=b c"}, "hook_url has characters in it that must be percent-encoded"),
+        ({"hook_url": "http://x/?a#b"}, "hook_url has a fragment"),
         ({"hook_secret": "whsec_" + "A" * 40}, "set hook_url, too"),
         ({"hook_url": "http://x", "hook_secret": "secret"}, "hook_secret: a secret is"),
         ({"link": "jqd.example.org"}, "is no URL"),
