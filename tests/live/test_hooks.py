@@ -236,6 +236,7 @@ def test_a_hook_is_asked_as_it_registered_and_its_secrets_stay_secret(
         for secret, ours in ((NEW, True), (OLD, True), (OTHER, False)):
             assert verify["is_ours"](secret, heard, asked["body"].encode()) is ours
         assert not verify["is_ours"](NEW, heard, asked["body"].encode() + b" ")
+        assert not verify["is_ours"](NEW, heard | {"webhook-signature": "v1,\u00fc"}, asked["body"].encode())
         for place in (shared_daemon.get("/v1/workers").text, logs(shared_daemons)):
             assert not any(secret in place for secret in (NEW, OLD, "card-7777"))
 
