@@ -215,6 +215,12 @@ async def test_a_job_that_started_meanwhile_is_cancelled_all_the_same_and_its_ca
     assert edge.journal.cancels() == [job_id]
 
 
+async def test_another_language_and_another_method_are_refused_before_its_own_errors(edge):
+    for method, kind, status in (("POST", "text/plain", 415), ("PUT", JSON, 405)):
+        told = await edge.call(method, "/job", b"x", kind=kind)
+        assert (told.status, told.headers["content-type"]) == (status, "application/problem+json")
+
+
 async def test_a_cancel_nobody_confirms_is_no_204(edge):
     job_id = edge.add(State.SCHEDULED)
     edge.control.applies = False

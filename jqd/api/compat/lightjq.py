@@ -1,7 +1,8 @@
 """The API of the job queue LightJQ, exactly as its own OpenAPI document has it.
 
-It speaks MessagePack unless the client says JSON. It has fewer statuses than jqd's own API: a wrong request is always a
-400. Other errors have HTTP's usual statuses: 429 for a quota, 503 and 507 for the daemon's own troubles.
+It speaks MessagePack unless the client says JSON. It has fewer statuses than jqd's own API: a wrong request is a 400,
+unless it is refused before it comes here (405, 415). Other errors have HTTP's usual statuses: 429 for a quota, 503 and
+507 for the daemon's own troubles.
 """
 
 from functools import partial
