@@ -156,15 +156,15 @@ def restore(
 
 
 def _servers(settings: Config) -> Sequence[StoreConfig]:
-    """Return the servers of the store, each once even if it has several partitions. Raises Usage if they cannot be
-    backed up."""
+    """Return the servers of the store, in the order of their URLs, each once even if it has several partitions. Raises
+    Usage if they cannot be backed up."""
     if any("+cluster:" in part.url for part in settings.store.parts()):
         raise Usage(
             "a Cluster's nodes are backed up by its own means (the snapshot of each master), and put back so, too; "
             "behind that copy the journal of each daemon: --journal-only"
         )
     if not settings.store.is_own:
-        return list({part.url: part for part in reversed(settings.store.parts())}.values())[::-1]
+        return settings.store.parts()[: len(settings.store.urls) or 1]  # the first partition of each
     own = settings.data_dir / "store"
     if (path := socket_of(own)) is None:
         raise Usage(f"the daemon's own store does not run in {own} {HIDDEN}; start the daemon, or name --store")
