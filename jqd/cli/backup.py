@@ -10,9 +10,10 @@ The store is copied first: otherwise its copy could have jobs that the copy of t
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from cyclopts import Parameter
@@ -25,7 +26,7 @@ from jqd.cli.segments import living
 from jqd.config import Config
 from jqd.domain.clock import SystemClock
 from jqd.domain.dates import iso
-from jqd.domain.synced_files import copy_synced, sync_directory
+from jqd.domain.synced_files import begin_directory, copy_synced, end_directory, sync_directory
 from jqd.journal import Files
 from jqd.journal.inspect import snapshot
 from jqd.journal.recover import RETIRED
@@ -44,8 +45,8 @@ class Made(msgspec.Struct):
     at: str | None
     own_store: bool
     """Whether the daemon ran its own store."""
-    stores: list[str]
-    """Names of the files with the copies, one for each server of the store."""
+    stores: dict[str, int]
+    """Name of each file with the copy of a server of the store, in the order of their URLs → its size in bytes."""
     journal: dict[str, int]
     """Name of each file of the journal → its size in bytes."""
     processes: dict[int, dict[str, int]] = {}
@@ -81,28 +82,25 @@ def backup(
     source = settings.journal.directory
     if not source.is_dir():
         raise Usage(f"{source} is no journal of a daemon; name its --data-dir")
-    servers = [] if journal_only else _servers(settings)
-    umask = os.umask(0o077)  # the files hold jobs and tokens, and may be moved out of their directory
+    servers = {
+        f"store-{number}.rdb": server for number, server in enumerate(_servers(settings) if not journal_only else ())
+    }
     try:
-        target.mkdir(mode=0o700, parents=True)
-        stores = [f"store-{number}.rdb" for number, _ in enumerate(servers)]
-        for name, server in zip(stores, servers, strict=True):
-            copy_rdb(server, target / name)
-        made = Made(FORMAT, iso(SystemClock().wall_ms()), settings.store.is_own, stores, {})
-        made.journal = _copy_journal(source, target / JOURNAL)
-        for number, journal in journals(source).items():
-            made.processes[number] = _copy_journal(journal, target / f"{NAME}{number}")
-        _write(target / DONE, made)
-        sync_directory(target)
+        with _for_owner_alone():
+            target.mkdir(mode=0o700, parents=True)
+            stores = {name: copy_rdb(server, target / name) for name, server in servers.items()}
+            made = Made(FORMAT, iso(SystemClock().wall_ms()), settings.store.is_own, stores, {})
+            made.journal = _copy_journal(source, target / JOURNAL)
+            for number, journal in journals(source).items():
+                made.processes[number] = _copy_journal(journal, target / f"{NAME}{number}")
+            _write(target / DONE, made)
+            sync_directory(target)
     except FileExistsError as error:
         raise Usage(f"{target} is there already; name a new directory") from error
     except OSError as error:
         raise Usage(f"{target} cannot be written: {error.strerror or error}; what is there is not whole") from error
-    finally:
-        os.umask(umask)
-    sizes: dict[str, Any] = {name: (target / name).stat().st_size for name in stores}
     others = {f"{NAME}{number}": sum(files.values()) for number, files in made.processes.items()}
-    show({"backup": str(target), **sizes, "journal": sum(made.journal.values()), **others}, output)
+    show({"backup": str(target), **made.stores, "journal": sum(made.journal.values()), **others}, output)
     return Exit.DONE
 
 
@@ -138,15 +136,18 @@ def restore(
             raise Usage(f"a daemon (process {process}) lives in {goal}; stop it, and all others of that store")
         if goal.exists() and any(goal.iterdir()):
             raise Usage(f"{goal} has a journal already; name another --data-dir, or move that away")
-    stores = [] if journal_only else made.stores
+    stores = [] if journal_only else list(made.stores)
     places = list(store_dir or ([settings.data_dir / "store"] if made.own_store and stores else []))
     if len(places) != len(stores):
         raise Usage(f"there are {len(stores)} servers to put back: give --store-dir for each, or --journal-only")
     try:
-        for name, place in zip(stores, places, strict=True):
-            place_rdb(source / name, place)
-        for number, (copy, files) in made.journals(source).items():
-            _put_journal(copy, files, goals[number])
+        with _for_owner_alone():
+            parts = [place_rdb(source / name, place) for name, place in zip(stores, places, strict=True)]
+            parts.append(part := begin_directory(goals[0]))
+            for number, (copy, files) in made.journals(source).items():
+                _put_journal(copy, files, part / goals[number].relative_to(goals[0]))
+        for part in parts:  # the journals last: without them no daemon was restored
+            end_directory(part)
     except FileExistsError as error:
         raise Usage(f"{error.filename} is there already: a server has data there; name an empty directory") from error
     except OSError as error:
@@ -220,7 +221,8 @@ def _read(source: Path) -> Made:
     """Read and check `backup.json`. Raises Usage if the backup is incomplete."""
     try:
         made = msgspec.json.decode((source / DONE).read_bytes(), type=Made)
-        files = {copy / name: size for copy, names in made.journals(source).values() for name, size in names.items()}
+        copies = [(source, made.stores), *made.journals(source).values()]
+        files = {copy / name: size for copy, names in copies for name, size in names.items()}
         wrong = [path.name for path, size in files.items() if path.stat().st_size != size]
     except (OSError, msgspec.MsgspecError) as error:
         raise Usage(f"{source} is no whole backup: {error}") from error
@@ -232,12 +234,18 @@ def _read(source: Path) -> Made:
 
 
 def _put_journal(source: Path, names: dict[str, int], goal: Path) -> None:
-    """Copy the files `names` of a journal into a new directory beside `goal`, and rename the directory to `goal`. So a
-    daemon finds the whole journal or none."""
-    part = goal.with_name(f"{goal.name}.part")
-    part.mkdir(mode=0o700, parents=True)
+    goal.mkdir(mode=0o700, exist_ok=True)
     for name in names:
-        copy_synced(source / name, part / name)
-    sync_directory(part)
-    part.replace(goal)
+        copy_synced(source / name, goal / name)
+    sync_directory(goal)
     sync_directory(goal.parent)
+
+
+@contextmanager
+def _for_owner_alone() -> Iterator[None]:
+    """Make files that only their owner can read: they hold jobs and tokens, and may be moved out of their directory."""
+    umask = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(umask)

@@ -1,9 +1,11 @@
 """Copies files and syncs the copies to disk."""
 
 import os
+import shutil
 from pathlib import Path
 
 PIECE_BYTES = 1 << 20
+PART = ".part"  # suffix of a directory that is being filled
 
 
 def copy_synced(source: Path, target: Path) -> int:
@@ -22,6 +24,22 @@ def copy_synced(source: Path, target: Path) -> int:
         written.flush()
         os.fsync(written.fileno())
     return size
+
+
+def begin_directory(goal: Path) -> Path:
+    """Make the directory that will be renamed to `goal` when it is whole, and return it. One that was left by an
+    earlier try is deleted."""
+    part = goal.with_name(goal.name + PART)
+    if part.exists():
+        shutil.rmtree(part)
+    part.mkdir(mode=0o700, parents=True)
+    return part
+
+
+def end_directory(part: Path) -> None:
+    """Rename a directory of `begin_directory` to its goal, durably."""
+    part.replace(part.with_suffix(""))
+    sync_directory(part.parent)
 
 
 def sync_directory(directory: Path) -> None:

@@ -4,6 +4,7 @@ The server sends the copy as to a replica (`SYNC`), so no access to its machine 
 copy began follow on the same connection, and are not read.
 """
 
+import errno
 import os
 import socket
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from typing import IO, Any
 import redis
 
 from jqd.domain.errors import StoreAway, StoreRefused
-from jqd.domain.synced_files import copy_synced, sync_directory
+from jqd.domain.synced_files import begin_directory, copy_synced, sync_directory
 from jqd.store.config import StoreConfig
 from jqd.store.connect import _client
 
@@ -72,16 +73,19 @@ def _received(receive: Callable[[int], bytes], file: IO[bytes]) -> int:
     return size
 
 
-def place_rdb(copy: Path, directory: Path) -> None:
+def place_rdb(copy: Path, directory: Path) -> Path:
     """Put a copy into the directory of a new server, as the base of its append-only file. That file is read whatever
-    the server's settings for snapshots are. Raises FileExistsError if the directory has data."""
+    the server's settings for snapshots are. Returns the directory with that file; to be found by the server, it must
+    lose its suffix. Raises FileExistsError if the server has data."""
     own = directory / "appendonlydir"
-    own.mkdir(parents=True, mode=0o700)
+    if own.exists():
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(own))
+    part = begin_directory(own)
     directory.chmod(0o700)
-    copy_synced(copy, own / BASE)
-    with (own / "appendonly.aof.manifest").open("x") as file:
+    copy_synced(copy, part / BASE)
+    with (part / "appendonly.aof.manifest").open("x") as file:
         file.write(MANIFEST)
         file.flush()
         os.fsync(file.fileno())
-    sync_directory(own)
-    sync_directory(directory)
+    sync_directory(part)
+    return part

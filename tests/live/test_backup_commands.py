@@ -1,5 +1,6 @@
 """`jqd backup` of a daemon that runs, and `jqd restore`: all that was acknowledged by then is there again."""
 
+import errno
 import json
 import os
 import shutil
@@ -77,7 +78,10 @@ def whole(tmp_path: Path) -> Path:
     (tmp_path / "copy" / "journal").mkdir(parents=True)
     (tmp_path / "copy" / "journal" / "a").write_bytes(b"four")
     (tmp_path / "copy" / "store-0.rdb").write_bytes(b"REDIS")
-    made: dict[str, Any] = {"format": 1, "at": None, "own_store": True, "stores": ["store-0.rdb"], "journal": {"a": 4}}
+    made: dict[str, Any] = {"format": 1, "at": None, "own_store": True, "stores": {"store-0.rdb": 5}}
+    made |= {"journal": {"a": 4}, "processes": {"1": {"b": 3}}}
+    (tmp_path / "copy" / "process-1").mkdir()
+    (tmp_path / "copy" / "process-1" / "b").write_bytes(b"two")
     (tmp_path / "copy" / "backup.json").write_text(json.dumps(made))
     return tmp_path / "copy"
 
@@ -94,6 +98,38 @@ def test_a_backup_is_put_where_nothing_is(whole: Path, tmp_path: Path, capsys: p
     assert "a server has data there" in capsys.readouterr().err
     assert run([*words, "--journal-only"]) == 0
     assert (tmp_path / "d" / "journal" / "a").read_bytes() == b"four"
+
+
+def test_a_restore_that_broke_off_can_be_repeated(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At whichever copy it broke off, a daemon and its server find nothing of it; afterwards they find all."""
+    words = ["restore", str(whole), "--data-dir", str(tmp_path / "d")]
+    found = [tmp_path / "d" / "journal", tmp_path / "d" / "store" / "appendonlydir"]
+    for copies in range(3):
+        left = ["a copy"] * copies
+
+        def breaks_off(source: Path, target: Path, left: list[str] = left) -> int:
+            if not left:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            left.pop()
+            return copy_synced(source, target)
+
+        with monkeypatch.context() as patched:
+            patched.setattr("jqd.cli.backup.copy_synced", breaks_off)
+            patched.setattr("jqd.store.rdb.copy_synced", breaks_off)
+            assert run(words) == Exit.USAGE
+        assert "the backup cannot be put back" in capsys.readouterr().err
+        assert [path.exists() for path in found] == [False, False]
+    before = os.umask(0o022)
+    try:
+        assert run(words) == 0
+    finally:
+        os.umask(before)
+    files = {str(path.relative_to(tmp_path / "d")): path for path in (tmp_path / "d").rglob("*") if path.is_file()}
+    store = ["store/appendonlydir/appendonly.aof.1.base.rdb", "store/appendonlydir/appendonly.aof.manifest"]
+    assert sorted(files) == ["journal/a", "journal/process-1/b", *store]
+    assert {path.stat().st_mode & 0o777 for path in files.values()} == {0o600}
 
 
 def test_a_journal_that_another_process_left_behind_is_not_joined_by_one_of_a_backup(
@@ -150,6 +186,10 @@ def test_what_is_no_whole_backup_is_not_put_back(
     whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["restore", str(whole), "--data-dir", str(tmp_path / "d")]
+    (whole / "store-0.rdb").write_bytes(b"REDI")
+    assert run(words) == Exit.USAGE
+    assert "store-0.rdb has another size" in capsys.readouterr().err
+    (whole / "store-0.rdb").write_bytes(b"REDIS")
     (whole / "journal" / "a").write_bytes(b"fou")
     assert run(words) == Exit.USAGE
     assert "a has another size" in capsys.readouterr().err
