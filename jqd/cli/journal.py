@@ -186,8 +186,8 @@ def cat(
 def verify(*, where: Where = Where(), output: OutputFlag = "table") -> int:
     """Check every byte of a journal; name each damage by file, offset and kind, and end with 1 if there is any.
 
-    An incomplete frame at the end, left by a crash or being written right now, was never acknowledged: it is reported,
-    but is no damage.
+    An incomplete frame at the end, left by a crash or being written right now, was as a rule not acknowledged: it is
+    reported, but is no damage.
     """
     files, checked = Files(), Checked(output)
     found = [(holder, seen) for holder, segments in _snapshots(files, where) for seen in segments]

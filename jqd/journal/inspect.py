@@ -29,6 +29,8 @@ from jqd.journal.frame import (
 from jqd.journal.recover import read_retired
 from jqd.journal.segment import DAMAGED, Gap, Walker, first_of, name_of
 
+UNACKNOWLEDGED = "as a rule not acknowledged"
+
 
 class Kind(enum.StrEnum):
     """What is wrong at a place in a segment file, or why there is no frame."""
@@ -48,9 +50,10 @@ class Kind(enum.StrEnum):
     VERSION = "unknown version"
     """The segment's format is unknown, so damage cannot be detected."""
     TORN = "torn tail"
-    """Bytes that a crash left behind the last good frame, or that are being written now. Never acknowledged."""
+    """Bytes that a crash left behind the last good frame, or that are being written now. Not acknowledged, unless
+    the last frame was damaged since, which looks the same."""
     TORN_INSIDE = "torn inside"
-    """Bad bytes between good frames of the last commit; never acknowledged either."""
+    """Bad bytes between good frames of the last commit; not acknowledged either."""
     VOID = "void"
     """Bytes behind the accepted end of a closed segment: they were refused, and are never read."""
     KEPT = "kept"
@@ -320,9 +323,9 @@ class _Judge:
         tail = [gap.start for gap in doubtful if gap.end > self._good_end]
         for gap in doubtful:
             if gap.end <= self._good_end:
-                yield self.seen.place(Kind.TORN_INSIDE, gap.start, gap.end, "never acknowledged")
+                yield self.seen.place(Kind.TORN_INSIDE, gap.start, gap.end, UNACKNOWLEDGED)
         if tail:
-            yield self.seen.place(Kind.TORN, tail[0], self.seen.end, "never acknowledged")
+            yield self.seen.place(Kind.TORN, tail[0], self.seen.end, UNACKNOWLEDGED)
 
 
 def frames_of(files: Files, seen: SegmentView) -> int | None:

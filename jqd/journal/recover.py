@@ -164,17 +164,20 @@ def _bound_by_next(found: Recovered) -> None:
 
 
 class Scan(NamedTuple):
-    """The gaps of the newest segment before its last good frame."""
+    """The gaps of the newest segment."""
 
     damage: list[Gap]
     """Gaps that were on disk once, as a later frame shows."""
     torn: list[Gap]
     """Gaps in a commit that never ended, so that nothing of it was acknowledged."""
+    whole: list[Gap]
+    """Frames behind the last good one that have their full length and a bad body. A crash seldom leaves that: they may
+    have been acknowledged, and damaged since."""
 
 
 def _scan_newest(files: Files, found: Recovered) -> Scan:
     """Walk the newest segment to find its gaps, and set its end to the end of its last good frame."""
-    scan = Scan([], [])
+    scan = Scan([], [], [])
     if not found.segments:
         return scan
     segment = found.segments[-1]
@@ -196,6 +199,8 @@ def _scan_newest(files: Files, found: Recovered) -> Scan:
             scan.damage.append(gap)
         elif gap.end < good_end:
             scan.torn.append(gap)
+        elif gap.has_header:
+            scan.whole.append(gap)
     segment.end = good_end
     found.end = max(found.end, good_end)
     return scan
@@ -210,6 +215,11 @@ def _mend_newest(files: Files, found: Recovered, scan: Scan) -> None:
         sentence = quarantine(files, segment, gap)
         assert sentence is not None, "a fresh segment knows no damage"
         found.damaged.append(sentence)
+    for gap in scan.whole:
+        found.damaged.append(
+            f"{segment.path.name}: the last frame, at position {gap.start}, has its full length and bad bytes. A crash "
+            f"seldom leaves that: if it was acknowledged, what is in it is lost; it is kept as {TORN}"
+        )
     try:
         if files.size(segment.path) > HEAD_BYTES + segment.size:
             _cut_tail(files, segment)
@@ -243,7 +253,7 @@ def _seal(files: Files, fd: int, segment: Segment, gap: Gap) -> None:
 
 
 def _cut_tail(files: Files, segment: Segment) -> None:
-    """Cut the torn tail, and keep a copy for people. It was never acknowledged, because its sync never returned."""
+    """Cut the torn tail, and keep a copy for people. As a rule its sync never returned, so it was not acknowledged."""
     size = HEAD_BYTES + segment.size
     kept = segment.path.with_name(f"{segment.path.stem}-{segment.end}{TORN}")
     if not segment.size:

@@ -122,7 +122,7 @@ class _Mender:
             start = place.offset - HEAD_BYTES + seen.first
             short = place.size <= FRAME_HEADER_BYTES  # part of a frame at the end of the file: no seal fits
             if place.kind is Kind.TORN and (anything_good or short or not lost):
-                self._end = start  # it was never acknowledged; unless `last`, the next head leaves it out
+                self._end = start  # as a rule not acknowledged; unless `last`, the next head leaves it out
                 if last:
                     self._cut(seen, place, start)
             elif short:

@@ -63,7 +63,7 @@ def test_a_torn_tail_is_said_and_is_no_damage(data_dir: Path, capsys: pytest.Cap
     newest.write_bytes(newest.read_bytes() + b"torn")
     assert run(["journal", "verify", "--data-dir", str(data_dir)]) == 0
     note, summary = capsys.readouterr().out.splitlines()
-    assert note == f"note: {newest.name}: byte {size}: torn tail, 4 bytes; never acknowledged"
+    assert note == f"note: {newest.name}: byte {size}: torn tail, 4 bytes; as a rule not acknowledged"
     assert summary.endswith(": whole")
 
 

@@ -128,7 +128,7 @@ async def test_a_torn_tail_is_named_and_is_no_damage(tail: bytes) -> None:
     assert (place.offset, place.size, place.kind) == (size, len(tail), Kind.TORN)
     assert not place.kind.is_damage
     assert len(good) == 4
-    assert str(place) == f"{path.name}: byte {size}: torn tail, {len(tail)} bytes; never acknowledged"
+    assert str(place) == f"{path.name}: byte {size}: torn tail, {len(tail)} bytes; as a rule not acknowledged"
 
 
 async def test_a_seal_proves_nothing_of_what_is_before_it() -> None:

@@ -33,6 +33,25 @@ async def test_good_frames_whose_sync_fails_at_a_start_count_and_health_says_tha
         assert told.startswith(f"{path.name}: its sync failed at the start")
 
 
+async def test_a_last_frame_that_was_damaged_later_is_told_by_its_length() -> None:
+    """A crash leaves the begin of a frame; this one was written whole, and perhaps acknowledged."""
+    files = await filled([b"a", b"body"])
+    (path,) = segments(files)
+    whole = files.contents
+    damage(files, path, len(whole[path]) - 1)
+    async with opened(files) as journal:
+        assert await read_lane(journal) == [b"a"]
+        (told,) = journal.stats().damaged
+        assert f"{path.name}: the last frame, at position 45, has its full length and bad bytes" in told
+    async with opened(files) as journal:
+        assert journal.stats().damaged == [], "it is cut, and not told for ever"
+    for size in range(HEAD_BYTES + 46, len(whole[path])):
+        files = MemoryFiles.holding(whole)
+        del files.files[path].content[size:]
+        async with opened(files) as journal:
+            assert journal.stats().damaged == []
+
+
 async def test_a_payload_that_contains_whole_frames_of_its_segment_is_never_taken_for_them() -> None:
     files = await filled([b"a"])
     (path,) = segments(files)
