@@ -8,7 +8,7 @@ pages/        a file for each page, and its template in templates/ under the sam
 forms.py      the text of submitted forms, and the API's errors at each field
 live.py       the event stream that renews an open page, and the files of static/
 feed.py       tells open pages when to render again; follows one event stream of a daemon
-api.py        the API client of a session; pages with the same rights share its answers
+api.py        the API client of a session; pages with the same rights share its answers; threads.py: how many calls
 login.py      exchanges a token for a login; sessions.py: who is logged in; rights.py: which role may see and do what
 refusals.py   errors that are shown instead of a page
 security.py   response headers; which forms and host names are the UI's own

@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import jinja2
+import trio
 from quart import Response, g, request
 from quart_trio import QuartTrio
 from werkzeug.datastructures import Headers
@@ -23,11 +24,12 @@ from jqd.domain.dates import ago, lasting
 from jqd.domain.log import get_logger
 from jqd.webui import live, login, pages, values
 from jqd.webui.api import UNAUTHORIZED, Answers, Api, has_ended, note_call
-from jqd.webui.config import BODY_BYTES_MAX, FIELDS_MAX, LOGIN_BYTES_MAX, TIMEOUT_S, UiConfig
+from jqd.webui.config import BODY_BYTES_MAX, FIELDS_MAX, LOGIN_BYTES_MAX, UiConfig
 from jqd.webui.feed import Feeds
 from jqd.webui.refusals import INTERNAL_ERROR, LoginNeeded, OtherLogin, Refused, refusal_of
 from jqd.webui.security import FRESH, HEADERS, is_own_form, is_own_host, local_path
 from jqd.webui.sessions import Me, Session, Sessions
+from jqd.webui.threads import THREADS_MAX, BoundedClient
 from jqd.webui.visit import STREAM, Addresses, Handler, Page, Visit
 
 BODY_TIMEOUT_S = 30  # for a form to arrive
@@ -45,7 +47,8 @@ _log = get_logger("webui")
 
 
 def client_factory(config: UiConfig) -> ClientFactory:
-    return lambda token: AsyncClient(list(config.urls), timeout_s=TIMEOUT_S, token=token)
+    threads = trio.CapacityLimiter(THREADS_MAX)
+    return lambda token: BoundedClient(list(config.urls), token, threads)
 
 
 def create_app(config: UiConfig, connect: ClientFactory | None = None, clock: Clock | None = None) -> "Ui":
