@@ -157,7 +157,7 @@ class Partition:
         if not settling.cancelled_caught:
             await self._drain_lanes(until_s)
         if left := self.behind_bytes:
-            why = "not all that was acknowledged is in the store: this daemon's next start applies it"
+            why = "the store may lack some of what was acknowledged: this daemon's next start applies it"
             log.warning("daemon.journal_left", bytes=left, error=why)
         owner = self.membership.leave()
         if settling.cancelled_caught:

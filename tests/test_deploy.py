@@ -101,3 +101,9 @@ def test_the_unit_for_code_leaves_proc_to_bubblewrap() -> None:
     assigned = {line.partition("=")[0] for line in (UNITS / "jqd-code.service").read_text().splitlines()}
     masking = {"ProtectKernelTunables", "ProtectKernelLogs", "ProtectProc", "ProcSubset", "RestrictNamespaces"}
     assert assigned.isdisjoint(masking)
+
+
+def test_a_worker_that_a_reload_ends_is_started_again() -> None:
+    """Without --processes a SIGHUP ends it with 0, which is no failure."""
+    assigned = (UNITS / "jqd-worker@.service").read_text().splitlines()
+    assert {"ExecReload=/bin/kill -HUP $MAINPID", "Restart=always"} <= {*assigned}
