@@ -260,15 +260,19 @@ class Client(Manage):
         """
         listed = list(job_ids)
         until_s = None if timeout is None else self._clock.mono_s() + timeout
-        infos = [self.get(job_id) for job_id in listed]
-        for index, job_id in enumerate(listed):
-            while not infos[index].ended:
+        found: dict[str, JobInfo] = {}
+        for job_id in listed:
+            with suppress(Unavailable):  # it is asked for again below, where the daemon waits for its store
+                found[job_id] = self.get(job_id)
+        for job_id in listed:
+            while job_id not in found or not found[job_id].ended:
                 if is_abandoned():
                     raise TimedOut("nobody waits for it any more", pending=listed)
                 left_s = WAIT_S_MAX if until_s is None else max(until_s - self._clock.mono_s(), 0.0)
-                infos[index] = self.get(job_id, left_s)
+                found[job_id] = self.get(job_id, left_s)
                 if until_s is not None:
                     break
+        infos = [found[job_id] for job_id in listed]
         pending = [info.job_id for info in infos if not info.ended]
         if pending:
             message = f"{len(pending)} of {len(listed)} jobs have not ended after {timeout:g} s, {pending[0]} for one"
