@@ -9,11 +9,12 @@
 Of each lane only those records are applied that the store has not applied of that journal yet, as by a daemon that
 starts there: a job before them may have ended elsewhere, and the store may have forgotten it since.
 
-Records are applied by the store's own methods, under a journal id that all replays share, so that the read points of
-running daemons stay as they are. Jobs whose ids the store has are not changed, nor is a failed attempt counted twice,
-so a second replay changes nothing.
+Records are applied by the store's own methods, under a new journal id, which the store forgets at the end: so the read
+points of running daemons stay as they are, and several replays may run at once. Jobs whose ids the store has are not
+changed, nor is a failed attempt counted twice, so a second replay changes nothing.
 """
 
+import os
 import random
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -41,7 +42,6 @@ DAMAGED_MAX = 100  # damaged places reported
 ASK_AT_ONCE = 8  # as many as a store has connections
 AWAY_TRIES = 8  # some 12 s: longer than a server takes to restart
 AWAY_BACKOFF = Backoff(first_s=0.1, factor=2.0, cap_s=5.0)
-JOURNAL_ID = "6a71642d7265706c61792d6a71642d2d"  # of all replays; its positions in the store count calls
 ORDER = (Lane.CANCELS, Lane.OUTCOMES, Lane.CHANGES, Lane.JOBS, Lane.RULES)
 
 T = TypeVar("T")
@@ -59,8 +59,7 @@ class Tally:
     """The damaged places in the journal, at most DAMAGED_MAX."""
 
     def note(self, place: Place) -> None:
-        """Add a place in the journal to `damaged`, if it is damaged and not in the list yet: each segment is read
-        several times, once for each lane."""
+        """Add a damaged place in the journal to `damaged`, once: each segment is read once for each lane."""
         if place.kind.is_damage and len(self.damaged) < DAMAGED_MAX and place not in self.damaged:
             self.damaged.append(place)
 
@@ -88,8 +87,7 @@ async def replay(
     `since_ms`. `progressed`: called with the number of bytes read since its last call.
 
     `segments`: sorted by directory. `stores`: the partitions, in order; each gets the records of its own jobs. Raises
-    StoreAway if the store stays away for some seconds, StoreRefused if it refuses records. What was applied stays, and
-    the replay can be repeated.
+    StoreAway if the store stays away for some seconds, StoreRefused if it refuses records; it may be repeated then.
     """
     tally = _tally(segments)
     targets = [_Target(store) for store in stores]
@@ -116,6 +114,8 @@ async def replay(
         while lane is Lane.OUTCOMES and bringing:
             for batch in await trio.to_thread.run_sync(_bringing, files, bringing.pop(), retired, tally):
                 await apply(lane, batch)
+    for target in targets:
+        await target.forget()
     return tally
 
 
@@ -269,13 +269,16 @@ class _Target:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._id = os.urandom(16).hex()  # never shared: another replay's call would be taken for one of ours, repeated
         self._calls = dict.fromkeys(Lane, 0)  # calls so far: used as positions, by which the store knows a repeated one
 
     async def look(self) -> None:
-        """Initialise the store if it is empty: it takes no records before that. Go on after the calls of the replay
-        before."""
+        """Initialise the store if it is empty: it takes no records before that."""
         await patiently(lambda: self._store.look(fresh=False))
-        self._calls = await patiently(lambda: self._store.applied(JOURNAL_ID, is_ours=False))
+
+    async def forget(self) -> None:
+        """Let the store forget this replay's positions. Those of one that failed stay: a few fields."""
+        await patiently(lambda: self._store.forget_journal(self._id))
 
     async def apply(self, lane: Lane, batch: Batch) -> None:
         """Apply a batch of records. Of outcomes, those that ask for a retry are applied before those that end a job."""
@@ -302,9 +305,9 @@ class _Target:
     ) -> None:
         start = self._calls[lane]
         try:
-            await patiently(lambda: method(JOURNAL_ID, start, start + 1, records))
+            await patiently(lambda: method(self._id, start, start + 1, records))
         except PositionMismatch as error:
-            raise StoreRefused("somebody else replays into this store right now; run this again after it") from error
+            raise StoreRefused("the store lost what was replayed so far; run this again") from error
         self._calls[lane] = start + 1
 
     async def _end(self, name: str, start: int, end: int, outcomes: Sequence[Outcome]) -> None:
@@ -319,12 +322,9 @@ class _Target:
 def _job_id(record: Job | Outcome | str) -> str:
     """Return the id of a record's job. For a cancel the text also has the job's generation behind the id; its partition
     is that of the id."""
-    match record:
-        case Job():
-            return record.id
-        case Outcome():
-            return record.job_id
-    return record
+    if isinstance(record, str):
+        return record
+    return record.id if isinstance(record, Job) else record.job_id
 
 
 def _is_of(record: Job | Outcome | Setting | str, number: int, partitions: int) -> bool:

@@ -203,6 +203,11 @@ class JobMethods(ScriptMethods):
             for lane, position in zip(Lane, positions, strict=True)
         }
 
+    async def forget_journal(self, journal_id: str) -> None:
+        """Forget up to where a journal was applied. Only for one that will apply nothing more, and has no daemon."""
+        fields = [lane_field(journal_id, lane) for lane in Lane]
+        await self._caller.call("forget_journal", last_field(journal_number(journal_id)), *fields)
+
     async def skip(self, journal_id: str, lane: Lane, start: int, end: int, *, gone: bool = False) -> int | None:
         """Move the position up to which a lane is applied from `start` to `end`, because the journal has no records of
         this lane between them. Returns `end`; None if the same call was made before. Raises PositionMismatch if the

@@ -43,7 +43,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("hasty")
-@pytest.mark.parametrize("method", ["apply_cancels", "applied", "apply_outcomes", "apply_jobs"])
+@pytest.mark.parametrize("method", ["apply_cancels", "applied", "apply_outcomes", "apply_jobs", "forget_journal"])
 def test_an_answer_that_is_lost_is_asked_for_again(method: str, fresh_valkey: Valkey, tmp_path: Path) -> None:
     told, files = Told(tmp_path), Files()
 

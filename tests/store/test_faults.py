@@ -30,6 +30,7 @@ CHANGES: dict[str, Call] = {
     ),
     "apply_cancels": lambda bench, owner, held: bench.store.apply_cancels(JOURNAL, 0, 9, [held[0].job.id, "x"]),
     "applied": lambda bench, owner, held: bench.store.applied(JOURNAL),
+    "forget_journal": lambda bench, owner, held: bench.store.forget_journal(JOURNAL),
     "skip": lambda bench, owner, held: bench.store.skip(JOURNAL, Lane.OUTCOMES, 0, 77),
     "release_jobs": lambda bench, owner, held: bench.store.release_jobs(owner, holds(held)),
     "promote": lambda bench, owner, held: bench.store.promote(10),

@@ -139,6 +139,7 @@ CALLS: dict[str, Call] = {
     "clean_ended": lambda here: here.bench.store.clean_ended(here.bench.clock.wall_ms() + 1, 9),
     "apply_settings": lambda here: here.bench.store.apply_settings(JOURNAL, 300, 400, [setting("w1", 6)]),
     "follow_settings": lambda here: here.bench.store.follow_settings(0, 0, ["w1"]),
+    "forget_journal": lambda here: here.bench.store.forget_journal("ab" * 16),
     "forget_settings": lambda here: here.bench.store.forget_settings(1 << 52, [setting("w1", 5)]),
 }
 
