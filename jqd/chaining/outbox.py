@@ -27,6 +27,7 @@ from jqd.loops.backoff import LoopBackoff
 from jqd.store import Shelf, Store
 
 ENTRIES = 500  # entries in one push: as many as one call of the store reserves names for; they share a sync
+TURN_S = 0.5  # for new entries, then for older ones, then come shelves: none waits for the end of a steady flow
 ENTRIES_BYTES = 4 << 20  # of entries in one answer of the store, as for its functions that move rows
 LOOK_S = 2.0  # between two searches for entries left by a daemon that died or hangs
 LEFT_S = 1.0  # an entry that has waited for this time was left by another daemon
@@ -102,6 +103,8 @@ class Outbox:
         self._shelves_at_s = -math.inf
         self._new_ms = 0
         """Date (ms, by the store's clock) before which all entries have been tried."""
+        self._passed = 0
+        """Number of entries newer than `_new_ms` that were tried and stay in the outbox."""
         self._walk_at_s = self._walk_began_s = clock.mono_s()
         self._walked = 0
         """Number of waiting entries at the front of the outbox that `_push_left` has gone past in its present pass."""
@@ -160,28 +163,37 @@ class Outbox:
         return shelves
 
     async def _push_new(self) -> bool:
-        """Push all entries that came since the last call. Older entries are skipped, as many of them may have to wait.
-        Returns whether any tenant has a shelf (entries that wait for its quota)."""
-        waiting = 0  # entries at the front that were met just now, and stay in the outbox
+        """Push the entries that came since the last call, for TURN_S; if more are left, wake the loop again. Older
+        entries are skipped, as many of them may have to wait. Returns whether any tenant has a shelf (entries that wait
+        for its quota).
+
+        Entries that wait are at the front, and are skipped by their number. If that has changed meanwhile, new entries
+        are skipped, too; `_push_left` finds them.
+        """
+        until_s = self._clock.mono_s() + TURN_S
         while True:
-            found = await self._store.get_outbox(ENTRIES, ENTRIES_BYTES, since_ms=self._new_ms, skip=waiting)
+            found = await self._store.get_outbox(ENTRIES, ENTRIES_BYTES, since_ms=self._new_ms, skip=self._passed)
             if not found.entries:
-                self._new_ms = found.now_ms
+                self._new_ms, self._passed = found.now_ms, 0
                 return found.shelves > 0
-            waiting += await self._push_found(found.entries)
+            self._passed += await self._push_found(found.entries)
+            if self._clock.mono_s() >= until_s:
+                self._bell.set()
+                return found.shelves > 0
 
     async def _push_left(self) -> bool:
-        """Push entries older than LEFT_S, oldest first. Stop after passing WALK entries that have to wait; the next
-        call continues behind them. Returns whether any tenant has a shelf (entries that wait for its quota)."""
+        """Push entries older than LEFT_S, oldest first. Stop after TURN_S, or after passing WALK entries that have to
+        wait; the next call continues behind them. Returns whether any tenant has a shelf (entries that wait for its
+        quota)."""
         if not self._walked:
             # Forget entries not seen in a whole pass through the outbox: another daemon pushed them.
             began_s, self._walk_began_s = self._walk_began_s, self._clock.mono_s()
             self._retries = {entry: retry for entry, retry in self._retries.items() if retry.met_s >= began_s}
-        end = self._walked + WALK
+        end, until_s = self._walked + WALK, self._clock.mono_s() + TURN_S
         while True:
             found = await self._store.get_outbox(ENTRIES, ENTRIES_BYTES, age_s=LEFT_S, skip=self._walked)
             self._walked = self._walked + await self._push_found(found.entries) if found.entries else 0
-            if not found.entries or self._walked >= end:
+            if not found.entries or self._walked >= end or self._clock.mono_s() >= until_s:
                 return found.shelves > 0
 
     async def _push_found(self, entries: Sequence[bytes]) -> int:

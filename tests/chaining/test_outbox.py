@@ -177,6 +177,29 @@ async def test_much_that_has_to_wait_is_in_nobodys_way(
     assert room.complaint() is None
 
 
+@pytest.mark.parametrize("takes_s", [0.03, LEFT_S + 0.5])
+async def test_a_flow_that_never_ends_keeps_neither_shelves_nor_older_entries_waiting(
+    autojump_clock: None, room: Room, nursery: trio.Nursery, takes_s: float
+) -> None:
+    """Each push takes so long that new entries lie there when it ends, or such as are old by then."""
+    room.pushes.room, room.pushes.waits = 0, {b"stuck"}
+    await room.put(b"stuck", b"acme")
+    room.outbox.wake()
+    await trio.testing.wait_all_tasks_blocked()
+    room.pushes.room, room.pushes.waits, room.pushes.takes_s = 1, set(), takes_s
+
+    async def flow() -> None:
+        while True:
+            await room.put(b"new")
+            room.outbox.wake()
+            await trio.sleep(0.01)
+
+    nursery.start_soon(flow)
+    with trio.fail_after(10.0):
+        while not {b"stuck", b"acme"}.issubset(room.pushes.taken):
+            await trio.sleep(0.1)
+
+
 async def test_a_disk_that_is_full_and_a_store_that_is_away_are_weather(autojump_clock: None, room: Room) -> None:
     room.pushes.refuses = JournalRefused("the disk is full", full=True)
     await room.put(b"a")
