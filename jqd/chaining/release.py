@@ -170,10 +170,10 @@ async def _results(services: Services, view: JobView, flow: Flow, bytes_max: int
     ids = await _ids_of(services, flow.after)
     several = services.feature(ReleaseLimits).limiter("results", SEVERAL, services, view.id)
     step = min(WHOLE_MAX, max(1, PARENTS // services.partitions))
-    async with several if len(flow.after) > 1 else nullcontext():
-        for at in range(0, len(flow.after), step):
-            parents = flow.after[at : at + step]
-            known = [ids[parent] for parent in parents]
+    for at in range(0, len(flow.after), step):
+        parents = flow.after[at : at + step]
+        known = [ids[parent] for parent in parents]
+        async with several if len(flow.after) > 1 else nullcontext():  # in turns with jobs of fewer parents
             views = iter(await services.store.get_jobs([job_id for job_id in known if job_id is not None]))
             for parent, job_id in zip(parents, known, strict=True):
                 parent_view = ended(services, parent, job_id, next(views) if job_id is not None else None)

@@ -19,7 +19,7 @@ from jqd.runner import Report
 from jqd.service.edit import Journaled, Kind, _change
 from jqd.service.outcome_batch import OutcomeAnswer, OutcomeBatch
 from jqd.service.parents import CHECKED_MAX
-from jqd.store import NameJournaled, NameWanted, Replace
+from jqd.store import JobView, NameJournaled, NameWanted, Replace
 from tests.api.fakes import outcome
 from tests.api.whole import Whole
 from tests.chaining.flow_room import one_round
@@ -225,6 +225,31 @@ async def test_jobs_that_are_let_go_on_share_one_bound(edge: Whole, partitions: 
     with trio.move_on_after(0) as scope:
         await release(services, child, "", "")
     assert scope.cancelled_caught, "it waits for its turn"
+
+
+async def test_a_job_with_many_parents_and_one_with_few_read_their_results_in_turns(
+    edge: Whole, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thousands of parents took hundreds of calls, and the results of two waited for all of them."""
+    for limit in ("WHOLE_MAX", "SEVERAL", "PARENTS"):
+        monkeypatch.setattr(release_module, limit, 1)
+    parents = [await succeeded(edge, number) for number in range(6)]
+    services = edge.api._parts.services
+    (view,) = await services.store.get_jobs(parents[:1])
+    assert isinstance(view, JobView)
+    read: list[int] = []
+
+    async def results(many: int) -> None:
+        found = await release_module._results(services, view, Flow(after=tuple(parents[:many])), 1_000)
+        assert len(found) == many
+        read.append(many)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(results, 6)
+        while services.feature(ReleaseLimits).limiter("results", 1, services, view.id).available_tokens:
+            await trio.lowlevel.checkpoint()
+        nursery.start_soon(results, 2)
+    assert read == [2, 6]
 
 
 async def _replaced(edge: Whole, *after: str) -> None:
