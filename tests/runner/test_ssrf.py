@@ -1,5 +1,6 @@
 """Nobody reaches through the daemon what he could not reach without it: when he registers, nor later."""
 
+import math
 import socket
 import threading
 from ipaddress import ip_address
@@ -16,7 +17,6 @@ from jqd.runner import look_up as looks
 from jqd.runner.ssrf import LOOK_UP_S, AddressPolicy, policy_of
 from jqd.runner.transport import network, post
 from jqd.runner.transport.http1 import Origin
-from jqd.runner.transport.network import NEXT_ADDRESS_S
 from jqd.testing.clock import ManualClock
 from tests.harness.worker import open_worker
 from tests.runner.conftest import OpenHouse, hold, ids
@@ -240,7 +240,7 @@ async def test_of_several_addresses_the_one_that_answers_is_taken(
     line = await network.Network(SsrfGuard()).connect(Origin("http", "many.test", 80, AddressPolicy.INSIDE), 5.0)
     assert [*found] == ["10.0.0.3"]
     assert [address for address, _ in tried] == ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
-    assert tried[1][1] == pytest.approx(NEXT_ADDRESS_S)
+    assert tried[1][1] == pytest.approx(5.0 / 4)
     line.close()
 
 
@@ -261,19 +261,54 @@ async def test_a_look_up_that_fails_speaks_for_no_other_tenant(
     assert raised.value.is_shared is is_shared
 
 
-async def test_of_many_addresses_the_last_one_has_all_the_time(
-    names: Names, autojump_clock: None, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("good", [0, 7, 15])
+async def test_each_of_many_addresses_has_an_equal_share_of_the_time(
+    names: Names, autojump_clock: None, monkeypatch: pytest.MonkeyPatch, good: int
 ) -> None:
+    """All but the last had a quarter of a second: a slow network behind them was never reached."""
+
     async def dial(address: str, port: int) -> socket.socket:
-        await trio.sleep(1.0)
+        await trio.sleep(0.3 if address == found[good] else math.inf)
         return socket.socket()
 
     names["many.test"] = [f"10.0.0.{number}" for number in range(1, 20)]
+    found = names["many.test"]
     monkeypatch.setattr(network, "dial", dial)
     began_s = trio.current_time()
     line = await network.Network(SsrfGuard()).connect(Origin("http", "many.test", 80, AddressPolicy.INSIDE), 5.0)
-    assert trio.current_time() - began_s == pytest.approx(15 * NEXT_ADDRESS_S + 1.0)
+    assert trio.current_time() - began_s == pytest.approx(good * 5.0 / 16 + 0.3)
     line.close()
+
+
+@pytest.mark.parametrize(
+    ("errors", "kind"),
+    [
+        ((101, 111), "ECONNREFUSED"),
+        ((111, 101), "ECONNREFUSED"),
+        ((113, 101), "EHOSTUNREACH"),
+        ((None, 111), "ECONNREFUSED"),
+        ((101, None), "too slow"),
+    ],
+)
+async def test_of_several_addresses_the_error_says_which_refused(
+    names: Names,
+    autojump_clock: None,
+    monkeypatch: pytest.MonkeyPatch,
+    errors: tuple[int | None, int | None],
+    kind: str,
+) -> None:
+    """A machine without IPv6 said that its network is unreachable, though no process listened."""
+
+    async def dial(address: str, port: int) -> socket.socket:
+        number = errors[int(address[-1]) - 1]
+        await trio.sleep(0.1 if number else math.inf)
+        raise OSError(number, "it failed")
+
+    names["many.test"] = ["10.0.0.1", "10.0.0.2"]
+    monkeypatch.setattr(network, "dial", dial)
+    with pytest.raises(network.UnreachedError) as raised:
+        await network.Network(SsrfGuard()).connect(Origin("http", "many.test", 80, AddressPolicy.INSIDE), 5.0)
+    assert raised.value.kind == kind
 
 
 @pytest.mark.parametrize("host", ["2130706433", "0x7f.1", "0177.0.0.1", "127.1", "0x7f000001", "0", "00000000"])

@@ -5,10 +5,10 @@ Proxies named in the environment are not used, so the address that was checked i
 
 import errno
 import functools
+import math
 import socket
 import ssl
 from collections.abc import Sequence
-from contextlib import suppress
 
 import trio
 
@@ -19,7 +19,6 @@ from jqd.runner.ssrf import NOT_PUBLIC, AddressPolicy, SsrfGuard
 from jqd.runner.transport.http1 import Line, Origin, describe
 from jqd.runner.transport.secured import Secured
 
-NEXT_ADDRESS_S = 0.25  # for one address of several; the last one has all the time that is left
 # With these a connection notices within about a minute that its peer vanished, however long its jobs take.
 OPTIONS = [
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
@@ -129,12 +128,18 @@ async def dial(address: str, port: int) -> socket.socket:
 
 
 async def dial_first(addresses: Sequence[str], port: int) -> socket.socket:
-    """Connect to the first address that accepts within NEXT_ADDRESS_S, or else to the last one. Raises OSError."""
-    *others, last = addresses
-    for address in others:
-        with suppress(OSError), trio.move_on_after(NEXT_ADDRESS_S):
-            return await dial(address, port)
-    return await dial(last, port)
+    """Connect to one of the addresses, tried one after the other. Each has an equal share of the time that is left to
+    the caller, so a slow network is reached whatever the place of its address. Raises OSError: of an address that
+    refused, if there is one."""
+    until_s, errors = trio.current_effective_deadline(), list[OSError]()
+    for left in range(len(addresses), 0, -1):
+        now_s = trio.current_time()
+        try:
+            with trio.move_on_at(now_s + (until_s - now_s) / left if left > 1 else math.inf):
+                return await dial(addresses[-left], port)
+        except OSError as error:
+            errors.append(error)
+    raise min(errors, key=lambda error: error.errno != errno.ECONNREFUSED)
 
 
 @functools.cache
