@@ -16,11 +16,11 @@ import anyio.to_thread
 from jqd.client.abandoned import look
 from jqd.client.buffer import Buffer, Limits
 from jqd.client.client import TIMEOUT_S_DEFAULT, Client
+from jqd.client.connections import CONNECTIONS_MAX
 from jqd.client.events import JobEvent
 
 P = ParamSpec("P")
 R = TypeVar("R")
-CALLS_MAX = 32  # threads of each kind of call
 AT_ONCE = 100  # jobs of a list that one call in a thread fetches
 
 
@@ -66,7 +66,7 @@ class AsyncClient:
     ) -> None:
         self.client = Client(url, timeout_s=timeout_s, token=token)
         """The blocking client, which can be used beside this one."""
-        self._limiter, self._lookers = (anyio.CapacityLimiter(CALLS_MAX) for _ in range(2))
+        self._limiter, self._lookers = (anyio.CapacityLimiter(CONNECTIONS_MAX) for _ in range(2))
 
     def speaking_for(self, tenant: str) -> Self:
         """Return a view of this client that acts for one tenant, if the token allows it. It shares the client's

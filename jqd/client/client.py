@@ -6,8 +6,11 @@ with Client("http://127.0.0.1:7420") as client:
     print(client.result(job_id, wait=60))
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import queue
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from contextvars import copy_context
 from types import TracebackType
 from typing import Any, Self, Unpack
 from uuid import uuid4
@@ -44,6 +47,7 @@ from jqd.domain.units import Duration, duration_s
 
 TIMEOUT_S_DEFAULT = 10.0  # for an answer: many times a push's time, short enough to notice a dead daemon
 WAIT_S_MAX = 20.0  # one long poll: shorter than what proxies cut off
+WAITERS_MAX = 16  # requests that one `wait` makes at once
 COUNTERS_QUIET_S = 10.0  # longest silence of the counters' stream; they come each second
 Maps = Sequence[Mapping[str, Any]]
 POLL_S_MIN = 0.05  # between polls of a daemon that answers a long poll at once
@@ -255,24 +259,22 @@ class Client(Manage):
         """Wait until all jobs have ended, and return them in the same order. `timeout`: seconds for all; None: no
         limit.
 
-        Raises `TimedOut`, whose `pending` has the ids of jobs that have not ended, and `NotFound` before it waits if a
-        job is unknown.
+        It waits for at most 16 jobs at a time. Raises `TimedOut`, whose `pending` has the ids of jobs that have not
+        ended, and `NotFound` as soon as a job is found to be unknown.
         """
         listed = list(job_ids)
+        if not listed:
+            return []
         until_s = None if timeout is None else self._clock.mono_s() + timeout
-        found: dict[str, JobInfo] = {}
-        for job_id in listed:
-            with suppress(Unavailable):  # it is asked for again below, where the daemon waits for its store
-                found[job_id] = self.get(job_id)
-        for job_id in listed:
-            while job_id not in found or not found[job_id].ended:
-                if is_abandoned():
-                    raise TimedOut("nobody waits for it any more", pending=listed)
+
+        def wait_one(job_id: str) -> JobInfo:
+            while True:
                 left_s = WAIT_S_MAX if until_s is None else max(until_s - self._clock.mono_s(), 0.0)
-                found[job_id] = self.get(job_id, left_s)
-                if until_s is not None:
-                    break
-        infos = [found[job_id] for job_id in listed]
+                info = self.get(job_id, left_s)
+                if info.ended or until_s is not None or is_abandoned():
+                    return info
+
+        infos = _side_by_side(wait_one, listed, WAITERS_MAX)
         pending = [info.job_id for info in infos if not info.ended]
         if pending:
             message = f"{len(pending)} of {len(listed)} jobs have not ended after {timeout:g} s, {pending[0]} for one"
@@ -320,6 +322,46 @@ class Client(Manage):
         answer = self._http.call("GET", "/readyz", accept=(503,))
         fields = answer.body if isinstance(answer.body, dict) else {"detail": answer.body}
         return {"ready": answer.status == 200} | fields
+
+
+def _side_by_side(ask: Callable[[str], JobInfo], job_ids: Sequence[str], threads: int) -> list[JobInfo]:
+    """Call `ask` for each id, in threads, and return the results in order. Raises the first error.
+
+    The threads are daemon threads, so that after an error or Ctrl-C nobody waits for them. A pool of
+    `concurrent.futures` would keep the process alive until the last request has ended.
+    """
+    todo, answers = queue.SimpleQueue[int](), queue.SimpleQueue[tuple[int, JobInfo | BaseException]]()
+    stop = threading.Event()
+    for index in range(len(job_ids)):
+        todo.put(index)
+
+    def work() -> None:
+        while not stop.is_set() and not is_abandoned():
+            try:
+                index = todo.get_nowait()
+            except queue.Empty:
+                return
+            try:
+                answers.put((index, ask(job_ids[index])))
+            except BaseException as error:  # noqa: BLE001 - raised again in the thread that asked
+                answers.put((index, error))
+                return
+
+    for number in range(min(threads, len(job_ids))):
+        run = copy_context().run
+        threading.Thread(target=run, args=(work,), name=f"jqd-wait-{number}", daemon=True).start()
+    found: dict[int, JobInfo] = {}
+    try:
+        while len(found) < len(job_ids):
+            index, answer = answers.get()
+            if isinstance(answer, BaseException):
+                raise answer
+            found[index] = answer
+            if is_abandoned():
+                raise TimedOut("nobody waits for it any more", pending=job_ids)
+    finally:
+        stop.set()
+    return [found[index] for index in range(len(job_ids))]
 
 
 def _wait_s(wait: Duration | None) -> float:

@@ -29,6 +29,7 @@ from jqd.client.errors import (
     took_nothing,
 )
 from jqd.client.transport import (
+    CrowdedError,
     LostError,
     Request,
     Response,
@@ -179,7 +180,7 @@ class Http:
             url = self.urls[at]
             try:
                 response = self._send(
-                    Request(method, url, target, headers, body, self._timeout_s, self._timeout_s + wait_s)
+                    Request(method, url, target, headers, body, self._timeout_s, self._timeout_s + wait_s, wait_s > 0)
                 )
             except TransportError as error:
                 trouble = self._trouble(method, url, error)
@@ -222,7 +223,9 @@ class Http:
         url, target = self.url, _target(path)
         every = {**self._headers, **headers}
         try:
-            response = self._send(Request("GET", url, target, every, None, self._timeout_s, quiet_s, streams=True))
+            response = self._send(
+                Request("GET", url, target, every, None, self._timeout_s, quiet_s, waits=True, streams=True)
+            )
             if not response.is_success:
                 raise error_of(response, decoded(url, response))
             yield from _lines(response.pieces or [response.body])
@@ -246,6 +249,8 @@ class Http:
         if isinstance(error, SilentError):
             taken = "" if method == "GET" else "; it may have taken the request"
             return TimedOut(f"{url} did not answer within {self._timeout_s:g} s ({error}){taken}")
+        if isinstance(error, CrowdedError):
+            return Unreachable(f"this client is busy, {error}; nothing was sent", sent=False)
         if (refusal := _by_tls(url, error)) is not None:
             return Unreachable(f"{refusal}; nothing was sent", sent=False)
         why = str(error) or type(error.__cause__ or error).__name__

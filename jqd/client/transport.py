@@ -1,6 +1,7 @@
 """The interface through which a client's requests are sent. Its errors decide whether a push may be sent again:
 
-UnreachedError   nothing was sent      no such name; nobody listens; not connected in time; no TLS agreed on
+UnreachedError   nothing was sent      no such name; nobody listens; not connected in time; no TLS agreed on;
+                                       no connection was free in time
 SilentError      it may have arrived   nothing could be written or read for as long as the timeout; or so little
                                        that the whole exchange took too long
 LostError        it may have arrived   the connection broke or ended before the answer was whole, perhaps a kept
@@ -18,6 +19,10 @@ class TransportError(Exception):
 
 class UnreachedError(TransportError):
     """No connection could be made, so nothing was sent."""
+
+
+class CrowdedError(UnreachedError):
+    """No connection was free, because the client had as many requests under way as it may. Nothing was sent."""
 
 
 class SilentError(TransportError):
@@ -39,9 +44,11 @@ class Request:
     """Names in lower case, without `host` and `content-length`."""
     body: bytes | None
     connect_s: float
-    """Timeout for connecting."""
+    """Timeout for connecting, and for waiting until a connection is free."""
     read_s: float
     """Timeout of each write and read. Also for the whole exchange, plus some time per byte, unless it is a stream."""
+    waits: bool = False
+    """Whether it is a long poll, which does not count against the limit of connections."""
     streams: bool = False
     """Whether the caller reads the answer from `pieces` while it comes."""
 

@@ -1,5 +1,6 @@
 """The async client: it has every call of the blocking one, and a wait that is cancelled ends at once."""
 
+import threading
 from functools import partial
 from typing import assert_type
 
@@ -7,7 +8,7 @@ import pytest
 import trio
 
 from jqd.client import AsyncClient, Client, NotFound
-from jqd.client.aio import CALLS_MAX
+from jqd.client.connections import CONNECTIONS_MAX
 from jqd.client.job_info import JobInfo
 from tests.harness.daemon import open_daemon
 
@@ -43,6 +44,9 @@ async def test_a_wait_that_nobody_waits_for_asks_no_more(monkeypatch: pytest.Mon
             while daemon.counted("GET", f"/v1/jobs/{job_id}") < len(waits):
                 await trio.sleep(0.01)
             nursery.cancel_scope.cancel()
+        with trio.fail_after(30):
+            while any(thread.name.startswith("jqd-wait") for thread in threading.enumerate()):
+                await trio.sleep(0.01)  # until the poll under way has ended
         asked = daemon.counted("GET", f"/v1/jobs/{job_id}")
         await trio.sleep(1)  # five more polls, if there were any
         assert daemon.counted("GET", f"/v1/jobs/{job_id}") == asked
@@ -52,10 +56,10 @@ async def test_any_number_of_waits_keeps_no_push_from_being_sent() -> None:
     async with open_daemon() as daemon, AsyncClient(daemon.url) as client:
         job_id = await client.push("n")
         async with trio.open_nursery() as nursery:
-            for _ in range(CALLS_MAX):
+            for _ in range(CONNECTIONS_MAX):
                 nursery.start_soon(partial(client.get, job_id, wait="10m"))
             with trio.fail_after(30):
-                while daemon.counted("GET", f"/v1/jobs/{job_id}") < CALLS_MAX:
+                while daemon.counted("GET", f"/v1/jobs/{job_id}") < CONNECTIONS_MAX:
                     await trio.sleep(0.01)
                 await client.push("n")
             daemon.jobs[job_id].end("succeeded")

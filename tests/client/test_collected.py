@@ -53,9 +53,10 @@ class Pool:
         self.every = [self.stale, self.there, self.here, self.stream, self.other]
         self.all._idle[:] = self.every[:3]
         self.all._busy.update(self.every[3:])
+        self.all._under_way = 1
 
     def collect(self) -> None:
-        self.all._end(self.stream)
+        self.all._end(self.stream, waits=True)
 
 
 def take(at: Pool) -> None:
@@ -77,8 +78,14 @@ def find_it_stale(at: Pool) -> None:
 
 
 def give_back(at: Pool) -> None:
-    at.all._end(at.other)
+    at.all._end(at.other, waits=False)
+    assert at.all._under_way == 0
     assert at.other in at.all._idle
+
+
+def begin(at: Pool) -> None:
+    at.all._begin(0.0)
+    assert at.all._under_way == 2
 
 
 def close(at: Pool) -> None:
@@ -110,7 +117,7 @@ def interrupted(act: Callable[[Pool], None], at: Pool, step: int) -> bool:
     return steps > step
 
 
-@pytest.mark.parametrize("act", [take, take_the_longest_idle, find_it_stale, give_back, close])
+@pytest.mark.parametrize("act", [take, take_the_longest_idle, find_it_stale, give_back, begin, close])
 @pytest.mark.parametrize("read_to_its_end", [True, False])
 def test_a_stream_may_be_collected_at_any_step(act: Callable[[Pool], None], read_to_its_end: bool) -> None:
     """A push raised IndexError, or had the connection of another daemon; a close left busy connections as they were."""

@@ -8,7 +8,10 @@ import ssl
 
 import pytest
 
+from jqd.client import Unreachable
+from jqd.client import connections as pool
 from jqd.client.connections import Connections
+from jqd.client.http import Http
 from jqd.client.http1 import HEAD_BYTES_MAX
 from jqd.client.transport import LostError, SilentError, TransportError, UnreachedError
 from tests.client.served import OK, PATIENCE_S, SOON_S, Act, asked, held, read, reset, saying, serving, unread
@@ -39,7 +42,7 @@ def test_where_nobody_listens_or_the_name_is_none_nothing_was_sent(opened: Conne
     for url in (f"http://127.0.0.1:{port}", "http://a..b", "http://é..b"):
         with pytest.raises(UnreachedError):
             opened.send(asked(url))
-    assert opened._busy == set()
+    assert opened._under_way == 0
 
 
 @pytest.mark.parametrize("act", [unread, lambda taken: taken.sendall(b"HTTP/1.1 400 no TLS here\r\n\r\n")])
@@ -49,6 +52,23 @@ def test_where_no_tls_is_agreed_on_nothing_was_sent(act: Act) -> None:
         with pytest.raises(UnreachedError) as caught:
             Connections([url]).send(asked(url, "POST", b"x", connect_s=SOON_S if act is unread else PATIENCE_S))
     assert isinstance(caught.value.__cause__, TimeoutError if act is unread else ssl.SSLError)
+
+
+def test_where_no_connection_is_free_in_time_nothing_was_sent(
+    opened: Connections, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "CONNECTIONS_MAX", 1)
+    opened._begin(SOON_S)
+    with pytest.raises(UnreachedError, match="none of its 1 connections"):
+        opened.send(asked("http://127.0.0.1:9", connect_s=SOON_S))
+    http = Http("http://127.0.0.1:9", timeout_s=SOON_S, token=None, transport=opened, sleep=lambda _: None)
+    with pytest.raises(Unreachable, match=r"^this client is busy, none of its 1 connections was free") as busy:
+        http.call("GET", "/healthz")
+    assert not busy.value.sent
+    with serving(saying(OK)) as server:
+        assert opened.send(asked(server.url, waits=True)).status == 200, "which is beyond the limit"
+    opened._end(None, waits=False)
+    assert (opened._under_way, list(opened._queued)) == (0, [])
 
 
 # ---------------------------------------------------------------- it may have arrived
@@ -76,7 +96,7 @@ NO_HTTP = [
 def test_an_answer_that_ends_too_soon_or_is_none_is_lost(opened: Connections, answer: bytes) -> None:
     with serving(saying(answer)) as server, pytest.raises(LostError):
         opened.send(asked(server.url, "POST", b"x"))
-    assert (opened._idle, opened._busy) == ([], set())
+    assert (opened._idle, opened._busy, opened._under_way) == ([], set(), 0)
 
 
 @pytest.mark.parametrize("answer", NO_HTTP)

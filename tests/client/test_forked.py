@@ -131,6 +131,7 @@ def test_a_child_of_a_fork_ends_no_stream_of_its_parent(
         with monkeypatch.context() as child:
             child.setattr("os.getpid", lambda: -1)
             del pieces
+        assert opened._under_way == 1
         left: Connection = opened._busy.pop()
         assert left.is_quiet(), "and it is open"
         left.close()

@@ -7,9 +7,11 @@ import threading
 import pytest
 
 from jqd.client import Client, ClientClosed, TimedOut
+from jqd.client import connections as pool
 from jqd.client.connections import IDLE_S_MAX, Connections
 from jqd.client.http import Http
 from jqd.client.http1 import Connection
+from jqd.client.transport import UnreachedError
 from jqd.testing.clock import ManualClock
 from tests.client.served import OK, PATIENCE_S, SOON_S, asked, read, saying, serving
 from tests.client.served import opened as opened  # the fixture
@@ -66,6 +68,24 @@ def test_each_daemon_has_its_own_connections(opened: Connections) -> None:
         assert (one.accepted, two.accepted) == (1, 1)
 
 
+def test_who_waits_for_a_connection_is_sooner_than_who_has_just_had_one(
+    opened: Connections, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its thread must wake first. Of 40 threads that push in a loop, 8 would have waited until they gave up."""
+    monkeypatch.setattr(pool, "CONNECTIONS_MAX", 1)
+    opened._begin(SOON_S)
+    waiting = threading.Thread(target=opened._begin, args=(PATIENCE_S,))
+    waiting.start()
+    while not opened._queued:
+        continue
+    opened._end(None, waits=False)
+    with pytest.raises(UnreachedError):
+        opened._begin(SOON_S)
+    waiting.join()
+    opened._end(None, waits=False)
+    assert opened._under_way == 0
+
+
 @pytest.mark.parametrize("streams", [False, True])
 def test_the_answer_to_an_interrupted_request_is_nobodys(
     opened: Connections, monkeypatch: pytest.MonkeyPatch, streams: bool
@@ -83,7 +103,7 @@ def test_the_answer_to_an_interrupted_request_is_nobodys(
         monkeypatch.setattr(Connection, "_receive", receive)
         with pytest.raises(KeyboardInterrupt):
             opened.send(asked(server.url, streams=streams))
-        assert (opened._idle, opened._busy) == ([], set())
+        assert (opened._idle, opened._busy, opened._under_way) == ([], set(), 0)
         assert opened.send(asked(server.url)).body == b"no"
 
 
@@ -120,6 +140,24 @@ def test_a_close_ends_what_is_under_way(what: str) -> None:
         with pytest.raises(ClientClosed):
             http.call("GET", "/v1/x")
     assert http._by_process.popitem()[1]._busy == set()  # type: ignore[attr-defined]
+
+
+def test_a_close_ends_the_wait_for_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "CONNECTIONS_MAX", 0)
+    http = Http("http://127.0.0.1:9", timeout_s=PATIENCE_S, token=None)
+    carrier = http._carrier()
+    assert isinstance(carrier, Connections)
+
+    def close() -> None:
+        while not carrier._queued:
+            continue
+        http.close()
+
+    closing = threading.Thread(target=close)
+    closing.start()
+    with pytest.raises(ClientClosed):
+        http.call("GET", "/v1/x")
+    closing.join()
 
 
 # ---------------------------------------------------------------- streams

@@ -203,15 +203,6 @@ async def test_waiting_for_many(daemon: ScriptedDaemon) -> None:
     assert await use(daemon, lambda client: client.wait([])) == []
 
 
-async def test_waiting_for_many_goes_on_where_the_store_is_away_for_a_moment(daemon: ScriptedDaemon) -> None:
-    ids = await use(daemon, lambda client: client.push_many([{"name": "n"} for _ in range(2)]))
-    for job_id in ids:
-        daemon.jobs[job_id].end("succeeded")
-    daemon.script("GET", f"/v1/jobs/{ids[0]}", Answer(503, {"detail": "another life of the store has begun"}))
-    infos = await use(daemon, lambda client: client.wait(ids, timeout=30))
-    assert [info.job_id for info in infos] == ids
-
-
 async def test_waiting_for_many_runs_out(daemon: ScriptedDaemon) -> None:
     ids = await use(daemon, lambda client: client.push_many([{"name": "n"} for _ in range(3)]))
     daemon.jobs[ids[1]].end("failed")

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import httpx2
 
 from jqd.client import Client, JqdClientError
-from jqd.client.aio import CALLS_MAX
+from jqd.client.connections import CONNECTIONS_MAX
 from tests.webui.conftest import Site, UiProcess
 
 FLOOD_S = 4.0  # then the UI is killed, and pushes go on for one second more
@@ -74,4 +74,4 @@ def test_no_push_fails_while_the_ui_is_flooded_and_killed(site: Site, tmp_path: 
     assert errors == []
     assert pushed[0] > before > 0
     assert asked[0] > FLOODERS
-    assert 0 < most[0] <= CALLS_MAX + SPARE
+    assert 0 < most[0] <= CONNECTIONS_MAX + SPARE
