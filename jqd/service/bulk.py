@@ -3,6 +3,7 @@ the next request."""
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, TypeVar
 
@@ -50,6 +51,13 @@ T = TypeVar("T")
 Found = JobView | Coming
 Test = Callable[[Found], bool]
 Act = Callable[[Sequence[Found], "Tally"], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved(Coming):
+    """A pusher's own id that was reserved for a push, but the push did not come in time: no job has the id."""
+
+    why: str
 
 
 class Filter(JobFilter, frozen=True, forbid_unknown_fields=True):
@@ -113,7 +121,7 @@ async def cancel_many(services: Services, wanted: Filter) -> Tally:
 
     async def act(found: Sequence[Found], tally: Tally) -> None:
         await record_cancels(services, found)
-        tally.changed += len(found)
+        tally.changed += _jobs_in(found)
 
     return await _change_many(services, "cancel", wanted, UNENDED, "cancelled", act)
 
@@ -249,7 +257,7 @@ async def _each_piece(services: Services, wanted: Filter, tally: Tally, may: Tes
 
 
 async def _act_on(matched: Sequence[Found], wanted: Filter, tally: Tally, act: Act) -> None:
-    tally.matched += len(matched)
+    tally.matched += _jobs_in(matched)
     if wanted.matched_max is not None and tally.matched > wanted.matched_max:
         least = "at least " if tally.cursor else ""
         raise Conflict(
@@ -258,6 +266,10 @@ async def _act_on(matched: Sequence[Found], wanted: Filter, tally: Tally, act: A
         )
     if matched and not wanted.dry_run:
         await act(matched, tally)
+
+
+def _jobs_in(found: Sequence[Found]) -> int:
+    return sum(not isinstance(each, Reserved) for each in found)
 
 
 async def _named(services: Services, wanted: Filter, tally: Tally, may: Test) -> list[Found]:
@@ -269,10 +281,12 @@ async def _named(services: Services, wanted: Filter, tally: Tally, may: Test) ->
     async def look_up(given: str) -> None:
         try:
             job_id = await resolve(services, given)
-            job = await find(services, job_id, named=job_id != given, given=given)
+            found[given] = job = await find(services, job_id, named=job_id != given, given=given)
             if job_id != given and isinstance(job, Coming):
-                await expect_promised(services, given)
-            found[given] = job
+                try:
+                    await expect_promised(services, given)
+                except NotFound as error:
+                    found[given] = Reserved(job.id, job.created_at_ms, str(error))
         except NotFound as error:
             found[given] = error
 
@@ -282,6 +296,9 @@ async def _named(services: Services, wanted: Filter, tally: Tally, may: Test) ->
         job = found[given]
         if isinstance(job, NotFound):
             tally.refuse(given, 404, str(job))
+        elif isinstance(job, Reserved):
+            tally.refuse(given, 404, job.why)
+            fit += [job] if may(job) else []  # its push may still come, and is to be cancelled then
         elif not may(job):
             why = "" if may_change(services, job) else ", and only for the master key to change"
             tally.refuse(given, 409, f"job {given} is {job.state.value}{why}")
