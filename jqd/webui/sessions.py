@@ -6,14 +6,17 @@ those of others.
 """
 
 import hmac
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, deque
 from dataclasses import dataclass, field
+from functools import partial
 from secrets import token_urlsafe
 from typing import Any, NamedTuple
 
 from jqd.domain.clock import Clock
 from jqd.webui.api import Api
 from jqd.webui.config import CHECK_S, SESSION_S, SESSIONS_MAX
+
+MARKS_MAX = 100  # open forms of a session that may still be sent, some 100 bytes each
 
 
 class Me(NamedTuple):
@@ -52,6 +55,39 @@ class Session:
     session_id: str = field(default_factory=token_urlsafe)
     form_token: str = field(default_factory=token_urlsafe)
     """Secret in every form of the session's pages. It shows that a form is not from another site."""
+    _marks: deque[str] = field(default_factory=partial(deque[str], maxlen=MARKS_MAX))
+    """Marks of forms that may still be sent, the oldest first; see `issue_mark`."""
+    _done: deque[str] = field(default_factory=partial(deque[str], maxlen=MARKS_MAX))
+    """URLs to which an act has redirected, and which the browser has not opened yet."""
+
+    def issue_mark(self) -> str:
+        """Return a new one-time mark (nonce) for a form that must not be carried out twice. The mark stays valid until
+        it is used, or MARKS_MAX later marks were issued."""
+        mark = token_urlsafe()
+        self._marks.append(mark)
+        return mark
+
+    def strike_mark(self, mark: str) -> bool:
+        """Use up a form's mark. Returns whether it was valid: issued by this session, and not used before."""
+        if mark not in self._marks:
+            return False
+        self._marks.remove(mark)
+        return True
+
+    def restore_mark(self, mark: str) -> None:
+        """Make the used mark of a form valid again, because the form was not carried out."""
+        self._marks.append(mark)
+
+    def note_done(self, url: str) -> None:
+        """Remember that an act redirects to `url`, so that the page at `url` says once what was done."""
+        self._done.append(url)
+
+    def take_done(self, url: str) -> bool:
+        """Return whether an act has redirected to `url`, and forget that: the next call returns False."""
+        if url not in self._done:
+            return False
+        self._done.remove(url)
+        return True
 
     def owns_form(self, token: str) -> bool:
         return hmac.compare_digest(self.form_token.encode(), token.encode())

@@ -3,7 +3,7 @@ methods by which pages declare the URLs and forms that they answer."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from quart import Response, redirect
@@ -115,10 +115,12 @@ class Visit:
         """The URL of this page. Its live parts are requested there again."""
         return values.link(self.path, **self.query)
 
-    @property
+    @cached_property
     def done(self) -> str:
-        """Name of the act that redirected to this URL, from its query; or empty."""
-        return self.query.get("done", "")
+        """Name of the act that has just redirected to this URL, from its query. Empty if the URL is opened again, or no
+        act redirected to it."""
+        done = self.query.get("done", "")
+        return done if done and self.session.take_done(self.url) else ""
 
     @property
     def stream(self) -> str:
@@ -197,8 +199,11 @@ class Visit:
         return self.render("sure.html", question=question)
 
     def go(self, path: str, **query: Any) -> Response:
-        """Answer a form with a redirect to a page. If `query` has `done`, the page says what was done."""
-        return redirect(self.link(path, **query), code=303)  # type: ignore[return-value]
+        """Answer a form with a redirect to a page. If `query` has `done`, the page shows once what was done."""
+        url = self.link(path, **query)
+        if "done" in query:
+            self.session.note_done(url)
+        return redirect(url, code=303)  # type: ignore[return-value]
 
 
 class Question(NamedTuple):

@@ -90,6 +90,8 @@ def test_a_flow_that_failed_is_tried_again(site: Site, push: Push) -> None:
     done = site.post("/flow/retry", form(page.text, "/flow/retry"))
     assert done.status_code == 303
     assert "2 jobs are tried again." in site.get(done.headers["location"]).text
+    page = site.get(f"{done.headers['location']}&more=1")
+    assert "are tried again" not in page.text, "which was not done now"
     partly = cast("Any", SimpleNamespace(done="retry", query={"changed": "2", "more": "1"}))
     assert _done(partly).startswith("2 jobs are tried again. Not all were found")
 

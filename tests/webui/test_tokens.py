@@ -1,4 +1,4 @@
-"""The page of tokens: a secret is shown once, and who may not sees and does nothing."""
+"""The page of tokens: a secret is shown once, a form makes one token, and who may not sees and does nothing."""
 
 import re
 import socket
@@ -10,6 +10,7 @@ import httpx2
 import pytest
 
 from jqd.client import Client, Forbidden
+from jqd.webui.sessions import MARKS_MAX
 from tests.directories import short_directory
 from tests.live.harness import Daemon
 from tests.webui.conftest import Guarded, UiProcess
@@ -56,6 +57,17 @@ def noted(client: Client, act: str, token_id: str) -> bool:
     return any(token_id in note["what"] for note in client.audit(act=act))
 
 
+def test_a_form_that_is_sent_twice_makes_one_token(guarded: Guarded) -> None:
+    browser = logged_in(guarded)
+    form = form_of(browser, role="viewer", note="twice")
+    assert browser.post("/token/create", data=form).status_code == 200
+    again = browser.post("/token/create", data=form)
+    assert again.status_code == 403
+    assert "this form was sent already" in again.text
+    assert SECRET.findall(again.text) == []
+    assert [row["note"] for row in guarded.master.tokens()].count("twice") == 1
+
+
 TYPED = {"role": "worker", "note": "typed at night", "expires": "12h", "scopes": "mail.*\nsms.*"}
 
 
@@ -76,11 +88,13 @@ def test_a_form_that_meets_no_daemon_is_shown_as_it_was_typed_and_can_be_sent_ag
         daemon.kill()
         away = browser.post("/token/create", data=form)
         assert away.status_code == 503
-        assert "nothing was sent" in away.text
+        assert "Not made." in away.text
         assert shows_what_was_typed(away.text)
+        assert hidden(away.text)["once"] == form["once"], "to load the page anew sends the same form"
         with Daemon(base / "d", env=env, bind=daemon.bind):
             made = browser.post("/token/create", data=TYPED | hidden(away.text))
             assert (made.status_code, len(SECRET.findall(made.text))) == (200, 1)
+            assert browser.post("/token/create", data=form).status_code == 403
 
 
 class Cutting(Lossy):
@@ -108,9 +122,12 @@ def test_a_form_that_gets_no_answer_says_that_its_token_may_be_made_and_keeps_wh
             form = form_of(browser, **TYPED)
             unknown = browser.post("/token/create", data=form)
             assert unknown.status_code == 503
-            assert "it may be made" in unknown.text
+            assert "It may be made" in unknown.text
             assert "Not made" not in unknown.text
             assert shows_what_was_typed(unknown.text)
+            assert hidden(unknown.text)["once"] != form["once"]
+            again = browser.post("/token/create", data=form)
+            assert again.status_code == 403, "to load the page anew makes no second one"
     finally:
         network.close()
 
@@ -124,6 +141,7 @@ def test_what_is_wrong_stands_at_its_field_and_makes_none(guarded: Guarded) -> N
         assert answer.status_code == 422, field
         assert f'id="fault-{field}"' in answer.text, (field, answer.text)
         assert SECRET.findall(answer.text) == []
+        assert hidden(answer.text)["once"], "it can be sent again"
     assert len(guarded.master.tokens()) == before
 
 
@@ -176,12 +194,52 @@ def test_the_master_of_a_tenant_sees_and_makes_its_tokens_alone(guarded: Guarded
 def test_who_is_no_master_makes_and_revokes_none(guarded: Guarded) -> None:
     browser = guarded.log_in(guarded.master.create_token("operator")["token"])
     before = guarded.master.tokens()
-    said = form_of(browser, "/types", role="master", id=before[0]["token_id"])
+    said = form_of(browser, "/types", role="master", once="1", id=before[0]["token_id"])
     for act in ("create", "revoke"):
         answer = browser.post(f"/token/{act}", data=said)
         assert answer.status_code in (403, 404), act
         assert SECRET.findall(answer.text) == []
     assert [row["token_id"] for row in guarded.master.tokens()] == [row["token_id"] for row in before]
+
+
+def test_a_form_is_refused_however_many_others_were_sent_since(guarded: Guarded) -> None:
+    browser = logged_in(guarded)
+    form = form_of(browser, role="viewer", note="long ago")
+    assert browser.post("/token/create", data=form).status_code == 200
+    for number in range(MARKS_MAX):
+        assert browser.post("/token/create", data=form | {"once": f"made up {number}"}).status_code == 403
+    for _ in range(MARKS_MAX):
+        browser.get("/token")
+    again = browser.post("/token/create", data=form)
+    assert (again.status_code, SECRET.findall(again.text)) == (403, [])
+    assert [row["note"] for row in guarded.master.tokens()].count("long ago") == 1
+
+
+def test_a_form_is_good_until_many_others_were_opened(guarded: Guarded) -> None:
+    browser = logged_in(guarded)
+    first, second = form_of(browser, role="viewer"), form_of(browser, role="viewer")
+    for _ in range(MARKS_MAX - 1):
+        browser.get("/token")
+    refused = browser.post("/token/create", data=first)
+    assert refused.status_code == 403
+    assert "opened too long ago" in refused.text
+    assert browser.post("/token/create", data=second).status_code == 200
+
+
+def test_forms_that_are_refused_leave_nothing_in_memory(guarded: Guarded) -> None:
+    viewer, master = guarded.log_in(guarded.master.create_token("viewer")["token"]), logged_in(guarded)
+    token = viewer.get("/types").text.partition('data-form-token="')[2].partition('"')[0]
+    for browser, form in ((viewer, {"form_token": token}), (master, form_of(master, "/token"))):
+        before = _memory_mb(guarded.ui.child.pid)
+        for number in range(MARKS_MAX):
+            long = {"role": "viewer", "once": f"{number}".ljust(1_000_000, "x")}
+            assert browser.post("/token/create", data=form | long).status_code == 403
+        assert _memory_mb(guarded.ui.child.pid) - before < 40
+
+
+def _memory_mb(pid: int) -> int:
+    (line,) = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmRSS")]
+    return int(line.split()[1]) // 1024
 
 
 def test_logins_are_told_from_tokens_and_the_own_one_from_others(guarded: Guarded) -> None:

@@ -63,10 +63,13 @@ def test_lines_share_a_scale_and_spreads_are_told_in_words() -> None:
     assert _shares_of([], "wait", [0.1, 2.0]) == ""
 
 
-def test_what_was_done_is_said(site: Site, push: Push) -> None:
+def test_what_was_done_is_said_once_and_by_no_address_alone(site: Site, push: Push) -> None:
     push("said once", delay="1d")
     at, sent = "/type?name=said%20once", {"name": "said once", "form_token": site.form_token()}
     wait_for(lambda: "/type/pause" in site.get(at).text, "the jobtype is known")
+    assert "not begun any more" not in site.get(f"{at}&done=pause").text, "nobody paused it"
     onward = site.post("/type/pause", sent).headers["location"]
     assert "not begun any more" in site.get(onward).text
+    assert "not begun any more" not in site.get(onward).text, "also within the second for which pages are shared"
     assert site.post("/type/resume", sent).status_code == 303
+    assert "99999 jobs" not in site.get("/flow?id=held&changed=99999&done=retry").text

@@ -5,10 +5,12 @@ from typing import Any
 from quart import Response
 
 from jqd.client import Conflict, Invalid, NotFound, TimedOut, Unavailable, Unreachable
+from jqd.client.errors import took_nothing
 from jqd.domain.tokens import NOTE_LENGTH_MAX, Role
 from jqd.domain.units import duration_s
 from jqd.webui.config import NOTE
 from jqd.webui.forms import Fault, faults_of, typed, with_unread
+from jqd.webui.refusals import Refused
 from jqd.webui.rights import MASTER
 from jqd.webui.visit import Addresses, Question, Visit
 
@@ -64,7 +66,8 @@ def register(ui: Addresses) -> None:
 
 
 async def _create(visit: Visit, typed: dict[str, str]) -> Response:
-    """Create the token described in the form, and return the page with its secret."""
+    """Create the token described in the form, and return the page with its secret. Each form creates at most one token,
+    because reloading the page sends the form again."""
     faults = dict[str, Fault]()
     body: dict[str, Any] = {"role": typed["role"], "note": typed["note"]}
     if typed["of"]:
@@ -76,24 +79,46 @@ async def _create(visit: Visit, typed: dict[str, str]) -> Response:
             body["expires_in"] = duration_s(typed["expires"])
     except ValueError as error:
         faults["expires"] = Fault(str(error))
+    mark = visit.form.get("once", "")
+    if not faults and not visit.session.strike_mark(mark):
+        raise Refused(
+            "this form was sent already, and its token may be made, or it was opened too long ago",
+            "A secret is shown once: if it is lost, revoke its token in the list, and open a new form.",
+        )
+    status, once, is_unknown = 422, "", False
     try:
         made = await visit.api.post("/v1/tokens", with_unread(body, faults))
     except Invalid as error:
         faults = faults_of(error, POINTERS, typed) | faults
     except Conflict as error:
         faults = {"": Fault(str(error))}
-    except (Unreachable, TimedOut, Unavailable) as error:  # its text says whether the token may be made
-        return _form(visit, typed, faults=faults | {"": Fault(str(error))}, status=503)
+    except (Unreachable, TimedOut, Unavailable) as error:
+        was_sent = not faults  # with faults the API is only asked for more faults, and makes nothing
+        is_unknown = was_sent and not took_nothing(error)
+        if was_sent and not is_unknown:
+            visit.session.restore_mark(mark)
+            once = mark
+        status, faults = 503, faults | {"": Fault(str(error))}
     else:
         return visit.render("token_made.html", made=made)
-    return _form(visit, typed, faults=faults, status=422)
+    return _form(visit, typed, faults=faults, status=status, once=once, is_unknown=is_unknown)
 
 
 def _form(
-    visit: Visit, typed: dict[str, str], *, faults: dict[str, Fault] | None = None, status: int = 200
+    visit: Visit,
+    typed: dict[str, str],
+    *,
+    faults: dict[str, Fault] | None = None,
+    status: int = 200,
+    once: str = "",
+    is_unknown: bool = False,
 ) -> Response:
     """Return the page with the form as it was typed. If the form has no faults, it also shows the command that does the
-    same."""
+    same.
+
+    `once`: mark that lets the form be carried out once; empty: issue a new one. `is_unknown`: warn that the token may
+    have been created.
+    """
     flags = {"of": typed["of"], "note": typed["note"], "expires": typed["expires"]}
     command = "" if faults else visit.command("jqd", "tokens", "create", typed["role"], **flags)
     return visit.render(
@@ -102,5 +127,7 @@ def _form(
         typed=typed | {"note": typed["note"][:NOTE_LENGTH_MAX]},
         faults=faults or {},
         roles=[role.value for role in Role],
+        once=once or visit.session.issue_mark(),
+        is_unknown=is_unknown,
         command=command,
     )
