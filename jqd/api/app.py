@@ -24,7 +24,6 @@ from jqd.domain.log import get_logger
 from jqd.domain.results import REPORT_BYTES_MAX
 from jqd.domain.tokens import is_token_id
 from jqd.http import (
-    LARGE_BYTES,
     SOME_BYTES,
     BodyBudget,
     Foreign,
@@ -248,11 +247,14 @@ class Api:
         size = len(request.body)
         if size <= SOME_BYTES or call.route.urgency is Urgency.ANY_SIZE:
             return await self._answer(call)
-        request.breathe = self._large.breathe
-        if size <= LARGE_BYTES:
-            return await self._answer(call)
-        async with self._large.turn(self.whose(request), size):
-            return await self._answer(call)
+        request.breathe, owner = self._large.breathe, self.whose(request)
+        if self._large.counts(owner, size):
+            async with self._large.turn(owner, size):
+                response = await self._answer(call)
+        else:
+            response = await self._answer(call)
+        self._large.note(owner, request.held_s)
+        return response
 
     async def _poll(self, call: Call) -> Response:
         """Answer a long poll. If the client closes its sending side, the poll ends early and is answered, because the

@@ -7,7 +7,7 @@ from jqd.http.config import ListenerConfig
 from jqd.http.fairness import Urgency, by_address
 from jqd.http.guard import Guard
 from jqd.http.internal_error import log_internal_error, place_of
-from jqd.http.large_bodies import LARGE_BYTES, LargeBodyQueue
+from jqd.http.large_bodies import LargeBodyQueue
 from jqd.http.listener import Listener, serve_http
 from jqd.http.request import (
     PUSHES,
@@ -27,7 +27,6 @@ from jqd.http.request import (
 from jqd.http.tls import Certificate, tls_context
 
 __all__ = [
-    "LARGE_BYTES",
     "PUSHES",
     "SOME_BYTES",
     "BodyBudget",

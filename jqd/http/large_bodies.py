@@ -8,17 +8,19 @@ from contextlib import asynccontextmanager
 import trio
 
 from jqd.domain.clock import processor_s
-from jqd.http.fairness import EACH, PAUSE_S, PAUSES, WEIGHT_BYTES, RecentOwners
+from jqd.http.fairness import EACH, OTHERS_S, PAUSE_S, PAUSES, WEIGHT_BYTES, RecentOwners
+from jqd.http.request import SOME_BYTES
 
 LARGE_BYTES = EACH * WEIGHT_BYTES  # a larger body counts as large
 DISK_RATE = 256 << 20  # assumed bytes a second of the disk, for which the pushes of all owners wait in one line
+COSTLY_S = 0.005  # holding the loop so long at once is costly: five times as long as four small requests
 LARGE_S_MAX = 1.0  # the next large body waits no longer for one under way, which may wait for the store
 
 
 class _Large:
     """What is known of one owner's large bodies: how many there are, and until when the next one must wait."""
 
-    __slots__ = ("began_s", "free_s", "left", "line", "there")
+    __slots__ = ("began_s", "costly_s", "free_s", "left", "line", "there")
 
     def __init__(self) -> None:
         self.there = 0
@@ -31,6 +33,8 @@ class _Large:
         self.left.set()
         self.free_s = -math.inf
         """Until when the owner must pause because of the large bodies that have been processed."""
+        self.costly_s = -math.inf
+        """Until when the owner's smaller bodies count as large, too."""
 
     def due_s(self) -> float:
         """Return when the owner's next large body may begin, by trio's clock: after the pause that the owner's earlier
@@ -39,8 +43,9 @@ class _Large:
         return self.free_s if self.left.is_set() else max(self.free_s, self.began_s + LARGE_S_MAX)
 
     def is_over(self, now_s: float) -> bool:
-        """Return whether this state can be dropped: the owner has no large bodies under way, and its pause is over."""
-        return not self.there and now_s >= self.free_s
+        """Return whether this state can be dropped: the owner has no large bodies under way, its pause is over, and its
+        smaller bodies count as large no longer."""
+        return not self.there and now_s >= max(self.free_s, self.costly_s)
 
 
 class LargeBodyQueue:
@@ -48,13 +53,27 @@ class LargeBodyQueue:
 
     `fairness` limits how many requests begin. But a large body is much work after that: it is decoded, checked, and
     written to the disk that all pushes share. So after each large body its owner pauses, PAUSES times as long as the
-    processor and disk time that the body took. A single owner neither waits nor pauses.
+    processor and disk time that the body took. A single owner neither waits nor pauses. If one of an owner's smaller
+    bodies blocked the event loop for long, its smaller bodies count as large for a while.
     """
 
     def __init__(self, cpu_s: Callable[[], float] = processor_s) -> None:
         self.owners = RecentOwners()
         self._cpu_s = cpu_s  # of all threads, as large JSON is decoded in a thread
         self._owners: dict[str, _Large] = {}
+
+    def counts(self, owner: str, size: int) -> bool:
+        """Return whether a body of `size` bytes counts as large for this owner."""
+        if size > LARGE_BYTES:
+            return True
+        known = self._owners.get(owner)
+        return known is not None and size > SOME_BYTES and trio.current_time() < known.costly_s
+
+    def note(self, owner: str, held_s: float) -> None:
+        """Tell the queue for how many seconds a request of an owner blocked the event loop at once. After more than
+        COSTLY_S, the owner's smaller bodies count as large for OTHERS_S."""
+        if held_s > COSTLY_S:
+            self._of(owner).costly_s = trio.current_time() + OTHERS_S
 
     async def breathe(self) -> None:
         """Let other tasks run between two steps of long work. If several owners send requests, wait for PAUSE_S, so

@@ -73,6 +73,9 @@ class Request:
     hurried = False
     """Whether the application must not wait for anything, because the client has closed its sending side. Set by the
     application."""
+    held_s = 0.0
+    """The longest processor time (s) for which reading the body blocked the event loop at once. Set by the
+    application."""
     breathe: Callable[[], Awaitable[None]] = staticmethod(trio.lowlevel.checkpoint)
     """A function to await between two steps of long work, so that other tasks run."""
 

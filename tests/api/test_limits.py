@@ -1,6 +1,7 @@
 """What the API does not read: bodies that are too large, alone or together, targets too long, headers too many."""
 
 import contextlib
+import itertools
 import json
 
 import msgspec
@@ -10,6 +11,7 @@ import trio.testing
 
 from jqd.api import ApiConfig
 from jqd.http import SOME_BYTES, BodyBudget, Refused, Request, RequestHead
+from jqd.http.large_bodies import COSTLY_S
 from tests.api.edge import JSON, MSGPACK, Edge
 
 pack = msgspec.msgpack.encode
@@ -257,6 +259,26 @@ async def test_what_watches_the_daemon_is_nobody_whom_others_make_room_for(edge,
             edge.api.whose(Request(RequestHead("GET", path, path, b"", {}), peer))
             await trio.sleep(0.3)
     assert not edge.api._large.owners.are_several()
+
+
+async def test_bodies_count_as_large_from_the_first_on_that_held_the_loop(edge, monkeypatch):
+    monkeypatch.setattr("jqd.api.v1.push.thread_s", itertools.count(step=0.01).__next__)
+    wrong = [{"name": 5, "prioritty": 1, "timeout": "x", "tags": 5}] * 2_000
+    for kind in (JSON, MSGPACK):
+        assert (await edge.call("POST", "/v1/jobs", wrong, kind=kind)).status == 422
+        (owner,) = edge.api._large._owners
+        assert edge.api._large.counts(owner, 10_000)
+        edge.api._large._owners.clear()
+
+
+@pytest.mark.parametrize("kind", [JSON, MSGPACK])
+async def test_bodies_whose_steps_let_others_run_do_not_count_as_large_however_many_steps_they_have(
+    edge, monkeypatch, kind
+):
+    """One array of 5,000 jobs, 10 ms in steps of half a millisecond, made the owner's other bodies wait in line."""
+    monkeypatch.setattr("jqd.api.v1.push.thread_s", itertools.count(step=COSTLY_S / 2).__next__)
+    assert (await edge.call("POST", "/v1/jobs", [{"name": "a"}] * 5_000, kind=kind)).status == 201
+    assert edge.api._large._owners == {}
 
 
 async def test_long_targets_and_many_headers(edge):

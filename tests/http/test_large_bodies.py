@@ -9,9 +9,9 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from jqd.http.fairness import PAUSES, SMALL, WEIGHT_BYTES, WEIGHT_UNSAID, RecentOwners, weight_of
-from jqd.http.large_bodies import LARGE_S_MAX, LargeBodyQueue
-from jqd.http.request import RequestHead
+from jqd.http.fairness import OTHERS_S, PAUSES, SMALL, WEIGHT_BYTES, WEIGHT_UNSAID, RecentOwners, weight_of
+from jqd.http.large_bodies import COSTLY_S, LARGE_BYTES, LARGE_S_MAX, LargeBodyQueue
+from jqd.http.request import SOME_BYTES, RequestHead
 
 LONG_S = 0.05  # that the loop has with one
 
@@ -75,6 +75,21 @@ async def test_who_sends_large_ones_alone_waits_for_nothing(mock_clock: MockCloc
         await wait_all_tasks_blocked()
         assert bodies.most["a"] == 6
         mock_clock.jump(LONG_S)
+
+
+async def test_smaller_ones_count_as_large_for_a_while_of_whom_one_held_the_loop(autojump_clock: MockClock) -> None:
+    """Four connections with arrays of wrong jobs, each just below what is large, made others' pushes take 1.2 s."""
+    large = LargeBodyQueue()
+    assert large.counts("a", LARGE_BYTES + 1)
+    assert not large.counts("a", LARGE_BYTES)
+    large.note("a", COSTLY_S)
+    assert not large.counts("a", LARGE_BYTES)
+    large.note("a", 2 * COSTLY_S)
+    assert large.counts("a", SOME_BYTES + 1)
+    assert not large.counts("a", SOME_BYTES)
+    assert not large.counts("b", LARGE_BYTES)
+    await trio.sleep(OTHERS_S)
+    assert not large.counts("a", LARGE_BYTES)
 
 
 async def test_large_ones_that_are_given_up_in_line_leave_it_and_no_owner_is_kept(autojump_clock: MockClock) -> None:

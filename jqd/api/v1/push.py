@@ -1,7 +1,8 @@
 """POST /v1/jobs: decodes the body into a batch of jobs, pushes the batch, and answers with the ids. Jobs in JSON are
 converted to MessagePack here, once."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated
 from urllib.parse import quote
 
@@ -17,6 +18,7 @@ from jqd.api.problems import errors_of
 from jqd.api.v1.responses import PushedJob, PushedJobs
 from jqd.domain import decode_errors, json_ext
 from jqd.domain.array_split import Steps, finish, in_steps
+from jqd.domain.clock import thread_s
 from jqd.domain.errors import Fault, Invalid, Unreadable
 from jqd.domain.fields import DECODE_ERRORS
 from jqd.domain.media import JSON_TYPES, MSGPACK_TYPES, NDJSON_TYPES
@@ -131,8 +133,9 @@ async def _read(kind: str, request: Request, parts: ApiContext) -> Batch:
         if len(body) > LOOP_BYTES:
             return await trio.to_thread.run_sync(finish, steps, limiter=parts.read)
     else:
-        return _read_one(kind, body, config)
-    return await in_steps(steps, request.breathe)
+        with _timed(request):
+            return _read_one(kind, body, config)
+    return await in_steps(_each_timed(steps, request), request.breathe)
 
 
 def _read_one(kind: str, body: bytes, config: ServiceConfig) -> Batch:
@@ -142,6 +145,28 @@ def _read_one(kind: str, body: bytes, config: ServiceConfig) -> Batch:
     if kind in JSON_TYPES:
         return finish(_read_json(kind, body, config))
     raise unsupported(kind)
+
+
+def _each_timed(steps: Steps[Batch], request: Request) -> Steps[Batch]:
+    """Run `steps`, each `_timed`: other tasks may run in between."""
+    while True:
+        with _timed(request):
+            try:
+                next(steps)
+            except StopIteration as done:
+                batch: Batch = done.value
+                return batch
+        yield
+
+
+@contextmanager
+def _timed(request: Request) -> Iterator[None]:
+    """Raise `request.held_s` to the processor time of the `with` block, in which no other task runs."""
+    began_s = thread_s()
+    try:
+        yield
+    finally:
+        request.held_s = max(request.held_s, thread_s() - began_s)
 
 
 def _read_json(kind: str, body: bytes, config: ServiceConfig) -> Steps[Batch]:
