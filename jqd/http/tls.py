@@ -4,15 +4,17 @@ If new files cannot be used, or their certificate is not valid now, the previous
 are tried again. Health checks report this, and also when the certificate in use will expire soon.
 """
 
+import re
 import ssl
-from _ssl import _test_decode_cert  # type: ignore[attr-defined]  # private, and there since Python 2.6
+from base64 import b64decode
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import trio
 
 from jqd.domain.clock import Clock
-from jqd.domain.dates import iso
+from jqd.domain.dates import iso, ms_of
 from jqd.domain.errors import ConfigError
 from jqd.http.config import ListenerConfig
 from jqd.http.request import Refused
@@ -171,6 +173,9 @@ class _Under(trio.abc.Stream):
 
 SOON_DAYS = 14  # before expiry there is a warning: renewals are usually tried each day from 30 days before
 _DAY_MS = 86_400_000
+_PEM = re.compile(r"-----BEGIN (?:X509 |TRUSTED )?CERTIFICATE-----(.+?)-----END ", re.DOTALL)
+_SEQUENCE, _UTC_TIME, _VERSION = 0x30, 0x17, 0xA0
+_BEFORE_VALIDITY = 3  # items before the validity: serial number, algorithm, issuer; a version may be before these
 
 
 class Certificate:
@@ -274,10 +279,42 @@ class Certificate:
         return self.context is not None and self._ends_ms <= self._clock.wall_ms() + SOON_DAYS * _DAY_MS
 
 
-def dates_ms(cert: Path) -> tuple[int, int]:
-    """Return the beginning and the end of validity of the first certificate in a PEM file (Unix ms). Raises OSError."""
-    found = _test_decode_cert(cert)  # the only function of the standard library that reads a file's certificate
-    return ssl.cert_time_to_seconds(found["notBefore"]) * 1000, ssl.cert_time_to_seconds(found["notAfter"]) * 1000
+def dates_ms(pem: str) -> tuple[int, int]:
+    """Return the beginning and the end of validity of the first certificate in a PEM text (Unix ms). Raises
+    ValueError."""
+    if (found := _PEM.search(pem)) is None:
+        raise ValueError("there is no certificate in it")
+    der = b64decode(found[1])
+    signed = _item(_item(der, 0)[1], 0)[1]
+    at = _item(signed, 0)[2] if signed[0] == _VERSION else 0
+    for _ in range(_BEFORE_VALIDITY):
+        at = _item(signed, at)[2]
+    tag, validity, _ = _item(signed, at)
+    if tag != _SEQUENCE:
+        raise ValueError("its dates are not where a certificate has them")
+    kind, text, at = _item(validity, 0)
+    return _date(kind, text), _date(*_item(validity, at)[:2])
+
+
+def _date(kind: int, text: bytes) -> int:
+    date = text.decode("ascii")
+    if kind == _UTC_TIME:  # of the years 1950 to 2049
+        date = ("19" if date >= "5" else "20") + date
+    return ms_of(datetime.strptime(date, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC))
+
+
+def _item(der: bytes, at: int) -> tuple[int, bytes, int]:
+    """Parse the DER item at byte `at`. Returns its tag, its content, and the byte at which the next item begins. Raises
+    ValueError."""
+    try:
+        tag, size, begin = der[at], der[at + 1], at + 2
+    except IndexError as error:
+        raise ValueError("it is cut off") from error
+    if size & 0x80:  # then the other bits say how many bytes the length has
+        begin, size = begin + (size & 0x7F), int.from_bytes(der[begin : begin + (size & 0x7F)], "big")
+    if begin + size > len(der):
+        raise ValueError("it is cut off")
+    return tag, der[begin : begin + size], begin + size
 
 
 def _dates(config: ListenerConfig) -> tuple[int, int]:
@@ -285,8 +322,8 @@ def _dates(config: ListenerConfig) -> tuple[int, int]:
         return 0, 0
     cert = config.certificate[0]
     try:
-        return dates_ms(cert)
-    except OSError as error:  # of which SSLError is one
+        return dates_ms(cert.read_text("ascii", errors="replace"))
+    except (OSError, ValueError) as error:
         raise ConfigError(f"http.tls_cert = {cert} has no dates between which it is valid: {error}") from error
 
 
