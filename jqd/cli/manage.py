@@ -284,9 +284,11 @@ def _types(names: tuple[str, ...], what: str, common: Common, act: Act, done: st
 
 
 def _many(what: str, act: Callable[..., Changed], sure: Sure, common: Common) -> int:
-    if not (sure.dry_run or sure.yes):
-        _sure(what, act(dry_run=True).matched)
-    return _show_changed(act(dry_run=sure.dry_run), common)
+    if sure.dry_run or sure.yes:
+        return _show_changed(act(dry_run=sure.dry_run), common)
+    counted = act(dry_run=True)
+    _sure(what, counted.matched)
+    return _show_changed(act(counted=counted), common)
 
 
 def _sure(what: str, matched: int) -> None:

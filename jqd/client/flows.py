@@ -136,10 +136,11 @@ class Flows:
 
     def _changed(self, path: str, *, repeatable: bool = True, **given: Any) -> Changed:
         """Change jobs, some ten thousand with each request, and return the sum of the answers. `given`: fields of the
-        request; None and False are left out. `repeatable`: whether a request that arrives twice counts once."""
+        request; None and False are left out; `matched_max` bounds the sum. `repeatable`: whether a request that arrives
+        twice counts once."""
         fields = {name: value for name, value in given.items() if value not in (None, False)}
         how: dict[str, Any] = {"wait_s": LOOK_S, "repeatable": repeatable or "dry_run" in fields}
-        matched = changed = 0
+        matched, changed, at = 0, 0, ""
         refused: list[Mapping[str, Any]] = []
         while True:
             body = encode(fields) if fields else None
@@ -151,9 +152,12 @@ class Flows:
                 raise
             matched, changed = matched + answer["matched"], changed + answer["changed"]
             refused += answer.get("refused") or ()
+            at = at or answer.get("at", "")
             if not answer.get("cursor"):
-                return Changed(matched, changed, tuple(refused), answer.get("whole", True))
+                return Changed(matched, changed, tuple(refused), answer.get("whole", True), at)
             fields["cursor"] = answer["cursor"]
+            if "matched_max" in fields:
+                fields["matched_max"] -= answer["matched"]
 
 
 def depths_of(jobs: Sequence[FlowJob]) -> dict[str, int]:

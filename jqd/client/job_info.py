@@ -47,6 +47,8 @@ class Changed(NamedTuple):
     whole: bool = True
     """False: some jobs of a flow were not found, because they are not in the store yet or a million links are
     between."""
+    at: str = ""
+    """When the daemon began to look for them, as a date by its clock."""
 
 
 class PushedJob(NamedTuple):

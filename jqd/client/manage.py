@@ -162,22 +162,40 @@ class Manage(Constraints, Flows, Schedules, Tokens):
         self._http.call("DELETE", job_path(job_id), params=query(purge=True), repeatable=False)
 
     def cancel_many(
-        self, *, job_ids: Sequence[str] | None = None, dry_run: bool = False, **which: Unpack[Matching]
+        self,
+        *,
+        job_ids: Sequence[str] | None = None,
+        dry_run: bool = False,
+        counted: Changed | None = None,
+        **which: Unpack[Matching],
     ) -> Changed:
-        """Cancel all matching jobs that have not ended. At least one filter, or `job_ids`, is required."""
-        return self._many("cancel", **_asked(which), job_ids=job_ids, dry_run=dry_run)
+        """Cancel all matching jobs that have not ended. At least one filter, or `job_ids`, is required. `counted`: what
+        a dry run of the same call returned; if more jobs match by now, Conflict is raised."""
+        return self._many("cancel", counted, **_asked(which), job_ids=job_ids, dry_run=dry_run)
 
     def retry_many(
-        self, *, job_ids: Sequence[str] | None = None, dry_run: bool = False, **which: Unpack[Matching]
+        self,
+        *,
+        job_ids: Sequence[str] | None = None,
+        dry_run: bool = False,
+        counted: Changed | None = None,
+        **which: Unpack[Matching],
     ) -> Changed:
-        """Retry all matching jobs that failed; if `state` is "cancelled", the matching jobs that were cancelled."""
-        return self._many("retry", **_asked(which), job_ids=job_ids, dry_run=dry_run)
+        """Retry all matching jobs that failed; if `state` is "cancelled", the matching jobs that were cancelled.
+        `counted`: see `cancel_many`."""
+        return self._many("retry", counted, **_asked(which), job_ids=job_ids, dry_run=dry_run)
 
     def delete_many(
-        self, *, job_ids: Sequence[str] | None = None, dry_run: bool = False, **which: Unpack[Matching]
+        self,
+        *,
+        job_ids: Sequence[str] | None = None,
+        dry_run: bool = False,
+        counted: Changed | None = None,
+        **which: Unpack[Matching],
     ) -> Changed:
-        """Delete all matching jobs that failed; if `state` is another final state, the matching jobs in that state."""
-        return self._many("delete", **_asked(which), job_ids=job_ids, dry_run=dry_run)
+        """Delete all matching jobs that failed; if `state` is another final state, the matching jobs in that state.
+        `counted`: see `cancel_many`."""
+        return self._many("delete", counted, **_asked(which), job_ids=job_ids, dry_run=dry_run)
 
     def clean(self, before: datetime | float | timedelta, *, dry_run: bool = False) -> Changed:
         """Delete jobs that ended before a date, or longer ago than a timedelta. Failed jobs are never deleted."""
@@ -297,7 +315,9 @@ class Manage(Constraints, Flows, Schedules, Tokens):
         answer = self._http.call(method, path, body=body, repeatable=method == "PATCH")
         return _info(answer.body, answer.status)
 
-    def _many(self, what: str, **given: Any) -> Changed:
+    def _many(self, what: str, counted: Changed | None = None, **given: Any) -> Changed:
+        if counted is not None:
+            given |= {"before": given["before"] or counted.at or None, "matched_max": counted.matched}
         # A retry is not repeatable: jobs may have failed again meanwhile.
         return self._changed(f"/v1/jobs/{what}", repeatable=what != "retry", **given)
 

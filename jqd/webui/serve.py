@@ -149,11 +149,12 @@ def _set(settings: hypercorn.Config, config: UiConfig, listener: socket.socket) 
 async def _follow_signals(
     stop: trio.Event, certificate: Certificate | None, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
 ) -> None:
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as arriving:
+    # Without a certificate SIGHUP means what it means to others: the terminal is gone.
+    reloads = [] if certificate is None else [signal.SIGHUP]
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, *reloads) as arriving:
         task_status.started()
         async for number in arriving:
-            if number != signal.SIGHUP:
+            if certificate is None or number != signal.SIGHUP:
                 stop.set()
                 return
-            if certificate is not None:
-                certificate.look()
+            certificate.look()

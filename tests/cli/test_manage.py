@@ -58,7 +58,8 @@ def test_a_job_is_mended_and_tried_anew(script: Script, capsys: pytest.CaptureFi
 def test_doing_it_to_all_that_failed_is_asked_about(
     what: str, told: str, script: Script, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    script.on("POST", f"/v1/jobs/{what}", 200, {"matched": 7, "changed": 0, "cursor": ""})
+    at = "2026-01-31T12:00:00Z"
+    script.on("POST", f"/v1/jobs/{what}", 200, {"matched": 7, "changed": 0, "cursor": "", "at": at})
     words = [what, "--all", "--name", "mail", "-o", "json"]
     assert run(words) == 2
     assert f"this would {told} 7 jobs; say so with --yes" in capsys.readouterr().err
@@ -69,7 +70,8 @@ def test_doing_it_to_all_that_failed_is_asked_about(
     assert run([*words, "--yes"]) == run([*words, "--dry-run"]) == 0
     wanted = {"state": "failed", "name": "mail"}
     counted = {**wanted, "dry_run": True}
-    assert [body for _, _, body in script.asked] == [counted, counted, counted, wanted, wanted, counted]
+    bound = {**wanted, "before": at, "matched_max": 7}
+    assert [body for _, _, body in script.asked] == [counted, counted, counted, bound, wanted, counted]
 
 
 def test_workers_are_forgotten(script: Script, capsys: pytest.CaptureFixture[str]) -> None:

@@ -91,6 +91,25 @@ def test_many_are_changed_until_the_daemon_says_that_was_all() -> None:
     assert script.asked[1][3] == {"name": "mail", "job_ids": ["a"], "cursor": "x"}
 
 
+def test_of_many_no_more_are_changed_than_were_counted() -> None:
+    at = "2026-01-31T12:00:00Z"
+    script = Script(
+        (200, {"matched": 2, "changed": 0, "cursor": "x", "at": at}),
+        (200, {"matched": 1, "changed": 0, "cursor": "", "at": "2026-01-31T12:00:01Z"}),
+        (200, {"matched": 2, "changed": 2, "cursor": "x"}),
+        (200, {"matched": 1, "changed": 1, "cursor": ""}),
+    )
+    client = script.client()
+    counted = client.cancel_many(name="mail", dry_run=True)
+    assert (counted.matched, counted.at) == (3, at)
+    assert client.cancel_many(name="mail", counted=counted) == Changed(3, 3)
+    bound = {"name": "mail", "before": at}
+    assert [asked[3] for asked in script.asked[2:]] == [
+        {**bound, "matched_max": 3},
+        {**bound, "matched_max": 1, "cursor": "x"},
+    ]
+
+
 @pytest.mark.parametrize(
     ("act", "times"),
     [
