@@ -59,8 +59,8 @@ class WorkerIndex:
         self._workers: dict[str, Worker] = {}
         self.get = self._workers.get
         self._servers: dict[Server, dict[str, None]] = {}
-        self._ordered: list[Worker] | None = []
-        """All workers, oldest registration first; None: to be sorted anew."""
+        self._is_ordered = True
+        self._last = (0, "")  # sort key of the last worker, while they are in order
         self.tenants: Counter[str] = Counter()
         self.names: Counter[str] = Counter()
         """Tenant → how many jobtypes its workers name, added up over all its workers."""
@@ -72,20 +72,26 @@ class WorkerIndex:
         return worker_id in self._workers
 
     def __iter__(self) -> Iterator[Worker]:
-        if self._ordered is None:
-            self._ordered = sorted(self._workers.values(), key=_place)
-        return iter(self._ordered)
+        if not self._is_ordered:
+            ordered = sorted(self._workers.values(), key=_place)
+            self._workers.clear()
+            self._workers.update((one.id, one) for one in ordered)
+            self._is_ordered = True
+            self._last = _place(ordered[-1]) if ordered else (0, "")
+        return iter(self._workers.values())
 
     def at(self, server: Server) -> Worker | None:
         found = [self._workers[worker_id] for worker_id in self._servers.get(server, ())]
         return min(found, key=_place, default=None)
 
     def put(self, worker: Worker) -> None:
-        self.pop(worker.id)
-        if self._ordered is not None and (not self._ordered or _place(worker) >= _place(self._ordered[-1])):
-            self._ordered.append(worker)  # a fleet that starts is not sorted for each of it
+        known, place = self._workers.get(worker.id), _place(worker)
+        if known is not None:
+            self._is_ordered = self._is_ordered and _place(known) == place
+            self._count_out(known)
         else:
-            self._ordered = None
+            self._is_ordered = self._is_ordered and place >= self._last
+            self._last = place
         self._workers[worker.id] = worker
         self._servers.setdefault(_server(worker), {})[worker.id] = None
         self.tenants[worker.tenant] += 1
@@ -93,16 +99,17 @@ class WorkerIndex:
 
     def pop(self, worker_id: str) -> Worker | None:
         worker = self._workers.pop(worker_id, None)
-        if worker is None:
-            return None
-        self._ordered = None
+        if worker is not None:
+            self._count_out(worker)
+        return worker
+
+    def _count_out(self, worker: Worker) -> None:
         there = self._servers[_server(worker)]
         del there[worker.id]
         if not there:
             del self._servers[_server(worker)]
         self.tenants[worker.tenant] -= 1
         self.names[worker.tenant] -= len(worker.jobs or ())
-        return worker
 
 
 def _place(worker: Worker) -> tuple[int, str]:

@@ -3,6 +3,9 @@
 import itertools
 import random
 
+import pytest
+
+from jqd.runner import presence
 from jqd.runner.presence import WorkerIndex
 from jqd.runner.worker import Worker
 
@@ -38,5 +41,21 @@ def test_those_that_come_in_their_order_are_never_sorted() -> None:
     roll = WorkerIndex()
     for number in range(100):
         roll.put(worker(number, number))
-        assert roll._ordered is not None
+        assert roll._is_ordered
     assert [one.id for one in itertools.islice(roll, 2)] == ["000", "001"]
+
+
+def test_what_leaves_or_is_known_already_sorts_no_fleet_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    roll, compared, real = WorkerIndex(), list[Worker](), presence._place
+    for number in range(100):
+        roll.put(worker(number, number))
+
+    def place(one: Worker) -> tuple[int, str]:
+        compared.append(one)
+        return real(one)
+
+    monkeypatch.setattr(presence, "_place", place)
+    roll.pop("007")
+    roll.put(worker(50, 50, names=3))
+    assert [one.id for one in roll] == [f"{number:03}" for number in range(100) if number != 7]
+    assert len(compared) < 10
