@@ -68,17 +68,17 @@ class MemberMethods(ScriptMethods):
             int(reapply),
         )
         epoch, unburnt = self._list("members", answer)
-        owner = Owner(sysid, self._whole("members", epoch))
+        owner, dead = Owner(sysid, self._whole("members", epoch)), self._whole("members", unburnt)
         if not owner.epoch:
             raise codec.sysid_refused(sysid)
-        crash_limit = self._config.crash_limit if unburnt == 1 else 0  # an epoch that was not revoked died
+        crash_limit = self._config.crash_limit if dead else 0  # an epoch that was not revoked died
         # Our earlier epochs are revoked by now. Their jobs are put back here, unless we are not through recovery yet:
         # then our outcomes are applied first, for some of these jobs have ended.
         total = 0
         limits = STEP_JOBS, BYTES_MAX, crash_limit
-        while through and (moved := await self._left("give_back", *owner, *limits, int(total == 0))):
+        while through and (moved := await self._left("give_back", *owner, *limits, owner.epoch if total else dead)):
             total += moved
-        if unburnt == 1:
+        if dead:
             died(total)
         return owner
 

@@ -1,9 +1,12 @@
 """Jobs that were in flight when daemons died, and what is given back without an outcome."""
 
+import dataclasses
+
 import pytest
 
+from jqd.domain.errors import StoreAway
 from jqd.domain.job import ChangeKind, Fate, Held, State, Wanted
-from jqd.store import Owner, Release, Suspects
+from jqd.store import Owner, Release, Suspects, members
 from tests.contract.bench import StoreBench, changed, holds, ids, outcome
 from tests.contract.limited import KEYED, claim, item, setting
 
@@ -127,6 +130,31 @@ async def test_the_last_job_of_a_hand_that_is_emptied_in_steps_was_not_alone(sto
         assert ids(await store_bench.claim(await store_bench.join(f"dies-{number}"))) == [last.id]
         await die(store_bench, f"dies-{number}")
         assert await store_bench.state(last) is State.WAITING, "twice in company, and not yet three times alone"
+
+
+async def test_what_a_rejoin_left_that_broke_off_was_not_alone(
+    store_bench: StoreBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(members, "STEP_JOBS", 1)
+    store_bench.store._config = dataclasses.replace(store_bench.store._config, crash_limit=1)
+    await store_bench.push()
+    last = await store_bench.push(priority=3)
+    assert len(await store_bench.claim(await store_bench.join("one"))) == 2
+    real, steps = store_bench.store._left, list[int]()
+
+    async def break_off(name: str, *arguments: object) -> int:
+        if steps:
+            raise StoreAway("the second step")
+        steps.append(await real(name, *arguments))
+        return steps[0]
+
+    monkeypatch.setattr(store_bench.store, "_left", break_off)
+    with pytest.raises(StoreAway):
+        await store_bench.join("one")
+    monkeypatch.setattr(store_bench.store, "_left", real)
+    assert steps == [1]
+    await store_bench.join("one")
+    assert await store_bench.state(last) is State.WAITING
 
 
 async def test_a_hand_that_goes_on_under_a_new_epoch_is_counted_anew(store_bench: StoreBench) -> None:

@@ -283,7 +283,7 @@ MISTAKES: dict[str, Mistake] = {
         62,
         "innocent",
         "a dead daemon's hand is as large as what its last steps left of it",
-        in_scripts("is_first and redis.call('ZCARD', held) == 1", "redis.call('ZCARD', held) == 1"),
+        in_scripts("\n    and redis.call('ZCOUNT', held, '(' .. above, '+inf') == 1", ""),
     ),
     **AGED,
     **APART,

@@ -1,5 +1,6 @@
 -- Makes the jobs ready that earlier epochs of this daemon hold: their fences are below its epoch.
--- ARGV     now_ms, sysid, epoch, limit, bytes_max, crash_limit: 0: no daemon died, 1 in the first of several such calls
+-- ARGV     now_ms, sysid, epoch, limit, bytes_max, crash_limit: 0: no daemon died, the epoch that died: its
+--          claims have higher fences; in later steps the present epoch, as what is left was not alone
 -- Returns  number of jobs given back; 0: none is left
 -- Errors   JQD_STALE_OWNER, JQD_BAD_VALUE
 -- Cost     O(limit · log waiting), and the bytes
@@ -9,5 +10,5 @@ register('give_back', {'allow-oom'}, function()
   local limit, bytes_max, crash_limit = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 
   Members.own(sysid, epoch)
-  return Giveback.give_back(sysid, digits(epoch), limit, bytes_max, now_ms, crash_limit, ARGV[7] == '1')
+  return Giveback.give_back(sysid, digits(epoch), limit, bytes_max, now_ms, crash_limit, ARGV[7])
 end)

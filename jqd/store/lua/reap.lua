@@ -14,5 +14,6 @@ register('reap', {'allow-oom'}, function()
   if not counter or not (revoked or as_seen) then
     return 0
   end
-  return Giveback.leave(sysid, counter, limit, bytes_max, now_ms, crash_limit, not revoked)
+  return Giveback.leave(sysid, counter, limit, bytes_max, now_ms, crash_limit,
+    revoked and '+inf' or digits(epoch))
 end)

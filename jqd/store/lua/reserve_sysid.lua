@@ -4,8 +4,8 @@
 --          recovery in that life: otherwise the store is not settled any more; joins_max, soon_ms, the last fence that
 --          the caller saw, so that a member that joined under this sysid since is left alone, or nothing; period_ms of
 --          ageing (shared/ageing.lua); 1 if it has jobs to apply again, although it is through (behind.lua)
--- Returns  epoch, 1 if an earlier epoch was not revoked: that daemon died. Epoch 0: refused for now, for the daemon
---          joined again and again without coming through; the others do not wait for it
+-- Returns  epoch; an earlier epoch that was not revoked, for that daemon died, or 0. Epoch 0: refused for now, for the
+--          daemon joined again and again without coming through; the others do not wait for it
 -- Errors   JQD_STORE_CHANGED, JQD_STALE_OWNER, JQD_SYSID_TAKEN, JQD_BAD_VALUE; none after the first write
 -- Cost     O(members)
 register('reserve_sysid', {'allow-oom'}, function()
@@ -52,7 +52,7 @@ register('reserve_sysid', {'allow-oom'}, function()
       if present then
         Members.set_member(sysid, counter, 0, '')  -- a daemon that is through gives its jobs back
       end
-      return {'0', 0}
+      return {'0', '0'}
     end
     redis.call('HSET', K.life, field, math.min(times + 1, joins_max) .. ' ' .. digits(now_us) .. ' ' .. identity)
     redis.call('HDEL', K.life, 'settled')
@@ -64,5 +64,5 @@ register('reserve_sysid', {'allow-oom'}, function()
     Behind.note(sysid, epoch)
   end
   Ageing.say_period(sysid, tonumber(ARGV[9]))
-  return {digits(epoch), present and present ~= 0 and 1 or 0}
+  return {digits(epoch), digits(present or 0)}
 end)

@@ -2,11 +2,13 @@
 
 -- Takes up to `limit` jobs from a holder, of claims below the fence `below`; returns how many. Each job is added to its
 -- new place before it is removed; a job that has not come yet just loses its record. `crash_limit`: not 0: the daemon
--- died, which is a death for each job, and a job that was alone in flight at so many is put among the dead. A job is
--- alone if it was alone when the first step began (`is_first`): not the last one of many.
-function Giveback.give_back(sysid, below, limit, bytes_max, now_ms, crash_limit, is_first)
+-- died, which is a death for each job, and a job that was alone in flight at so many is put among the dead. A job
+-- counts as alone only if it was claimed above the fence `above`, the epoch that died: others are left of earlier
+-- epochs, which may have held more.
+function Giveback.give_back(sysid, below, limit, bytes_max, now_ms, crash_limit, above)
   local held = held_key(sysid)
-  local alone = is_first and redis.call('ZCARD', held) == 1
+  local alone = crash_limit > 0 and redis.call('ZCARD', held) == 1
+    and redis.call('ZCOUNT', held, '(' .. above, '+inf') == 1
   local ids = redis.call('ZRANGE', held, '-inf', '(' .. below, 'BYSCORE', 'LIMIT', 0, limit)
   local rows, holds = Move.rows_within(ids, bytes_max), About.look(ids)
   for position, row in ipairs(rows) do
@@ -32,9 +34,9 @@ function Giveback.give_back(sysid, below, limit, bytes_max, now_ms, crash_limit,
 end
 
 -- Revokes a daemon's epoch, gives its jobs back in steps, then ends its membership. Returns how many jobs moved.
-function Giveback.leave(sysid, counter, limit, bytes_max, now_ms, crash_limit, is_first)
+function Giveback.leave(sysid, counter, limit, bytes_max, now_ms, crash_limit, above)
   Members.set_member(sysid, counter, 0, '')
-  local moved = Giveback.give_back(sysid, '+inf', limit, bytes_max, now_ms, crash_limit, is_first)
+  local moved = Giveback.give_back(sysid, '+inf', limit, bytes_max, now_ms, crash_limit, above)
   if moved == 0 then
     if redis.call('ZCARD', K.asked .. sysid) > 0 then  -- fails if the key has another type
       redis.call('UNLINK', K.asked .. sysid)
