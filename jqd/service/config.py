@@ -50,7 +50,7 @@ class ServiceConfig:
     find_s: Seconds = 1.0
     """How long a tenant's request waits for a job on its way into the store."""
     store_s: Seconds = 10.0
-    """How long `ack=store` waits for the store before it becomes `fsync`."""
+    """How long `ack=store` waits before it becomes `fsync`; give it `3s` or more."""
 
     def __post_init__(self) -> None:
         if self.job_bytes_max > self.array_bytes_max:

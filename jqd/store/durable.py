@@ -9,9 +9,9 @@ nothing                the operator accepted that a crash of the server loses it
 """
 
 import enum
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import redis
 import trio
@@ -56,17 +56,39 @@ class Settings(NamedTuple):
     save: str
 
 
+class _Look(Generic[T]):
+    """A question to the server. Simultaneous callers share an answer; it was asked after each of them came."""
+
+    def __init__(self, ask: Callable[[], Awaitable[T]]) -> None:
+        self._ask = ask
+        self._turn = trio.Lock()
+        self._begun = 0  # number of the last question
+        self._last: tuple[int, T] | None = None  # number and answer of the last one that was answered
+
+    async def get(self) -> T:
+        before = self._begun
+        async with self._turn:
+            if self._last is None or self._last[0] <= before:
+                self._begun += 1
+                self._last = self._begun, await self._ask()
+            return self._last[1]
+
+
 class Durability:
-    """Waits until writes to one server would survive its crash. Which rule tells this is found out at the first wait,
-    and simultaneous callers share one wait."""
+    """Waits until writes to one server would survive its crash. Which rule tells this is found out at the first wait.
+    Simultaneous callers share questions to the server, and waits for snapshots and replicas."""
 
     def __init__(self, connection: OneConnection) -> None:
         self.rule = Rule.UNKNOWN
         self._connection = connection
         self._learned_s: float | None = None
-        self._turn = trio.Lock()
-        self._begun = 0  # number of the last round; a round that begins after a caller came covers what it applied
-        self._good, self._good_replicas = 0, 0  # the last round that succeeded, and for how many replicas
+        self._settings = _Look(partial(self._run, _read_settings))
+        self._can_sync = _Look(partial(self._run, _can_sync))
+        self._has_synced = _Look(partial(self._run, _has_synced))
+        self._snapshot = _Look(self._wait_snapshot)
+        self._turn = trio.Lock()  # of waits for replicas
+        self._begun = 0  # number of the last one; one that begins after a caller came covers what it applied
+        self._good, self._good_replicas = 0, 0  # the last one that succeeded, and for how many replicas
 
     def forget(self) -> None:
         self.rule, self._learned_s = Rule.UNKNOWN, None
@@ -83,49 +105,47 @@ class Durability:
     async def _wait(self, replicas: int, timeout_s: float) -> bool:
         if not replicas and self._known() and self.rule in (Rule.ALWAYS, Rule.NOTHING):
             return True
-        before = self._begun
-        deadline_s = trio.current_time() + timeout_s
+        began_s = trio.current_time()
+        deadline_s, identity = began_s + timeout_s, self._connection.identity
         with trio.move_on_at(deadline_s):
-            async with self._turn:
-                if self._good > before and self._good_replicas >= replicas:
-                    return True
-                self._begun += 1
-                if await self._round(replicas, deadline_s):
-                    self._good, self._good_replicas = self._begun, replicas
-                    return True
+            rule = await self._learn()
+            if rule is Rule.PERIOD and not await self._wait_periods(began_s, deadline_s):
+                return False
+            if rule is Rule.SNAPSHOT:
+                await self._snapshot.get()
+            if replicas and not await self._wait_replicas(replicas, deadline_s):
+                return False
+            return identity == self._connection.identity  # if that changed, this waited for two servers
         return False
 
-    async def _round(self, replicas: int, deadline_s: float) -> bool:
-        identity = self._connection.identity
-        await self._learn()
-        match self.rule:
-            case Rule.PERIOD:
-                safe = await self._wait_periods(deadline_s)
-            case Rule.SNAPSHOT:
-                safe = await self._wait_snapshot()
-            case _:
-                safe = True
-        if safe and replicas:
-            safe = await self._run(partial(_wait_replicas, replicas=replicas, timeout_ms=_left_ms(deadline_s)))
-        return safe and identity == self._connection.identity  # if that changed, this waited for two servers
+    async def _wait_replicas(self, replicas: int, deadline_s: float) -> bool:
+        before = self._begun
+        async with self._turn:
+            if self._good > before and self._good_replicas >= replicas:
+                return True
+            self._begun += 1
+            if not await self._run(partial(_wait_replicas, replicas=replicas, timeout_ms=_left_ms(deadline_s))):
+                return False
+            self._good, self._good_replicas = self._begun, replicas
+            return True
 
     def _known(self) -> bool:
         return self._learned_s is not None and trio.current_time() - self._learned_s < LEARN_S
 
-    async def _learn(self) -> None:
+    async def _learn(self) -> Rule:
         if not self._known():
-            settings = await self._run(_read_settings)
-            self.rule, self._learned_s = choose_rule(settings), trio.current_time()
+            self.rule, self._learned_s = choose_rule(await self._settings.get()), trio.current_time()
+        return self.rule
 
-    async def _wait_periods(self, deadline_s: float) -> bool:
-        if trio.current_time() + PERIODS_S > deadline_s or not await self._run(_can_sync):
+    async def _wait_periods(self, began_s: float, deadline_s: float) -> bool:
+        if began_s + PERIODS_S > deadline_s or not await self._can_sync.get():
             return False
-        await trio.sleep(PERIODS_S)
-        while not await self._run(_has_synced):  # noqa: ASYNC110 - the server sends no event
+        await trio.sleep_until(began_s + PERIODS_S)
+        while not await self._has_synced.get():  # noqa: ASYNC110 - the server sends no event
             await trio.sleep(STEP_S)
         return True
 
-    async def _wait_snapshot(self) -> bool:
+    async def _wait_snapshot(self) -> None:
         last_s, under_way = await self._run(_snapshots)
         wanted = 2 if under_way else 1  # a snapshot that runs already began too early
         while wanted > 0:
@@ -133,7 +153,6 @@ class Durability:
             saved_s, _ = await self._run(_snapshots)
             if saved_s != last_s:
                 last_s, wanted = saved_s, wanted - 1
-        return True
 
     async def _run(self, work: Callable[["redis.Redis", Mark], T]) -> T:
         return await self._connection.on_one(work)

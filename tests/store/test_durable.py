@@ -29,8 +29,8 @@ class Acted:
         self.settings: dict[str, str] = {"appendfsync": "everysec", "save": ""}
         self.replicas = 0
         self.calls: list[str] = []
-        self.rounds = 0
-        """Of waits for a sync that began."""
+        self.looks = 0
+        """Looks at whether the server can sync."""
         self.before_answer: Callable[[], None] = lambda: None
         self.gate = trio.Event()
         self.gate.set()
@@ -39,7 +39,7 @@ class Acted:
         """As a connection does, in one step."""
         await self.gate.wait()
         self.before_answer()
-        self.rounds += work is durable._can_sync
+        self.looks += work is durable._can_sync
         return work(self, lambda: self.calls.append("mark"))
 
     def info(self, _section: str) -> dict[str, object]:
@@ -185,52 +185,83 @@ async def test_replicas_are_counted(autojump_clock: None) -> None:
     assert server.calls == ["mark", "WAIT"] * 2
 
 
-async def test_waiters_share_rounds(autojump_clock: None) -> None:
-    """A round covers whoever came before it began; whoever comes during it needs the next."""
+async def test_waiters_share_looks(autojump_clock: None) -> None:
+    """A look at the server covers whoever came before it began; whoever comes during it needs the next."""
     server = Acted()
     safe = Durability(server)
     assert await safe.wait(0, 5.0)
-    assert server.rounds == 1
+    assert server.looks == 1
     answers = []
 
     async def ask(replicas: int = 0) -> None:
         answers.append(await safe.wait(replicas, 9.0))
 
+    async def ask_one_by_one(*replicas: int) -> None:
+        server.gate = trio.Event()
+        async with trio.open_nursery() as nursery:
+            for number in replicas:
+                nursery.start_soon(ask, number)
+                await trio.testing.wait_all_tasks_blocked()
+            server.gate.set()
+
     async with trio.open_nursery() as nursery:
         for _ in range(20):
             nursery.start_soon(ask)
     assert answers == [True] * 20
-    assert server.rounds == 2, "all came before it began"
-    server.replicas, server.gate = 1, trio.Event()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(ask)
-        await trio.testing.wait_all_tasks_blocked()
-        for replicas in (1, 0, 1):
-            nursery.start_soon(ask, replicas)
-            await trio.testing.wait_all_tasks_blocked()
-        server.gate.set()
-    assert answers == [True] * 24
-    assert server.rounds == 4, "who wants no copies takes a round that had some"
-    assert server.calls == ["mark", "WAIT"]
-    server.gate = trio.Event()
-    async with trio.open_nursery() as nursery:
-        for replicas in (0, 0, 1):
-            nursery.start_soon(ask, replicas)
-            await trio.testing.wait_all_tasks_blocked()
-        server.gate.set()
-    assert answers == [True] * 27
-    assert server.rounds == 7, "but not the other way round"
-    server.facts["aof_last_write_status"], server.gate = "err", trio.Event()
-    async with trio.open_nursery() as nursery:
-        for _ in range(3):
-            nursery.start_soon(ask)
-            await trio.testing.wait_all_tasks_blocked()
-        server.gate.set()
-    assert answers == [True] * 27 + [False] * 3
-    assert server.rounds == 10, "a round that failed is nobody else's"
+    assert server.looks == 2, "all came before it began"
+    await ask_one_by_one(0, 0, 0)
+    assert answers == [True] * 23
+    assert server.looks == 4
+    assert server.calls == []
+    server.facts["aof_last_write_status"] = "err"
+    await ask_one_by_one(0, 0, 0)
+    assert answers == [True] * 23 + [False] * 3
+    assert server.looks == 6
 
 
-async def test_who_waits_for_a_turn_waits_no_longer_than_it_said(autojump_clock: None) -> None:
+async def test_waiters_share_waits_for_replicas(autojump_clock: None) -> None:
+    server = Acted()
+    server.settings["appendfsync"] = "always"
+    safe = Durability(server)
+    assert await safe.wait(0, 5.0)
+    answers = []
+
+    async def ask(replicas: int) -> None:
+        answers.append(await safe.wait(replicas, 9.0))
+
+    async def waits(*replicas: int) -> int:
+        """How many waits they make, one coming after the other."""
+        before, server.gate = server.calls.count("WAIT"), trio.Event()
+        async with trio.open_nursery() as nursery:
+            for number in replicas:
+                nursery.start_soon(ask, number)
+                await trio.testing.wait_all_tasks_blocked()
+            server.gate.set()
+        return server.calls.count("WAIT") - before
+
+    server.replicas = 2
+    assert await waits(1, 2, 1, 2) == 2, "who wants one copy takes a wait for two"
+    assert await waits(1, 1, 2) == 3, "but not the other way round"
+    assert answers == [True] * 7
+    server.replicas = 0
+    assert await waits(1, 1, 1) == 3, "one that failed is nobody else's"
+    assert answers[7:] == [False] * 3
+
+
+@pytest.mark.parametrize("late_s", [0.01, 1.0, 1.99])
+async def test_who_comes_during_a_wait_for_a_sync_waits_no_longer_than_the_first(
+    autojump_clock: None, late_s: float
+) -> None:
+    safe = Durability(Acted())
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(safe.wait, 0, 5.0)
+        await trio.sleep(late_s)
+        began_s = trio.current_time()
+        assert await safe.wait(0, PERIODS_S + 0.1)
+        assert trio.current_time() - began_s == pytest.approx(PERIODS_S)
+
+
+async def test_who_waits_for_a_sync_waits_no_longer_than_it_said(autojump_clock: None) -> None:
     server = Acted(aof_pending_bio_fsync=1)
     safe = Durability(server)
     async with trio.open_nursery() as nursery:
