@@ -20,7 +20,8 @@ Suspects and all other jobs take turns, a second each.
 
 Workers registered at one URL count as one: a restarted process has a new id there, and for a while its old one. Several
 URLs of one host and port may be paths of one process, or processes behind a gateway. Nobody knows which. So a suspect
-has only its own URL to itself, but pays only if nothing else ran at the whole host and port.
+has only its own URL to itself, but pays only if nothing else ran at the whole host and port. Suspects of several URLs
+that were lost a second time take turns, so that a job does not pay for a killer that was sent in the same moment.
 """
 
 from collections.abc import Iterable, Sequence
@@ -36,6 +37,8 @@ EMPTYING_S = 5.0  # at most so long a worker gets no new jobs, so that it become
 AGAIN_S = 60.0  # if it still has jobs then, suspects are sent beside them for so long
 HELD_S = 1.0  # after so long no further suspect gets the worker; the present one keeps it
 RECESS_S = 1.0  # then other jobs get the worker, so suspects take at most half of its time
+TURN_LOSSES = 2  # from this loss on suspects of several URLs of one host and port take turns
+TURN_S = 10.0  # at most so long suspects of other URLs wait for those of one: EMPTYING_S, and as long alone
 COMPANY_LOSSES = 4  # from this loss on a job alone in its request loses an attempt, even if others ran there
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from jqd.runner.crash_isolation import Burst, CrashIsolation, Isolation
+from jqd.runner.crash_isolation import TURN_LOSSES, TURN_S, Burst, CrashIsolation, Isolation
 
 if TYPE_CHECKING:
     from jqd.runner.delivery import Delivery
@@ -21,7 +21,7 @@ class IsolatedRequest:
     share."""
 
     def __init__(self, worker: Isolation, site: "Site") -> None:
-        self._worker, self._site = worker, site
+        self.worker, self._site = worker, site
 
     async def wait_admitted(
         self,
@@ -33,7 +33,10 @@ class IsolatedRequest:
     ) -> None:
         """Wait until the request of this delivery may be sent, within the next `send_s`. A request of suspected jobs
         waits until nothing else runs at the worker; other requests wait while suspected jobs run there."""
-        worker, is_suspect = self._worker, delivery.losses > 0
+        worker, is_suspect = self.worker, delivery.losses > 0
+        while delivery.losses >= TURN_LOSSES and (wait_s := self._site.take_turn_or_wait_s(self, now_s())):
+            with trio.move_on_after(wait_s):
+                await wait_free()
         worker.waiting += is_suspect
         try:
             while True:
@@ -50,11 +53,11 @@ class IsolatedRequest:
 
     def entered(self, jobs: int, losses: int, now_s: float) -> None:
         self._site.entered(self, jobs, now_s)
-        self._worker.entered(self, jobs, losses, now_s)
+        self.worker.entered(self, jobs, losses, now_s)
 
     def fewer(self, jobs: int) -> None:
         self._site.at_work -= jobs
-        self._worker.at_work -= jobs
+        self.worker.at_work -= jobs
 
     def is_alone(self) -> bool:
         """Return whether no other request was running at the host and port since this request was sent. False if a
@@ -64,14 +67,15 @@ class IsolatedRequest:
     def lost(self, now_s: float) -> Burst:
         """Note that the request's connection broke. Returns the burst: the connections of its worker that broke at
         about the same time."""
-        burst = self._worker.lost(now_s)
-        self._site.settled_at_s = self._worker.settled_at_s
+        burst = self.worker.lost(now_s)
+        self._site.settled_at_s = self.worker.settled_at_s
         return burst
 
     def left(self, now_s: float) -> None:
+        self._site.turn.discard(self)
         if self.is_alone():
             self._site.alone = None
-        self._worker.left(self, now_s)
+        self.worker.left(self, now_s)
 
 
 class Site:
@@ -84,6 +88,9 @@ class Site:
         """The request beside which no other has run here since it was sent."""
         self.settled_at_s = float("-inf")
         """Shortly after the last loss: a request sent before this may have reached a process that was dying already."""
+        self.turn: set[IsolatedRequest] = set()
+        """The requests of one worker that have the turn: suspects of other workers wait."""
+        self._turn_until_s = float("-inf")
         self._workers: dict[str, Isolation] = {}  # by URL: several may be registered at one
         for delivery in under_way:
             delivery.isolated = self.track(delivery.worker.url or delivery.worker.id)
@@ -96,6 +103,20 @@ class Site:
     def entered(self, request: IsolatedRequest, jobs: int, now_s: float) -> None:
         self.alone = None if self.at_work or now_s < self.settled_at_s else request
         self.at_work += jobs
+
+    def take_turn_or_wait_s(self, request: IsolatedRequest, now_s: float) -> float:
+        """Take the turn for a request of suspects, beside others of its worker, and return 0. If another worker has it,
+        or a process may be dying just now, return the seconds after which to ask again."""
+        if now_s >= self._turn_until_s:
+            self.turn.clear()
+        if any(other.worker is not request.worker for other in self.turn):
+            return self._turn_until_s - now_s
+        if not self.turn:
+            if now_s < self.settled_at_s:
+                return self.settled_at_s - now_s
+            self._turn_until_s = now_s + TURN_S
+        self.turn.add(request)
+        return 0.0
 
     def is_kept(self, url: str, now_s: float) -> bool:
         """Return whether the worker at this URL is reserved for suspected jobs that run or wait."""

@@ -11,7 +11,7 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jqd.runner.crash_isolation import SETTLE_S, CrashIsolation
+from jqd.runner.crash_isolation import COMPANY_LOSSES, SETTLE_S, TURN_LOSSES, TURN_S, CrashIsolation
 from jqd.runner.crash_site import IsolatedRequest, Site
 from jqd.runner.delivery import Delivery
 from jqd.runner.worker import Worker
@@ -108,6 +108,63 @@ def test_whoever_is_alone_was_so_from_the_beginning(moves: list[tuple[int, int, 
     assert site.at_work == len(out)
 
 
+# ------------------------------------------------ who pays where two URLs are one process
+
+
+class Process:
+    """One process behind two URLs, with a job at each. Both have broken with it once."""
+
+    def __init__(self) -> None:
+        self.site, self.suspects = Site([]), CrashIsolation()
+        self.running: dict[str, trio.CancelScope] = {}
+        self.ends: dict[str, str] = {}
+
+    async def job(self, path: str, takes_s: float, *, kills: bool) -> None:
+        while path not in self.ends:
+            suspicion = self.suspects.of(path)
+            request = posted(path, 0, losses=suspicion.losses if suspicion else 0)
+            request.missing = {path: None}
+            stay = request.isolated = self.site.track(f"http://h/{path}")
+            delivery = cast("Delivery", request)
+            await stay.wait_admitted(delivery, self.suspects, SEND_S, trio.current_time, partial(trio.sleep, 0.05))
+            stay.entered(1, request.losses, trio.current_time())
+            with trio.CancelScope() as broke:
+                self.running[path] = broke
+                await trio.sleep(takes_s)
+            if kills:
+                for scope in self.running.values():
+                    scope.cancel()
+            del self.running[path]
+            if not kills and not broke.cancelled_caught:
+                self.ends[path] = "succeeded"
+            elif (request.losses and stay.is_alone()) or request.losses + 1 >= COMPANY_LOSSES:
+                self.ends[path] = "paid"
+            else:
+                self.suspects.lost([path], stay.lost(trio.current_time()))
+            stay.fewer(1)
+            stay.left(trio.current_time())
+
+
+@pytest.mark.parametrize("kills_s", [0.1, 3.0])
+@pytest.mark.parametrize("order", [("good", "killer"), ("killer", "good")])
+def test_who_runs_beside_a_killer_at_another_url_of_its_process_does_not_pay_for_it(
+    monkeypatch: pytest.MonkeyPatch, order: tuple[str, str], kills_s: float
+) -> None:
+    """Each was alone at its URL. They were sent in the same moment time and again, until both paid."""
+    monkeypatch.undo()
+    process = Process()
+
+    async def run() -> None:
+        async with trio.open_nursery() as nursery:
+            for path in order:
+                kills = path == "killer"
+                takes_s = kills_s if kills else 3 * kills_s
+                nursery.start_soon(partial(process.job, path, takes_s, kills=kills))
+
+    trio.run(run, clock=trio.testing.MockClock(autojump_threshold=0))
+    assert process.ends == {"good": "succeeded", "killer": "paid"}
+
+
 # ------------------------------------------------ who is waited for
 
 
@@ -153,7 +210,7 @@ class Walk:
     @property
     def waited_for(self) -> list[int]:
         """By suspects, at the two workers."""
-        return [self.site.track(f"http://h/{n}")._worker.waiting for n in range(2)]
+        return [self.site.track(f"http://h/{n}").worker.waiting for n in range(2)]
 
 
 def walk(steps: Callable[[Walk], Any]) -> None:
@@ -186,13 +243,34 @@ def test_after_any_walk_nobody_is_waited_for(moves: list[tuple[int, str, int, fl
             here.move(number, kind, losses)
             await trio.sleep(seconds)
             suspects = [request for request, _ in here.waits.values() if request.losses]
-            assert not seconds or sum(here.waited_for) == len(suspects)
+            nexts = [each for each in suspects if each.losses < TURN_LOSSES or each.isolated in here.site.turn]
+            assert not seconds or len(nexts) <= sum(here.waited_for) <= len(suspects)
         for number in [*here.waits]:
             here.move(number, "cancel", 0)
         await trio.testing.wait_all_tasks_blocked()
         for number in [*here.at_work]:
             here.leave(number)
-        assert (here.waits, here.waited_for, here.site.at_work) == ({}, [0, 0], 0)
+        assert (here.waits, here.waited_for, here.site.at_work, here.site.turn) == ({}, [0, 0], 0, set())
         assert not any(here.site.is_kept(f"http://h/{n}", trio.current_time() + 1e6) for n in range(2))
+
+    walk(steps)
+
+
+@pytest.mark.parametrize("losses", [TURN_LOSSES - 1, TURN_LOSSES])
+def test_suspects_of_another_url_wait_no_longer_than_a_turn_and_ordinary_jobs_there_do_not(losses: int) -> None:
+    async def steps(here: Walk) -> None:
+        here.enter(0, losses)
+        await trio.sleep(0.2)
+        here.enter(1, losses)
+        await trio.sleep(0.2)
+        if losses < TURN_LOSSES:
+            assert [*here.at_work] == [0, 1], "most were lost with a gateway, or as all were started again"
+            return
+        here.enter(3, 0)
+        await trio.sleep(0.2)
+        assert [*here.at_work] == [0, 3]
+        here.leave(3)
+        await trio.sleep(TURN_S)
+        assert [*here.at_work] == [0, 1], "beside a long job"
 
     walk(steps)
