@@ -20,6 +20,7 @@ UNUSABLE = frozenset({"no_entry", "no_store", "tls", "acl_narrow", "partitions",
 PASSING = frozenset(
     {
         "nearly_full",
+        "no_library",
         "many_dead",
         "aof_write_failed",
         "aof_rewrite_failed",

@@ -32,6 +32,8 @@ class Facts(NamedTuple):
     """The limit for dead jobs (store.dead_jobs_warn) if there are more; else 0."""
     seal: str = ""
     """The store's seal: a key that it keeps until it is emptied; "": the store was not used yet."""
+    lacks_library: bool = False
+    """The server has no library of this version, and is too full to take it."""
 
     def has(self, setting: str, value: str) -> bool:
         return self.settings is not None and self.settings[setting] == value
@@ -200,10 +202,18 @@ CHECKS = (
     Check(
         "nearly_full",
         WARN,
-        lambda facts: facts.limit and facts.used > facts.limit * FULL_PART,
+        lambda facts: facts.limit and facts.used > facts.limit * FULL_PART and not facts.lacks_library,
         "the server uses {0.used} of {0.limit} bytes (maxmemory)",
         "when it is full no new jobs are applied to it: they wait in the journals",
         "CONFIG SET maxmemory to more, keep ended jobs for a shorter time, or run more workers",
+    ),
+    Check(
+        "no_library",
+        WARN,
+        lambda facts: facts.lacks_library,
+        "the server uses {0.used} of {0.limit} bytes (maxmemory): it cannot take the functions of this version of jqd",
+        "until it has them no job starts or ends there, and nothing is deleted; pushes wait in the journals",
+        "CONFIG SET maxmemory to some megabytes above what it uses",
     ),
     Check(
         "many_dead",

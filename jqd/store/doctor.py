@@ -69,7 +69,8 @@ def _read(client: "redis.Redis", config: StoreConfig, clock: Clock) -> Facts | l
         settings, denied = _settings(client), () if misplaced else _denied(client, keys)
         many = not misplaced and int(client.zcard(keys["dead"])) > config.dead_jobs_warn
         seal = "" if misplaced else str(client.hget(keys["life"], "seal") or "")
-        return Facts(info, settings, denied, ahead_ms, misplaced, config.dead_jobs_warn if many else 0, seal)
+        many_above = config.dead_jobs_warn if many else 0
+        return Facts(info, settings, denied or (), ahead_ms, misplaced, many_above, seal, denied is None)
     except redis.RedisError as error:
         ours = translate(error, "doctor", keys)
         if isinstance(ours, StoreAway) and not _by_tls(error):
@@ -84,11 +85,12 @@ def _settings(client: "redis.Redis") -> dict[str, str] | None:
         return None  # renamed, disabled or not allowed to us: reported as `config_unseen`
 
 
-def _denied(client: "redis.Redis", keys: Keys) -> tuple[str, ...]:
+def _denied(client: "redis.Redis", keys: Keys) -> tuple[str, ...] | None:
+    """Return the commands that our user may not run; None: the server lacks our library, and is too full to take it."""
     try:
         refused = call_on(client, shipped().words(keys, "allowed", (0,)))
     except redis.exceptions.OutOfMemoryError:
-        return ()  # a full server takes no library: reported as `nearly_full`
+        return None
     return tuple(command.decode().upper() for command in refused)
 
 

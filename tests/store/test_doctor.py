@@ -71,6 +71,7 @@ def test_a_good_server_is_well() -> None:
         (facts({"maxmemory_policy": "allkeys-random", "maxmemory": 1 << 30}), ("evicting", "refuse")),
         (facts({"maxmemory_policy": "volatile-ttl", "maxmemory": 1 << 30}), ("evicting_others", "warn")),
         (facts({"maxmemory": 1100}), ("nearly_full", "warn")),
+        (facts({"maxmemory": 999})._replace(lacks_library=True), ("no_library", "warn")),
         (facts()._replace(dead_above=9), ("many_dead", "warn")),
         (facts({"aof_last_write_status": "err"}), ("aof_write_failed", "warn")),
         (facts({"aof_last_bgrewrite_status": "err"}), ("aof_rewrite_failed", "warn")),
@@ -195,10 +196,11 @@ async def test_bad_settings_of_a_real_server_are_found(fresh_valkey: Valkey) -> 
     with setting(fresh_valkey, **{"maxmemory-policy": "allkeys-lru", "appendfsync": "no"}):
         assert verdict(await examine(config)) == [("appendfsync_no", "refuse"), ("evicting", "refuse")]
     with setting(fresh_valkey, maxmemory="1"):
-        for _ in range(2):
-            assert verdict(await examine(config)) == [("nearly_full", "warn")], "a full server can still be looked at"
-            with redis.Redis.from_url(fresh_valkey.url) as client:
-                client.function_flush()  # as if another version had been there
+        assert verdict(await examine(config)) == [("nearly_full", "warn")], "a full server can still be looked at"
+        with redis.Redis.from_url(fresh_valkey.url) as client:
+            client.function_flush()  # as if another version had been there
+        (found,) = await examine(config)
+        assert (found.code, found.severity) == ("no_library", "warn"), "no purge runs there, nor any worker"
     with setting(fresh_valkey, appendonly="no"):
         assert verdict(await examine(config)) == [("no_persistence", "refuse")]
         with setting(fresh_valkey, save="3600 1"):

@@ -251,7 +251,7 @@ async def test_a_full_server_that_lacks_it_takes_it_when_it_has_room(bench: Stor
             with pytest.raises(StoreFull, match="OOM"):
                 await bench.store.apply_outcomes(JOURNAL, *place, ended)
             found = await examine(StoreConfig(url=bench.store._config.url))
-            assert "nearly_full" in {each.code for each in found}
+            assert "no_library" in {each.code for each in found}
         finally:
             client.config_set("maxmemory", 0)
         assert await bench.store.apply_outcomes(JOURNAL, *place, ended) == []
