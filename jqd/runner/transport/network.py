@@ -5,10 +5,10 @@ Proxies named in the environment are not used, so the address that was checked i
 
 import errno
 import functools
-import math
 import socket
 import ssl
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
 
 import trio
 
@@ -19,6 +19,8 @@ from jqd.runner.ssrf import NOT_PUBLIC, AddressPolicy, SsrfGuard
 from jqd.runner.transport.http1 import Line, Origin, describe
 from jqd.runner.transport.secured import Secured
 
+NEXT_ADDRESS_S = 0.25  # for one address of several, until the next is tried beside it (RFC 8305)
+TRIED_AT_ONCE = 2  # addresses of one name: few, because a request counts as one connection
 # With these a connection notices within about a minute that its peer vanished, however long its jobs take.
 OPTIONS = [
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
@@ -29,6 +31,7 @@ OPTIONS = [
     (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 30_000),
 ]
 
+Dial = Callable[[str], Awaitable[socket.socket]]
 
 # Errors of the kernel when this process or machine has no more sockets: no worker is to blame.
 OURS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
@@ -88,7 +91,7 @@ class Network:
         if not allowed:
             why = next(iter(refused.values()), "it has no address")
             raise UnreachedError(f"not connected to: {why}", "forbidden", is_shared=False)
-        raw = await dial_first(allowed, port)
+        raw = await first(functools.partial(dial, port=port), allowed)
         if origin.scheme != "https":
             return Line(raw)
         line = Secured(raw, tls_context(), host)
@@ -127,19 +130,48 @@ async def dial(address: str, port: int) -> socket.socket:
     return raw
 
 
-async def dial_first(addresses: Sequence[str], port: int) -> socket.socket:
-    """Connect to one of the addresses, tried one after the other. Each has an equal share of the time that is left to
-    the caller, so a slow network is reached whatever the place of its address. Raises OSError: of an address that
-    refused, if there is one."""
-    until_s, errors = trio.current_effective_deadline(), list[OSError]()
-    for left in range(len(addresses), 0, -1):
-        now_s = trio.current_time()
-        try:
-            with trio.move_on_at(now_s + (until_s - now_s) / left if left > 1 else math.inf):
-                return await dial(addresses[-left], port)
-        except OSError as error:
-            errors.append(error)
-    raise min(errors, key=lambda error: error.errno != errno.ECONNREFUSED)
+async def first(dial: Dial, addresses: Sequence[str]) -> socket.socket:
+    """Connect to the first address that accepts, and return the socket. Raises OSError if
+    none accepts: of an address that refused, if there is one.
+
+    If an address does not accept within NEXT_ADDRESS_S, the next is tried beside it. At most two are tried at once: a
+    third try ends the older one."""
+    if len(addresses) == 1:
+        return await dial(addresses[0])
+    found: list[socket.socket] = []
+    errors: list[OSError] = []
+    trying: deque[tuple[trio.CancelScope, trio.Event]] = deque()
+    try:
+        async with trio.open_nursery() as nursery:
+
+            async def attempt(address: str, scope: trio.CancelScope, over: trio.Event) -> None:
+                try:
+                    with scope:
+                        found.append(await dial(address))
+                        nursery.cancel_scope.cancel()
+                except OSError as error:
+                    errors.append(error)
+                finally:
+                    if (scope, over) in trying:
+                        trying.remove((scope, over))
+                    over.set()
+
+            for address in addresses:
+                if len(trying) == TRIED_AT_ONCE:
+                    oldest, ended = trying.popleft()
+                    oldest.cancel()
+                    await ended.wait()
+                scope, over = trio.CancelScope(), trio.Event()
+                trying.append((scope, over))
+                nursery.start_soon(attempt, address, scope, over)
+                with trio.move_on_after(NEXT_ADDRESS_S):
+                    await over.wait()
+        if not found:
+            raise min(errors, key=lambda error: error.errno != errno.ECONNREFUSED)
+        return found.pop(0)
+    finally:
+        for raw in found:  # a second one that connected at the same moment, or all if the caller was cancelled
+            raw.close()
 
 
 @functools.cache
