@@ -1,4 +1,5 @@
-"""`python docs/settings.py`: writes the tables of operate/SETTINGS.md from the classes that hold the settings.
+"""`python docs/settings.py`: writes the tables of operate/SETTINGS.md from the classes that hold the settings, and copies
+the page to jqd/settings.md.
 
 What a setting is for stands as text below its field; a last line "Allowed: …" there replaces what its type says. The
 prose between the tables is written by hand, in the page.
@@ -16,6 +17,7 @@ from jqd.domain.setting_text import text_of
 
 DOCS = Path(__file__).parent
 PAGE = DOCS / "operate" / "SETTINGS.md"
+SHIPPED = DOCS.parent / "jqd" / "settings.md"  # the same: `jqd config show` reads it
 HEAD = "setting| default| allowed| what it is for, and when to change it\n---|---|---|---\n"
 _TABLE = re.compile(re.escape(HEAD) + r"(`([a-z_.]+)`\| .*\n)+")
 _LINK = re.compile(r"\b([A-Z]+\.md)(#[\w-]+)?")
@@ -86,4 +88,5 @@ def _linked(text: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(render(PAGE.read_text()))
+    for path in (PAGE, SHIPPED):
+        path.write_text(render(PAGE.read_text()))
