@@ -1,5 +1,5 @@
-"""`python docs/settings.py`: writes the tables of operate/SETTINGS.md from the classes that hold the settings, and copies
-the page to jqd/settings.md.
+"""`python docs/settings.py`: writes the tables of operate/SETTINGS.md from the classes that hold the settings, and the
+copy of that page in jqd/.
 
 What a setting is for stands as text below its field; a last line "Allowed: …" there replaces what its type says. The
 prose between the tables is written by hand, in the page.

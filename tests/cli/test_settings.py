@@ -63,7 +63,7 @@ def test_where_each_was_said_and_no_password(
     assert run(["config", "show", "--origin", "--config", str(file)]) == 0
     page = capsys.readouterr().out
     assert "s3@c" not in page
-    assert f"api.job_bytes_max 512KiB {file} One job;" in " ".join(page.split())
+    assert f"api.job_bytes_max 512KiB {file} The largest job;" in " ".join(page.split())
 
 
 @pytest.mark.parametrize(
