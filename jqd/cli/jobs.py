@@ -21,6 +21,7 @@ from jqd.cli.printing import counted, print_line, print_note
 from jqd.cli.render import Output, plain, show, show_as
 from jqd.cli.rows import Table, rows
 from jqd.client import Client, Conflict, JobInfo, NotFound, TimedOut
+from jqd.client.job_info import job_map
 from jqd.domain.errors import JqdError
 
 
@@ -160,11 +161,13 @@ def get(
 
 def _push(client: Client, name: str, argument: Any, options: dict[str, Any]) -> str:
     try:
-        job_id = client.push(name, argument, **options)
+        pushed = client.push_one(job_map(name, argument, **options))
     except Conflict as error:
         raise Conflict(f"{error}: --replace does that", status=error.status) from error
+    if pushed.duplicate:
+        print_note("this job was pushed before; that push counts, and this one changed nothing")
     _warn_if_unserved(client, name)
-    return job_id
+    return pushed.job_id
 
 
 def _warn_if_unserved(client: Client, name: str) -> None:

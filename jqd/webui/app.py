@@ -132,7 +132,10 @@ class Ui(Addresses):
 
     async def _do(self, handler: Handler, needs_login: bool) -> Response:
         if not is_own_form(request.headers, self.config.scheme, self.config.public_origin):
-            raise Refused("this form was not sent by a page of this UI: open the page, and send it from there")
+            raise Refused(
+                "this form was not sent by a page of this UI: open the page, and send it from there (a script has to "
+                "send the UI's address as Origin)"
+            )
         if needs_login:
             await self._visit(needs_login, {})  # check the login before reading the body
         elif request.content_length is None or request.content_length > LOGIN_BYTES_MAX:

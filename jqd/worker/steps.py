@@ -277,6 +277,7 @@ def chain(*steps: Step[Any, Any]) -> Step[Any, Any]:
     only the first four."""
     if not steps:
         raise ValueError("a chain has at least one step")
+    _expect_steps("chain", steps)
     return Chain(steps)
 
 
@@ -284,7 +285,18 @@ def group(*steps: Step[A, R]) -> Group[A, R]:
     """Return a group: steps that run side by side. Its result is the list of their results."""
     if not steps:
         raise ValueError("a group has at least one step: of none no job would ever come")
+    _expect_steps("group", steps)
     return Group(steps)
+
+
+def _expect_steps(what: str, steps: Sequence[object]) -> None:
+    """Raise TypeError for what is no step, such as the result of a function that was called."""
+    for number, step in enumerate(steps, 1):
+        if not isinstance(step, Step):
+            raise TypeError(
+                f"step {number} of this {what} is {type(step).__name__}, not a signature: write name.s(…), which calls "
+                "nothing yet"
+            )
 
 
 @overload

@@ -34,6 +34,15 @@ def test_a_push_of_what_nobody_runs_says_so(
     assert (said.out, said.err.strip()) == ("a\n", f"jqd: {told}" if told else "")
 
 
+def test_a_push_that_was_known_already_says_so(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
+    script.on("POST", "/v1/jobs", 200, {"job_id": "a", "ack": "fsync", "duplicate": True})
+    script.on("GET", "/v1/workers", 200, {"workers": [{"jobs": "*"}]})
+    assert run(["push", "mail", "--unique", "k"]) == 0
+    said = capsys.readouterr()
+    assert said.out == "a\n"
+    assert said.err == "jqd: this job was pushed before; that push counts, and this one changed nothing\n"
+
+
 def test_where_nothing_was_pushed_no_worker_is_missed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "lines"
     file.write_text('{"x": \n')

@@ -213,6 +213,8 @@ def test_what_cannot_work_is_refused_before_anything_is_pushed() -> None:
             (lambda: tick.s(1), "takes no argument"),  # type: ignore[call-arg]
             (lambda: chain(double.s(1), after("x")).push(), "stands first"),
             (lambda: group(group(double.s(1))).push(), "a member of a group has one result"),
+            (lambda: chain(double(1), total.s()), "step 1 of this chain is int, not a signature: write name.s"),  # type: ignore[call-overload]
+            (lambda: group(double.s(1), double(2)), "step 2 of this group is int"),  # type: ignore[arg-type]
             (lambda: double.s(1).set(after=["x"]), "no option 'after'"),
             (lambda: double.s(1).set(colour=1), "no option 'colour'"),  # type: ignore[call-arg]
         ]
