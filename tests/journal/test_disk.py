@@ -123,6 +123,20 @@ def test_a_lock_that_fails_leaves_no_descriptor_open(tmp_path: Path, monkeypatch
     assert descriptors() == before
 
 
+def test_a_file_is_written_over_in_its_midst_and_cut(tmp_path: Path) -> None:
+    files = Files()
+    files.open_directory(tmp_path)
+    fd = files.create(tmp_path / "x")
+    files.write(fd, [b"abc", b"def"])
+    files.close(fd)
+    fd = files.open(tmp_path / "x", write=True)
+    files.overwrite(fd, b"XY", 2)
+    files.truncate(fd, 5)
+    assert files.read(fd, 100, 1) == b"bXYe"
+    files.close(fd)
+    files.release()
+
+
 def test_a_short_write_in_the_midst_of_a_file_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "pwrite", lambda fd, data, offset: len(data) - 1)
     with pytest.raises(OSError, match="short write"):
