@@ -176,6 +176,9 @@ class Daemon:
                 await self._shut_down()
                 working.cancel_scope.cancel()
             http_closed.set()
+        for partition in self.partitions:
+            partition.log_left()
+        log.info("daemon.stopped", in_flight=self.runners.in_flight)
 
     async def _know_settings(self, stop: trio.Event) -> bool:
         """Wait until the settings in this daemon's journal are known, then up to SETTINGS_S more for those of other
@@ -302,4 +305,3 @@ class Daemon:
                 nursery.start_soon(partition.shut_down, self.config.drain_s)
         with trio.move_on_after(FLUSH_S):
             await self.joblog.flush()
-        log.info("daemon.stopped", in_flight=self.runners.in_flight)

@@ -156,9 +156,6 @@ class Partition:
             await self._drain_outcomes()
         if not settling.cancelled_caught:
             await self._drain_lanes(until_s)
-        if left := self.behind_bytes:
-            why = "the store may lack some of what was acknowledged: this daemon's next start applies it"
-            log.warning("daemon.journal_left", bytes=left, error=why)
         owner = self.membership.leave()
         if settling.cancelled_caught:
             log.warning("daemon.not_left", error="not all outcomes are in the store: the next start tells them")
@@ -186,13 +183,21 @@ class Partition:
                 before, moved_s = left, trio.current_time()
             await trio.sleep(0.02)
 
+    def log_left(self) -> None:
+        """Log if the store may lack some of the journal. Called when nothing more can be acknowledged: also while the
+        lanes end, a request under way may be."""
+        if left := self.behind_bytes:
+            why = "the store may lack some of what was acknowledged: this daemon's next start applies it"
+            with logging_with(**self._log_fields):
+                log.warning("daemon.journal_left", bytes=left, error=why)
+
     @property
     def behind_bytes(self) -> int:
-        """Return how many bytes of the journal lie behind the first record that the store is not known to have; 0: it
-        has all."""
+        """Return how many bytes of the journal lie behind the first record that the store is not known to have, also
+        those not on disk yet; 0: it has all."""
         journal, lanes = self._shared.journal, self.lanes.values()
         behind = [journal.read_point(lane.lane, lane.reader) for lane in lanes if lane.is_behind]
-        return journal.end - min(behind, default=journal.end)
+        return journal.written - min(behind, default=journal.end)
 
     @property
     def retention(self) -> PartitionRetention:

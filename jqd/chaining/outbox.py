@@ -158,8 +158,8 @@ class Outbox:
         left. Returns whether some entries wait for a quota."""
         shelves = await self._push_new() if rang else bool(self.shelves)
         if not rang or self._clock.mono_s() >= self._walk_at_s:
-            shelves = await self._push_left()
             self._walk_at_s = self._clock.mono_s() + LOOK_S
+            shelves = await self._push_left()
         return shelves
 
     async def _push_new(self) -> bool:
@@ -182,9 +182,9 @@ class Outbox:
                 return found.shelves > 0
 
     async def _push_left(self) -> bool:
-        """Push entries older than LEFT_S, oldest first. Stop after TURN_S, or after passing WALK entries that have to
-        wait; the next call continues behind them. Returns whether any tenant has a shelf (entries that wait for its
-        quota)."""
+        """Push entries older than LEFT_S, oldest first, for TURN_S; if more are left, wake the loop again. Stop after
+        passing WALK entries that have to wait; the next call continues behind them. Returns whether any tenant has a
+        shelf (entries that wait for its quota)."""
         if not self._walked:
             # Forget entries not seen in a whole pass through the outbox: another daemon pushed them.
             began_s, self._walk_began_s = self._walk_began_s, self._clock.mono_s()
@@ -193,7 +193,11 @@ class Outbox:
         while True:
             found = await self._store.get_outbox(ENTRIES, ENTRIES_BYTES, age_s=LEFT_S, skip=self._walked)
             self._walked = self._walked + await self._push_found(found.entries) if found.entries else 0
-            if not found.entries or self._walked >= end or self._clock.mono_s() >= until_s:
+            if not found.entries or self._walked >= end:
+                return found.shelves > 0
+            if self._clock.mono_s() >= until_s:
+                self._walk_at_s = self._clock.mono_s()
+                self._bell.set()
                 return found.shelves > 0
 
     async def _push_found(self, entries: Sequence[bytes]) -> int:

@@ -287,15 +287,15 @@ def _many(what: str, act: Callable[..., Changed], sure: Sure, common: Common) ->
     if sure.dry_run or sure.yes:
         return _show_changed(act(dry_run=sure.dry_run), common)
     counted = act(dry_run=True)
-    _sure(what, counted.matched)
-    return _show_changed(act(counted=counted), common)
+    if counted.matched:
+        _sure(what, counted.matched)
+        counted = act(counted=counted)
+    return _show_changed(counted, common)
 
 
 def _sure(what: str, matched: int) -> None:
     """Ask the person to confirm a change (`what`) of `matched` jobs. Raises Usage if the person says no, or stdin is no
-    terminal. Asks nothing if no job matches."""
-    if not matched:
-        return
+    terminal."""
     if not sys.stdin.isatty():
         raise Usage(f"this would {what} {counted(matched, 'job')}; say so with --yes, or count them with --dry-run")
     print_note(f"{what}: {counted(matched, 'job')}. Sure? [y/N] ", end="")

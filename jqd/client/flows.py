@@ -138,7 +138,7 @@ class Flows:
         """Change jobs, some ten thousand with each request, and return the sum of the answers. `given`: fields of the
         request; None and False are left out; `matched_max` bounds the sum. `repeatable`: whether a request that arrives
         twice counts once."""
-        fields = {name: value for name, value in given.items() if value not in (None, False)}
+        fields = {name: value for name, value in given.items() if value is not None and value is not False}
         how: dict[str, Any] = {"wait_s": LOOK_S, "repeatable": repeatable or "dry_run" in fields}
         matched, changed, at = 0, 0, ""
         refused: list[Mapping[str, Any]] = []

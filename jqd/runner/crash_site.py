@@ -34,8 +34,9 @@ class IsolatedRequest:
         """Wait until the request of this delivery may be sent, within the next `send_s`. A request of suspected jobs
         waits until nothing else runs at the worker; other requests wait while suspected jobs run there."""
         worker, is_suspect = self.worker, delivery.losses > 0
-        while delivery.losses >= TURN_LOSSES and (wait_s := self._site.take_turn_or_wait_s(self, now_s())):
-            with trio.move_on_after(wait_s):
+        until_s = now_s() + (TURN_S if delivery.losses >= TURN_LOSSES else 0)
+        while now_s() < until_s and (wait_s := self._site.take_turn_or_wait_s(self, now_s())):
+            with trio.move_on_after(min(wait_s, until_s - now_s())):
                 await wait_free()
         worker.waiting += is_suspect
         try:

@@ -200,6 +200,20 @@ async def test_a_flow_that_never_ends_keeps_neither_shelves_nor_older_entries_wa
             await trio.sleep(0.1)
 
 
+async def test_what_a_dead_daemon_left_is_pushed_without_rests_between(
+    autojump_clock: None, room: Room, nursery: trio.Nursery
+) -> None:
+    """After each half second of it the loop slept for two."""
+    room.pushes.takes_s = 0.02
+    for number in range(100 * ENTRIES):
+        await room.put(b"left %d" % number)
+    await trio.sleep(LEFT_S + 0.1)
+    began_s = trio.current_time()
+    while len(room.pushes.taken) < 100 * ENTRIES:
+        await trio.sleep(0.1)
+    assert trio.current_time() - began_s < LOOK_S + 100 * 0.02 + 1.0
+
+
 async def test_a_disk_that_is_full_and_a_store_that_is_away_are_weather(autojump_clock: None, room: Room) -> None:
     room.pushes.refuses = JournalRefused("the disk is full", full=True)
     await room.put(b"a")

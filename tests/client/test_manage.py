@@ -110,6 +110,12 @@ def test_of_many_no_more_are_changed_than_were_counted() -> None:
     ]
 
 
+def test_a_count_of_none_lets_none_be_changed() -> None:
+    script = Script((200, {"matched": 0, "changed": 0, "cursor": ""}))
+    script.client().delete_many(name="mail", counted=Changed(0, 0, at="2026-01-31T12:00:00Z"))
+    assert script.asked[0][3] == {"name": "mail", "before": "2026-01-31T12:00:00Z", "matched_max": 0}
+
+
 @pytest.mark.parametrize(
     ("act", "times"),
     [

@@ -274,3 +274,21 @@ def test_suspects_of_another_url_wait_no_longer_than_a_turn_and_ordinary_jobs_th
         assert [*here.at_work] == [0, 1], "beside a long job"
 
     walk(steps)
+
+
+async def test_of_many_urls_no_suspect_waits_longer_than_a_turn(autojump_clock: None) -> None:
+    """Each waited for the turns of all others: of 50 URLs behind one gateway the last one for eight minutes."""
+    site, sent_s, began_s = Site([]), list[float](), trio.current_time()
+
+    async def send(path: str) -> None:
+        request = posted(path, 1, losses=TURN_LOSSES)
+        stay, delivery = site.track(f"http://h/{path}"), cast("Delivery", request)
+        await stay.wait_admitted(delivery, CrashIsolation(), SEND_S, trio.current_time, partial(trio.sleep, 0.1))
+        stay.entered(1, TURN_LOSSES, trio.current_time())
+        sent_s.append(trio.current_time() - began_s)
+        await trio.sleep(20.0)
+
+    async with trio.open_nursery() as nursery:
+        for number in range(8):
+            nursery.start_soon(send, str(number))
+    assert max(sent_s) < TURN_S + 0.2
