@@ -25,7 +25,7 @@ from tests.simulation.mistake import Mistake, Real, mistake
 
 
 def _drop_first(real: Real) -> Real:
-    async def empty(self: Outbox, nursery: trio.Nursery, rang: bool) -> bool:
+    async def empty(self: Outbox, rang: bool) -> bool:
         push = self._push
 
         async def drop_and_push(entries: Sequence[bytes], **how: Any) -> Any:
@@ -34,7 +34,7 @@ def _drop_first(real: Real) -> Real:
 
         self._push = drop_and_push
         try:
-            return bool(await real(self, nursery, rang))
+            return bool(await real(self, rang))
         finally:
             self._push = push
 
