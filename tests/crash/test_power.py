@@ -66,7 +66,8 @@ async def walk(source: random.Random) -> None:
         del acknowledged[promised:]  # said after the cut: nobody heard it
         async with opened(files) as journal:
             found = await read_lane(journal)
-            assert journal.stats().damaged == []
+            # A cut may leave the last frame, of which nobody was told, in full length with bad bytes: it says so.
+            assert [each for each in journal.stats().damaged if "has its full length" not in each] == []
             end = journal.end
         assert [body for body in found if body in acknowledged] == acknowledged
         assert set(found) <= written
