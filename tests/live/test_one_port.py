@@ -120,7 +120,8 @@ def test_processes_share_what_comes_and_one_that_is_killed_loses_nothing(tmp_pat
 
 @pytest.mark.long
 def test_each_answers_for_all_and_says_who_is_away() -> None:
-    with several(2) as (daemon, _, _):
+    # Each connection that the stopped one gets costs up to 10 s, and after 30 s without a sign of life it is killed.
+    with several(2, {**LEASE, "WATCHDOG_USEC": "3600000000"}) as (daemon, _, _):
         os.kill(daemon.pid(1), signal.SIGSTOP)  # it listens, and answers nobody: whoever meets it waits
         try:
             told = one_that_answers(daemon, "/readyz").json()
